@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ddp_gui import login_node
 from ddp_gui.gradio_routes import uploads
-from trainers.files import private_files
-from trainers.files.plain_files import REPOSITORY
+from trainers.contract.status import LOCAL
+from trainers.engines import registry
+from trainers.files import installation, private_files
+from trainers.files.plain_files import PLUGINS_VARIABLE, REPOSITORY
 from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _NOT_WITH_SSH: Mapping[str, object] = {
     "insecure": False,
     "data_dir": [],
     "lessons": None,
+    "plugins": None,
     "polls": False,
     "root_path": "",
     "allow_host": [],
@@ -48,6 +51,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a Latin-1 terminal has no "…"
+    if sys.argv[1:2] == ["export-lessons"]:
+        from ddp_gui.learn import export
+
+        sys.exit(export.main(sys.argv[2:]))
     try:
         arguments = parse_options(sys.argv[1:])
         _report("Starting the page: checking the options and the folder of the runs …")
@@ -63,6 +70,8 @@ def main() -> None:
         _check_accounts(options.auth_file)
         # Gradio reads it at import; its default is a folder shared by all users of this machine.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
+        if options.plugins is not None:
+            os.environ[PLUGINS_VARIABLE] = str(options.plugins)
     except (ValueError, OSError) as error:
         _give_up(f"The page is not served: {explain(error)}.")
     # No telemetry, and no downloads.
@@ -98,7 +107,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit, naming the option."""
-        _give_up(f"The page is not served: {message}. python app.py --help lists the options.")
+        _give_up(f"The page is not served: {message}. {installation.command()} --help lists the options.")
 
 
 def _give_up(words: str) -> NoReturn:
@@ -113,14 +122,28 @@ def _report(step: str) -> None:
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
+    engines = registry.kinds()
     parser = _Parser(
         description="Train networks on several GPUs from a web page.",
-        epilog="run.sh also takes --torch-build NAME, which replaces torch with another build (README).",
+        prog=installation.command(),
+        epilog=f"{installation.command()} export-lessons OUT writes the lessons into HTML files."
+        + " run.sh also takes --torch-build NAME, which replaces torch with another build (README)."
+        * (not installation.is_installed()),
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="port to listen on (default: %(default)s)")
     parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), help="folder of the runs (default: %(default)s)"
+        "--runs-dir",
+        type=Path,
+        default=installation.default_runs_dir(),
+        help="folder of the runs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plugins",
+        type=Path,
+        metavar="DIR",
+        help="a folder of your own models, data sets and lessons (docs/adding.md), whose code every "
+        "job runs (default: plugins, next to the folder of the runs)",
     )
     parser.add_argument(
         "--cpu-ranks",
@@ -135,10 +158,10 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--engine",
-        choices=("local", "slurm", "ssh"),
-        default="local",
-        help="where runs train: this machine, the Slurm cluster of this login node, or the PCs of --site, "
-        "by SSH (default: %(default)s)",
+        choices=tuple(engines),
+        default=LOCAL,
+        help=f"where runs train: {', '.join(f'{kind.name}: {kind.label}' for kind in engines.values())} "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",
@@ -146,7 +169,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--ssh", metavar="LOGIN-NODE",
-        help="with --engine slurm, from your own machine: run the page on that login node and show it here",
+        help="with the engine of a login node, from your own machine: run the page there and show it here",
     )  # fmt: skip
     parser.add_argument(
         "--project",
@@ -162,7 +185,9 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
 def _add_class_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for a class", "docs/class.md explains how to combine these")
     group.add_argument(
-        "--auth-file", type=Path, help="who may log in; made by: python -m ddp_gui.accounts FILE add NAME"
+        "--auth-file",
+        type=Path,
+        help=f"who may log in; made by: {installation.command('ddp_gui.accounts')} FILE add NAME",
     )
     group.add_argument(
         "--auth-header", metavar="HEADER",
@@ -234,10 +259,14 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     Raises:
         ValueError: naming an option that has no meaning with --ssh.
     """
-    if arguments.engine != "slurm":
-        raise ValueError("--ssh is for the login node of a cluster: add --engine slurm")
+    if not registry.kinds()[arguments.engine].is_on_login_node:
+        kinds = registry.kinds().values()
+        those = " or ".join(f"--engine {each.name}" for each in kinds if each.is_on_login_node)
+        raise ValueError(f"--ssh is for the login node of a cluster: add {those}")
     if not arguments.ssh or arguments.ssh.startswith("-"):
         raise ValueError(f"--ssh is {arguments.ssh!r}, but allowed is: a host, as you type it after ssh")
+    if installation.is_installed() and arguments.project is None:
+        raise ValueError("--ssh needs --project FOLDER: the checkout on the login node")
     given = vars(arguments)
     not_there = [name for name, usual in _NOT_WITH_SSH.items() if given[name] != usual]
     if not_there:
@@ -247,6 +276,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
         )
     said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
     options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
+    options = ["--engine", arguments.engine, *options]
     return [*options, *(["--no-standby"] if arguments.no_standby else [])]
 
 
@@ -282,6 +312,8 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     from ddp_gui import options
     from ddp_gui.auth.account_file import checked_name
 
+    plugins = _plugins(arguments)
+    lessons = arguments.lessons or (plugins and plugins / "lessons")
     found = options.Options(
         host=arguments.host,
         port=arguments.port,
@@ -298,7 +330,8 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ssl_certfile=arguments.ssl_certfile,
         ssl_keyfile=arguments.ssl_keyfile,
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
-        lessons=arguments.lessons and arguments.lessons.resolve(),
+        lessons=lessons.resolve() if lessons and (arguments.lessons or lessons.is_dir()) else None,
+        plugins=plugins,
         has_anonymous_polls=arguments.polls,
         cpu_ranks=arguments.cpu_ranks,
         keeps_standby=not arguments.no_standby,
@@ -307,6 +340,26 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     )
     options.check(found)
     return found
+
+
+def _plugins(arguments: argparse.Namespace) -> Path | None:
+    """Return the folder of the user's plug-ins, or None.
+
+    Raises:
+        ValueError: if the named folder does not exist, or another user can change a file in it.
+    """
+    named: Path | None = arguments.plugins
+    kind = registry.kinds()[arguments.engine]
+    if kind.has_other_code:
+        if named is None:
+            return None
+        raise ValueError(
+            f"--plugins cannot be combined with --engine {kind.name}, whose hosts have their own code"
+        )
+    try:
+        return private_files.plugins(arguments.runs_dir, named)
+    except ValueError as error:
+        raise ValueError(f"--plugins: {error}") from error
 
 
 def _check_accounts(file: Path | None) -> None:
@@ -319,7 +372,7 @@ def _check_accounts(file: Path | None) -> None:
 
     if file is None:
         return
-    add = f"python -m ddp_gui.accounts {file} add YOUR-NAME --role teacher"
+    add = f"{installation.command('ddp_gui.accounts')} {file} add YOUR-NAME --role teacher"
     try:
         accounts = AccountFile(file).read()
     except AccountError as error:
@@ -336,7 +389,7 @@ def _num_accounts(arguments: argparse.Namespace) -> int | None:
     """
     from ddp_gui.auth.account_file import AccountFile
 
-    if arguments.auth_file is None or arguments.engine == "local":
+    if arguments.auth_file is None or not registry.kinds()[arguments.engine].one_user:
         return None
     return len(AccountFile(arguments.auth_file.resolve()).read())
 

@@ -85,7 +85,9 @@ tools/check.sh
 status=0
 case "$*" in
     "") selected=$("$PYTHON" -m tools.select_tests) && run_selected "$selected" || status=$? ;;
-    --all) run_selected tests || status=$? ;;
+    --all)
+        run_selected tests || status=$?
+        PYTHON=$PYTHON tools/lowest_versions.sh --numprocesses 2 || status=$? ;;
     *) "$PYTHON" -m pytest "$@" || status=$? ;;
 esac
 if ! has_browser; then

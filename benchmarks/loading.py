@@ -39,8 +39,9 @@ from tools.page_driver import REPOSITORY
 from trainers.contract import config as config_module
 from trainers.data.dataset import DataOptions
 from trainers.data.loading import Loader, ShardedBatches
-from trainers.data.own import cache, processes
+from trainers.data.own import cache
 from trainers.data.own.dataset import Own
+from trainers.machine import host
 
 SIDE = 256
 NUM_CLASSES = 10
@@ -118,7 +119,7 @@ def decode_all(files: Sequence[Path], shape: tuple[int, int]) -> None:
                 np.ascontiguousarray(np.asarray(fitted).transpose(2, 0, 1))
 
     chunks = [files[start : start + FILES_AT_ONCE] for start in range(0, len(files), FILES_AT_ONCE)]
-    with ThreadPoolExecutor(processes.num_cores()) as threads:
+    with ThreadPoolExecutor(host.num_cores()) as threads:
         for _ in threads.map(decode, chunks):
             pass
 

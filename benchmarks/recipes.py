@@ -144,7 +144,8 @@ def measure(
 def train(config: Any, task: str) -> tuple[float, float]:
     """Run a configuration to its end. Return the metric of its last evaluation and its CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        launcher = Launcher(Path(folder))
+        # A forked supervisor would be no child of this process: its CPU seconds would not be counted.
+        launcher = Launcher(Path(folder), REPOSITORY)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         live = launcher.start_run(rundir.create(launcher.runs_dir, config))
         try:

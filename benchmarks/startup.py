@@ -2,10 +2,10 @@
 
     python -m benchmarks.startup [--rounds 7] [--json FILE]
 
-Each round measures, one after the other: Start on a page with standby ranks, Start on a page without, and
+Each round measures, one after the other: Start on a page with a warm pool, Start on a page without, and
 `torchrun` of the bare script of `benchmarks/rivals`, with the same model, data and number of ranks. Clicks
 happen in a real Chromium; a point counts as visible in the animation frame after the chart was drawn. Users
-need seconds to read the form, so the click happens when the standby ranks are ready.
+need seconds to read the form, so the click happens when the warm pool is ready.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 import psutil
 
 from benchmarks.cases import CASES
-from benchmarks.compare import NUM_RANKS, play_rival, wait_for_end
+from benchmarks.compare import play_rival, wait_for_end
 from benchmarks.machine import Conditions, summary
 from benchmarks.watch import FIRST_POINT
 from tools import page_driver
 from tools.page_driver import NO_STANDBY, Server
 from trainers.contract.rundir import RunDirectory
-from trainers.machine import processes
+from trainers.engines.local import fork_server
 
 READY_WITHIN_S = 60.0
 QUIET_PERCENT = 5.0
@@ -101,21 +101,20 @@ def click(runs_dir: Path, options: list[str]) -> float:
 
 
 def wait_until_ready(server: Server) -> None:
-    """Wait until the standby ranks are idle.
+    """Wait until the template has imported torch and is idle.
 
     Raises:
-        TimeoutError: they are not idle after READY_WITHIN_S.
+        TimeoutError: it is not idle after READY_WITHIN_S.
     """
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         children = psutil.Process(server.process.pid).children(recursive=True)
-        ranks = [child for child in children if processes.title_of(child.cmdline()) is not None]
-        for rank in ranks:
-            rank.cpu_percent()
-        time.sleep(LOOK_S)
-        if len(ranks) == NUM_RANKS and all(rank.cpu_percent() < QUIET_PERCENT for rank in ranks):
+        templates = [child for child in children if fork_server.__name__ in child.cmdline()]
+        has_torch = ["libtorch_python" in Path(f"/proc/{each.pid}/maps").read_text() for each in templates]
+        if has_torch == [True] and templates[0].cpu_percent(LOOK_S) < QUIET_PERCENT:
             return
-    raise TimeoutError("no ranks stand by")
+        time.sleep(LOOK_S)
+    raise TimeoutError("no template is ready")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, checked_name
 from ddp_gui.auth.rights import ROLES, Role
+from trainers.files import installation
 from trainers.machine.os_errors import explain
 
 SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
@@ -46,7 +47,7 @@ def account_name(line: str) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m ddp_gui.accounts", description=__doc__)
+    parser = argparse.ArgumentParser(prog=installation.command("ddp_gui.accounts"), description=__doc__)
     parser.add_argument("file", type=Path, help="file of the accounts; created if it does not exist")
     commands = parser.add_subparsers(dest="what", required=True)
     add = commands.add_parser("add", help="add one person; asks for the password")

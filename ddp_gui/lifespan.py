@@ -41,13 +41,13 @@ def tending(
     @contextlib.asynccontextmanager
     async def tended(_app: FastAPI) -> AsyncIterator[None]:
         line.begin()
-        engine.begin()
+        engine.preparation.begin()
         doing = (_read_ahead(store), _tidy(store, uploaded), delay.measure())
         tasks = [asyncio.create_task(each) for each in doing]
         yield
         for task in tasks:
             task.cancel()
-        engine.close()
+        engine.preparation.close()
         line.close()
         _keep_list(store)
         for started in checks:

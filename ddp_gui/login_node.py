@@ -231,7 +231,7 @@ class Connection:
 
 def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
     """Return the command for the login node's shell; every value in it is quoted."""
-    page = [_PYTHON, "app.py", "--no-browser", "--engine", "slurm", "--until-silence", "--port", str(port)]
+    page = [_PYTHON, "app.py", "--no-browser", "--until-silence", "--port", str(port)]
     no_folder = (
         f"there is no folder {project} on the login node: copy this project there, or specify it with "
         "--project"

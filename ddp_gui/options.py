@@ -16,10 +16,10 @@ from ddp_gui.http import listening as listening_module
 from ddp_gui.http.front import LAST_PORT
 from trainers.contract import rundir
 from trainers.contract.status import LOCAL
+from trainers.engines import registry
+from trainers.files import installation
 from trainers.machine import host as host_module
 
-SLURM = "slurm"
-SSH = "ssh"
 # The minimum that shows several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
 # Excludes headers that browsers, proxies or this page use for other purposes.
@@ -60,6 +60,8 @@ class Options:
     keeps_standby: bool = True
     # A folder of additional lessons.
     lessons: Path | None = None
+    # A folder with models, data sets and so on of the user's own, whose code runs in every job.
+    plugins: Path | None = None
     # Without login: polls with anonymous answers.
     has_anonymous_polls: bool = False
     # Where runs train: the name of an engine.
@@ -106,19 +108,21 @@ def check(options: Options) -> None:
     if reached_by and options.is_one_users and not _reaches_polls_alone(options):
         raise ValueError(
             f"{reached_by}, and without a login anybody who reaches this page can start jobs here. Either "
-            "make accounts (python -m ddp_gui.accounts accounts.json add YOUR-NAME --role teacher) and add "
+            f"make accounts ({installation.command('ddp_gui.accounts')} accounts.json add YOUR-NAME --role "
+            "teacher) and add "
             "--auth-file accounts.json, or add --insecure if everybody there may do everything"
         )
     _check_one_person(options)
-    if options.engine == SSH and options.site_file is None:
+    kind = registry.kinds()[options.engine]
+    if kind.site_advice and options.site_file is None:
         raise ValueError(
-            "--engine ssh needs --site FILE, whose table [ssh] names the hosts, such as: "
-            'hosts = ["pc1", "pc2"]'
+            f"--engine {kind.name} needs --site FILE, whose table [{kind.name}] {kind.site_advice}"
         )
-    if options.site_file is not None and options.engine == LOCAL:
+    if options.site_file is not None and not kind.uses_site:
+        those = " or ".join(f"--engine {each.name}" for each in registry.kinds().values() if each.uses_site)
         raise ValueError(
-            "--site describes a cluster, or several machines: add --engine slurm or --engine ssh, or leave "
-            "it out; runs on this machine do not use it"
+            f"--site describes a cluster, or several machines: add {those}, or leave it out; runs on "
+            f"{kind.label} do not use it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")
@@ -224,7 +228,7 @@ def _reaches_polls_alone(options: Options) -> bool:
 
 def _check_paths(options: Options) -> None:
     """Refuse paths that JSON cannot represent: every page shows the paths of runs and data."""
-    named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons)]
+    named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons), ("--plugins", options.plugins)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
         if path is not None and not rundir.is_shown(str(path)):
             raise ValueError(
@@ -236,13 +240,9 @@ def _check_paths(options: Options) -> None:
 def _check_one_person(options: Options) -> None:
     """Refuse to serve others if runs are started in the name of the user who started the page."""
     has_one_account = options.num_accounts == 1 and options.auth_header is None and not options.is_insecure
-    if options.engine == LOCAL or options.is_one_users or has_one_account:
+    what = registry.kinds()[options.engine].one_user
+    if not what or options.is_one_users or has_one_account:
         return
-    what = (
-        "submits every job as the user who started the page"
-        if options.engine == SLURM
-        else "starts every run with the SSH keys of the user who started the page"
-    )
     raise ValueError(
         f"--engine {options.engine} {what}, so it serves only that user: leave out --auth-header and "
         "--insecure, and let --auth-file name one account, your own; each person starts their own page"
@@ -253,8 +253,8 @@ def _check_header(options: Options) -> None:
     if options.auth_header is None:
         if options.teachers:
             raise ValueError(
-                "--teacher goes with --auth-header: in a file of accounts each account has a role (python -m "
-                "ddp_gui.accounts FILE add NAME --role teacher)"
+                "--teacher goes with --auth-header: in a file of accounts each account has a role ("
+                f"{installation.command('ddp_gui.accounts')} FILE add NAME --role teacher)"
             )
         return
     if not _HEADER.fullmatch(options.auth_header):

@@ -14,25 +14,26 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import lifespan
+from ddp_gui import lifespan, operations
 from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.account_file import AccountFile
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.login_routes import HeaderGate, SessionGate
 from ddp_gui.auth.rights import DataAccess
 from ddp_gui.background.loop_delay import LoopDelay
-from ddp_gui.gradio_routes import endpoints, gate, uploads
+from ddp_gui.gradio_routes import callers, gate, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import App, Front
 from ddp_gui.http.listening import Listener
-from ddp_gui.launch.launcher import answer_os_error
-from ddp_gui.learn import learn_routes, poll_routes
+from ddp_gui.http.own_proxy import OwnProxy
+from ddp_gui.learn import code_lesson, learn_routes, poll_routes
 from ddp_gui.learn import progress as progress_module
+from ddp_gui.learn.code_lesson import CodeLessonApi, CodeLibrary
 from ddp_gui.learn.learn_routes import LearnApi, Library
-from ddp_gui.learn.poll_routes import PhoneGate, PollRuns, PollsApi
+from ddp_gui.learn.poll_routes import PhoneGate, PollsApi
 from ddp_gui.learn.polls import Rooms
 from ddp_gui.learn.progress import ProgressApi, ProgressFiles
 from ddp_gui.learn.report import request
@@ -41,7 +42,7 @@ from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.machine_routes import MachineApi
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.options import SLURM, SSH, Options, bind, family_of
+from ddp_gui.options import Options, bind, family_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
@@ -52,22 +53,18 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, logs, predictions, recordings, references, samples, stream, take_home
 from ddp_gui.run.model_process import ModelProcesses
 from ddp_gui.run.predictions import PredictApi
-from ddp_gui.run.take_home import Copies, TakeHomeApi
-from ddp_gui.runs import exports, run_list_routes
-from ddp_gui.runs.run_list_routes import ClassApi, RunAdminApi
+from ddp_gui.run.take_home import Copies
+from ddp_gui.runs import exports, imports, run_list_routes
+from ddp_gui.runs.imports import ImportApi
+from ddp_gui.runs.run_list_routes import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.script.script_api import ScriptApi, ScriptRules
 from ddp_gui.train import page
 from ddp_gui.train.api import Api
 from ddp_gui.train.page import make_theme
 from trainers.engines import registry
-from trainers.engines.base import Engine
-from trainers.engines.local.engine import LocalEngine
-from trainers.engines.local.warm_pool import WarmPool
-from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.ssh.of_site import engine_of
+from trainers.engines.base import EngineOptions
 from trainers.files.plain_files import ASSETS
-from trainers.machine.os_errors import explain
 
 # Python's default is 5 ms: the event loop would wait that long for each computing thread at every read and
 # write.
@@ -136,7 +133,10 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
     elif login is not None:
         inside = SessionGate(app, login)
     known = () if login is None else (login.cookie_name, login.device_cookie_name)
-    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path, known)
+    own_proxy = OwnProxy.take(os.environ)
+    gated = Gate(inside, options.host, options.allowed_hosts, own_proxy)
+    front = Front(gated, options.root_path, known)
+    return front if own_proxy is None else own_proxy.around(front)
 
 
 def for_phones(app: FastAPI, options: Options) -> App | None:
@@ -146,34 +146,13 @@ def for_phones(app: FastAPI, options: Options) -> App | None:
     return Front(Gate(PhoneGate(app), options.host, options.allowed_hosts), options.root_path)
 
 
-def _script_rules(options: Options, engine: Engine) -> ScriptRules:
+def _script_rules(options: Options) -> ScriptRules:
     return ScriptRules(
         has_login=options.has_login,
-        is_one_users=options.is_one_users,
-        is_local=engine.runs_own_scripts,
+        # Such an engine starts runs under the account of the only user, which the options have checked.
+        is_one_users=options.is_one_users or bool(registry.kinds()[options.engine].one_user),
         data_dirs=options.data_dirs,
     )
-
-
-def _engine(options: Options) -> Engine:
-    if options.engine == SLURM:
-        engine = SlurmEngine(site_file=options.site_file)
-        try:
-            engine.capacity()
-        except OSError as error:
-            raise ValueError(
-                f"--engine slurm is for a login node where Slurm answers: {explain(error)}"
-            ) from error
-        return engine
-    if options.engine == SSH:
-        assert options.site_file is not None, "it was checked with the options"
-        hosts = engine_of(options.site_file)
-        try:
-            hosts.capacity()
-        except OSError as error:
-            raise ValueError(f"--engine ssh needs a host that answers: {explain(error)}") from error
-        return hosts
-    return LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
 
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
@@ -186,7 +165,11 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     installs = PackageInstalls(catalogue)
     model_processes = ModelProcesses(keeps_ready=options.keeps_standby)
     predict, copies = PredictApi(store, model_processes), Copies(store)
-    engine = _engine(options)
+    engine = registry.kinds()[options.engine].create(
+        EngineOptions(
+            runs_dir=options.runs_dir, site_file=options.site_file, keeps_ready=options.keeps_standby
+        )
+    )
     registry.register(engine)
     links = LinkChecks(engine)
     delay = LoopDelay()
@@ -194,7 +177,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     devices = Devices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
-        lambda: {**engine.own_processes(), **machine_checks.processes()},
+        lambda: {**engine.preparation.processes(), **machine_checks.processes()},
         machine_checks.gpus,
     )
     line = Scheduler(options.runs_dir, devices, store.read_again, engine, has_login=options.has_login)
@@ -202,25 +185,42 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
     uploaded = Uploads(folder, access)
-    api = Api(store, line, view, access)
-    library = Library([LESSONS, *([options.lessons] if options.lessons else [])])
+    scripts = ScriptApi(store, line, _script_rules(options))
+    api = Api(store, line, view, access, model_processes, scripts.plan_again)
+    folders = [LESSONS, *([options.lessons] if options.lessons else [])]
+    library, in_code = Library(folders), CodeLibrary(folders)
+    code_lessons = CodeLessonApi(in_code, scripts, store)
     lessons, progress = LearnApi(library, api, store), ProgressFiles(options.runs_dir)
-    rooms = Rooms(
-        store, PollRuns(lessons), has_login=options.has_login, is_anonymous=options.has_anonymous_polls
-    )
+    rooms = Rooms(store, lessons, has_login=options.has_login, is_anonymous=options.has_anonymous_polls)
     # Gradio reads it when it is set up; its default is a folder shared by all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     tended = lifespan.tending(
         store, uploaded, (checks, machine_checks, installs, model_processes, copies), line, engine, delay
     )
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(OSError, answer_os_error)
+    app.add_exception_handler(OSError, operations.answer_os_error)
+    apis = (
+        api,
+        RunAdminApi(store),
+        ImportApi(store, uploaded, line.refuse_for_disk),
+        QueueApi(store, line, view),
+        MachineApi(checks, machine_checks, links, installs, report, store, line),
+        predict,
+        copies,
+        lessons,
+        ProgressApi(progress, library, in_code),
+        PollsApi(rooms, library),
+        scripts,
+        code_lessons,
+    )
+    app.include_router(operations.make_router(*apis))
     app.include_router(shell.make_static_router())
     app.include_router(shell.make_glossary_router())
     shell.mount_assets(app)
     app.include_router(login_routes.make_router(login, has_header=options.auth_header is not None))
     app.include_router(run_list_routes.make_router(store, view.places))
     app.include_router(exports.make_router(store))
+    app.include_router(imports.make_router(store))
     app.include_router(stream.make_router(store))
     app.include_router(logs.make_router(store))
     app.include_router(downloads.make_download_router(store))
@@ -234,27 +234,18 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(learn_routes.make_router(library, api, store))
+    app.include_router(code_lesson.make_router(code_lessons, library))
     app.include_router(progress_module.make_router(progress, library, has_login=options.has_login))
     app.include_router(poll_routes.make_router(rooms, options))
-    app.include_router(request.make_router(library, store))
+    app.include_router(request.make_router(library, in_code, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
-        api.register()
-        RunAdminApi(store).register()
-        ClassApi(store).register()
-        QueueApi(store, line, view).register()
-        MachineApi(checks, machine_checks, links, installs, report, store, line).register()
-        predict.register()
-        TakeHomeApi(copies).register()
-        lessons.register()
-        ProgressApi(progress, library).register()
-        PollsApi(rooms, library).register()
-        ScriptApi(store, line, _script_rules(options, engine)).register()
+        operations.register(*apis)
         page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
     # Any client can create sessions; before this limit is reached, `forget_oldest` drops those of the user
     # who has most.
-    demo.state_session_capacity = 2 * endpoints.MAX_SESSIONS
+    demo.state_session_capacity = 2 * callers.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,

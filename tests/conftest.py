@@ -46,6 +46,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In CI, print the name of a failed test at once: a time limit may prevent pytest's summary."""
+    if os.environ.get("CI") and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED in {report.duration:.0f} s ({report.when}): {report.nodeid}", flush=True)
+
+
 def _cpu_s() -> float:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -31,6 +31,9 @@ START_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 180.0
 A_LITTLE_S = 0.1
+# For runs whose losses are compared bit by bit: the number of threads, which changes the order of summation,
+# would otherwise follow from the cores that are free at the start.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 # Factor for all timeouts, for machines that are busy with other work.
 TIMEOUT_SCALE = float(os.environ.get("TESTS_TIMEOUT_SCALE", "1"))
 

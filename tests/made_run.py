@@ -256,6 +256,7 @@ def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
             "num_replicas": shape.num_ranks,
         },
         "trivial": None,
+        "start": None,
     }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.as_code.script import Script
-from ddp_gui.plan.catalogue import Dataset, Strategy, _parse_strategy
 from trainers import registry
 from trainers.contract import config as config_module
+from trainers.contract.catalogue import Dataset, Strategy
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions
 from trainers.plugins import catalog, inspect_data
@@ -19,8 +20,7 @@ def dataset_of(name: str) -> Dataset:
     """Return the page's description of a data set of the catalogue."""
     registry.discover_all()
     spec = registry.datasets()[name].create(DataOptions()).spec()
-    about = catalog.describe_dataset(name, registry.datasets()[name].label, spec)
-    return Dataset(**about, num_places=catalog._num_places(name, spec))
+    return replace(catalog.describe_dataset(name, spec), num_places=catalog._num_places(name, spec))
 
 
 def own_dataset(path: Path, **options: Any) -> Dataset:
@@ -35,7 +35,7 @@ def own_dataset(path: Path, **options: Any) -> Dataset:
 def strategy_of(name: str) -> Strategy:
     """Return the page's description of a strategy."""
     registry.discover_all()
-    return _parse_strategy(catalog.describe_strategy(registry.strategies()[name]))
+    return catalog.describe_strategy(registry.strategies()[name])
 
 
 def config_of(**values: Any) -> Config:

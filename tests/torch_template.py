@@ -8,9 +8,9 @@ The second command serves a page whose runs are forked from the template of its 
 Importing torch takes nearly all of the 3 s of CPU time of a start. Differences from a user's run: the
 supervisor and torchrun are forked instead of executed, so torch is in the supervisor's memory, the supervisor
 is a child of the template, and the free cores are not measured at the start. The ranks are forked from
-torchrun as in a user's run. The following are executed as for a user: the runs of tests/faults, of pages in
-separate processes, of clusters and of scripts, commands entered manually, runs with one rank (torch would use
-all cores), and runs with other values of variables that are read when torch is imported.
+torchrun as in a user's run. The following are executed as for a user: the runs of tests/faults, of pages that
+tests/ui/conftest.py does not serve, of clusters and of scripts, commands entered manually, runs with one rank
+(torch would use all cores), and runs with other values of variables that are read when torch is imported.
 """
 
 from __future__ import annotations

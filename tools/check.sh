@@ -6,9 +6,9 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
 # Modules whose parameters are all typed; to be extended.
 TYPED_MODULES=(
-    assets/js/charts/{growing_axis,room,traces}.js
+    assets/js/charts/{axes,traces}.js
     assets/js/runs/filter.js
-    assets/js/shared/{format,polling,prefs,throttle,visible}.js
+    assets/js/shared/{browser,format,polling,visible}.js
 )
 
 "${BIN}ruff" format --check .
@@ -19,6 +19,6 @@ TYPED_MODULES=(
 export DENO_NO_UPDATE_CHECK=1
 "${BIN}deno" check --quiet --config tools/javascript/deno.json assets/js
 "${BIN}deno" check --quiet --config tools/javascript/typed.json "${TYPED_MODULES[@]}"
-"${BIN}bandit" --quiet --configfile pyproject.toml --recursive app.py ddp_gui trainers tools
+"${BIN}bandit" --quiet --configfile pyproject.toml --recursive app.py ddp_gui rankscope trainers tools
 "${BIN}mypy"
 "${BIN}lint-imports"

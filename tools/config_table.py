@@ -19,7 +19,7 @@ END = "<!-- made by tools/config_table.py: end -->"
 def table() -> str:
     """Return the Markdown table of all fields."""
     registry.discover_all()
-    rows = ["| field | default | allowed | what it is |", "|---|---|---|---|"]
+    rows = ["| field | default | allowed | description |", "|---|---|---|---|"]
     defaults = config.default_values()
     for name, setting in config.settings().items():
         allowed = (

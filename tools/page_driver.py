@@ -24,6 +24,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_OPTIONS = (
     "--no-sandbox",
+    # A test pattern in place of a camera.
+    "--use-fake-device-for-media-stream",
     "--disable-gpu",
     "--no-first-run",
     "--disable-background-networking",
@@ -56,6 +58,13 @@ def find_browser() -> str | None:
     """Return the path of an installed Chromium or Chrome, or None."""
     named = os.environ.get("CHROMIUM")
     return named or next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
+
+
+def _browser_path() -> str:
+    path = find_browser()
+    if path is None:
+        raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
+    return path
 
 
 def free_port() -> int:
@@ -132,9 +141,7 @@ def open_browser() -> Iterator[Browser]:
     Raises:
         RuntimeError: no Chromium is installed.
     """
-    path = find_browser()
-    if path is None:
-        raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
+    path = _browser_path()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=path, args=list(BROWSER_OPTIONS), timeout=BROWSER_TIMEOUT_MS
@@ -146,14 +153,36 @@ def open_browser() -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
+def open_profile() -> Iterator[BrowserContext]:
+    """Start a headless Chromium with a profile on disk, whose cache holds scripts and their compiled code.
+
+    A new context compiles them again: the page of a run then takes 3.3 s of CPU time instead of 1.4 s.
+
+    Raises:
+        RuntimeError: no Chromium is installed.
+    """
+    path = _browser_path()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=path,
+            args=list(BROWSER_OPTIONS),
+            timeout=BROWSER_TIMEOUT_MS,
+            viewport={"width": 1440, "height": 900},
+        )
+        try:
+            yield context
+        finally:
+            context.close()
+
+
+@contextlib.contextmanager
 def open_person_s_browser() -> Iterator[BrowserContext]:
     """Start a headless Chromium in which, as for a user, all tabs but the front one are hidden.
 
     With Playwright's own launch every page is visible.
     """
-    path, port = find_browser(), free_port()
-    if path is None:
-        raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
+    path, port = _browser_path(), free_port()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, sync_playwright() as playwright:
         debugging = [f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
         command = [path, "--headless", "--window-size=1440,1000", *BROWSER_OPTIONS, *debugging, "about:blank"]

@@ -1,9 +1,10 @@
-"""Select the tests that the changes of the working tree can affect, for `./test.sh`.
+"""Select the tests that the changes of the working tree can affect, for `./test.sh` and `make quick`.
 
-    python -m tools.select_tests
+    python -m tools.select_tests [FOLDER]
 
 Prints one argument for pytest per line: the affected test files, and a smoke test of each other area; or
-`tests`, if everything must run. A test file is affected if a changed file can be reached from it:
+`tests`, if everything must run. With a folder, prints only what is in it. A test file is affected if a
+changed file can be reached from it:
 
 - by an import, at the top of a file or in a function; of the helpers of tests, by the definitions in use;
 - by a string that names a module or a Python file of this project, because it may be started as a program;
@@ -23,6 +24,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,14 +50,22 @@ DISCOVERED = {
 }
 NAME = re.compile(r"[A-Za-z_]\w*(?:[./][A-Za-z_]\w*)*")
 CONFTEST = "conftest.py"
-TOPS = ("benchmarks", "ddp_gui", "tests", "tools", "trainers")
+TOPS = ("benchmarks", "ddp_gui", "rankscope", "tests", "tools", "trainers")
 OF_TESTS = ("tests/", "tools/")
 WHOLE = "*"
 
 
 def main() -> None:
     """Print the selected tests."""
-    print("\n".join(select(REPOSITORY, changed_files(REPOSITORY))))
+    selected = select(REPOSITORY, changed_files(REPOSITORY))
+    print("\n".join(inside(sys.argv[1], selected) if sys.argv[1:] else selected))
+
+
+def inside(folder: str, selected: list[str]) -> list[str]:
+    """Return the selected tests of one folder; the folder itself, if everything must run."""
+    if selected == EVERYTHING:
+        return [folder]
+    return [test for test in selected if test.startswith(f"{folder}/")]
 
 
 def changed_files(repository: Path) -> list[str]:

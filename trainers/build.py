@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import logging
 import os
@@ -17,6 +18,7 @@ from trainers import registry
 from trainers.checkpoint import description, save_and_restore
 from trainers.checkpoint.save_and_restore import Checkpointer, Progress
 from trainers.checkpoint.snapshot import StepStart
+from trainers.checkpoint.starting import Start
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
@@ -52,7 +54,7 @@ def build_job(
 
     The order matters: the seed is set before the network draws its weights, BatchNorm is converted and the
     layout chosen before DDP wraps the model, and a checkpoint is loaded last because it overwrites the
-    optimizer's state.
+    optimizer's state. The weights that a run starts from are loaded before DDP, which sends rank 0's.
 
     Raises:
         ValueError: if the configuration names an unknown part, or its parts are incompatible.
@@ -73,8 +75,9 @@ def build_job(
     options = ModelOptions(
         size=config.model_size, pretrained_path=config.pretrained_path, offline=config.hub_offline
     )
-    dataset = create_dataset(config, model_entry, options)
-    spec = dataset.spec()
+    start = Start.of_run(run, config)
+    dataset = create_dataset(config, model_entry, options, start)
+    spec = dataset.spec() if start is None else start.spec(dataset.spec())
     if spec.task not in model_entry.tasks:
         raise ValueError(
             f"model {config.model} does not support {spec.task}, the task of data set {config.dataset}"
@@ -88,6 +91,12 @@ def build_job(
     network = build_network(model_entry, spec, options).to(world.device)
     if problem := strategy.why_not(network):
         raise ValueError(f"strategy {config.strategy} cannot train model {config.model}: {problem}")
+    build_for = functools.partial(build_network, model_entry, options=options)
+    lineage = (
+        None
+        if start is None
+        else start.begin(network, spec, build_for, train, validation, loads=resume_step is None)
+    )
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
 
@@ -164,6 +173,7 @@ def build_job(
         answers=answers,
         step_start=StepStart(strategy.network, world.device),
         trivial=_trivial(spec, train, validation, reporter) if world.is_main else None,
+        lineage=lineage,
     )
 
 
@@ -190,11 +200,14 @@ def _describe(
         return None
 
 
-def create_dataset(config: Config, model_entry: ModelEntry, options: ModelOptions) -> Dataset:
-    """Create the configured data set, with the model's tokenizer if it has one."""
+def create_dataset(
+    config: Config, model_entry: ModelEntry, options: ModelOptions, start: Start | None = None
+) -> Dataset:
+    """Create the configured data set, with the tokenizer of the model or of the run's start, if any."""
     entry = pick(registry.datasets(), config.dataset, "dataset")
     tokenizer = model_entry.tokenizer(options) if model_entry.tokenizer else None
-    return entry.create(DataOptions.of(config, tokenizer))
+    of_data = DataOptions.of(config, tokenizer)
+    return entry.create(of_data if start is None else start.data_options(of_data))
 
 
 def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> nn.Module:

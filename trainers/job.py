@@ -11,9 +11,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
-from trainers.checkpoint.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.snapshot import StepStart
+from trainers.contract.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -47,6 +47,7 @@ class Job:
     Attributes:
         num_shards: number of replicas that each epoch's samples are distributed over.
         trivial: metrics of a predictor that ignores its input; only on rank 0, which writes the `plan` event.
+        lineage: where the first weights came from, if not from the seed; see `trainers.checkpoint.starting`.
         slowed: handle of the hook that makes this rank sleep in each step, or None.
     """
 
@@ -75,6 +76,7 @@ class Job:
     answers: SaveAnswers
     step_start: StepStart
     trivial: Trivial | None = None
+    lineage: dict[str, Any] | None = None
     slowed: RemovableHandle | None = None
 
     def plan(self) -> dict[str, Any]:
@@ -104,6 +106,7 @@ class Job:
                 "num_replicas": self.strategy.num_replicas,
             },
             "trivial": None if self.trivial is None else asdict(self.trivial),
+            "start": self.lineage,
         }
 
     def _class_names(self) -> list[str] | None:

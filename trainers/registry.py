@@ -7,14 +7,17 @@ file that fails to import is reported by name and does not affect the others.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from trainers.contract.catalogue import BrokenPlugin, Mistake, ModelDeclaration
 from trainers.contract.config import ConfigError
 from trainers.contract.config.options import Check, Problem
+from trainers.files.plain_files import own_plugins
 from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
@@ -48,25 +51,17 @@ class ModelBuilder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelEntry:
-    """One model of the catalogue.
+class ModelEntry(ModelDeclaration):
+    """One model of the catalogue; its family is one of `FAMILIES`.
 
     Attributes:
         sizes: presets by name, each with a short description; the first is the default. Never empty.
-        family: kind of network, one of `FAMILIES`; the page derives default settings from it.
-        needs_path: True if it starts from a pretrained model in a local folder.
         requires: pip names of packages it needs beyond requirements.txt.
         tokenizer: loads the tokenizer of the pretrained model; None if the model does not read text.
     """
 
-    name: str
-    label: str
-    description: str
-    tasks: tuple[str, ...]
     build: ModelBuilder
     sizes: Mapping[str, str]
-    family: str = "dense"
-    needs_path: bool = False
     requires: tuple[str, ...] = ()
     tokenizer: Callable[[ModelOptions], Tokenizer] | None = None
 
@@ -104,30 +99,14 @@ _WITH_SEVERAL_RANKS = Check(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MistakeEntry:
+class MistakeEntry(Mistake):
     """One mistake of the catalogue: a class that replaces a part of training by a wrong implementation.
 
     Attributes:
         part: a subclass of the part it replaces; the rest of training is unchanged.
-        hangs: True if a run with it hangs until the hang detection ends it.
-        checks: conditions on the configuration.
     """
 
-    name: str
-    label: str
-    description: str
     part: type
-    hangs: bool = False
-    checks: tuple[Check, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class BrokenPlugin:
-    """A plug-in file that could not be imported."""
-
-    module: str
-    message: str
-    traceback: str
 
 
 Entry = TypeVar("Entry")
@@ -281,9 +260,20 @@ def part(config: Config, usual: type[Part]) -> type[Part]:
 def discover(package_name: str) -> list[BrokenPlugin]:
     """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
+    if (own := own_plugins()) is not None:
+        # Like files of the package, so that processes agree on their names.
+        folder = str(own / package_name.rpartition(".")[2])
+        if folder not in package.__path__:
+            package.__path__.append(folder)
     broken = []
-    for info in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
+    seen: set[str] = set()
+    # One folder at a time, because pkgutil leaves out a name that an earlier folder has.
+    found = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
+    for info in itertools.chain(*found):
         try:
+            if info.name in seen:
+                raise ValueError(f"there are two files {info.name.rpartition('.')[2]}.py: rename yours")
+            seen.add(info.name)
             importlib.import_module(info.name)
         except Exception as error:  # noqa: BLE001 - a plug-in is arbitrary code; its error is reported
             message = f"{type(error).__name__}: {explain(error)}"

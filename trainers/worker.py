@@ -18,13 +18,12 @@ from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers.contract import commands, fence, manifests, rundir
+from trainers.contract import commands, fence, manifests, rundir, start_from
 from trainers.contract import config as config_module
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.engines import heartbeats
 from trainers.engines.local import torchrun_process
-from trainers.engines.local.torchrun import by_hand
-from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, SUPERVISED, by_hand
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
@@ -129,8 +128,8 @@ def make_run(run: RunDirectory, text: str) -> str | None:
     if run.path.exists():
         return f"{run.path} already exists: choose another name for the new run."
     try:
-        rundir.make(run, config)
-    except OSError as error:
+        rundir.make(run, config, start_from.filling(run, config))
+    except (OSError, ValueError) as error:
         return f"{run.path} cannot be created: {explain(error)}"
     return None
 

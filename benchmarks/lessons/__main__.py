@@ -14,25 +14,20 @@ import json
 import statistics
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Conditions
 from ddp_gui.events.run_view import RunView
 from ddp_gui.learn import outcome
+from ddp_gui.learn.export import LessonRunner
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Choice, Lesson, LessonRun
 from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.plan import recipe
 from ddp_gui.server import LESSONS
 from tools import page_driver
-from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-
-# The interval at which the lesson's page reads its runs.
-READ_EVERY_S = 0.7
-LONGEST_S = 300.0
 
 
 def main() -> None:
@@ -51,10 +46,11 @@ def main() -> None:
     found = {}
     print("| lesson | effect | seeds | seconds, median | longest |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder, page_driver.serve(Path(folder)) as server:
+        runner = LessonRunner(server.address)
         for lesson in lessons:
             if wanted and lesson.name not in wanted:
                 continue
-            found[lesson.name] = row = measure(lesson, server.address, Path(folder), options.seeds)
+            found[lesson.name] = row = measure(lesson, runner, Path(folder), options.seeds)
             print(
                 f"| {lesson.title} | {row['effect']} | {row['num_shown']} of {options.seeds} "
                 f"| {statistics.median(row['seconds']):.1f} | {max(row['seconds']):.1f} |",
@@ -64,7 +60,7 @@ def main() -> None:
         options.json.write_text(json.dumps(found | conditions.report(), indent=2) + "\n", encoding="utf-8")
 
 
-def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
+def measure(lesson: Lesson, runner: LessonRunner, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
     """Run a lesson with several seeds. Return how often its effect showed, and the seconds of each."""
     asked = lesson.prediction
     assert isinstance(asked, Choice)
@@ -72,7 +68,7 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
     for seed in range(num_seeds):
         runs, took_s = dict[RunName, RunNumbers](), 0.0
         for number, run in enumerate(lesson.runs):
-            runs[number], run_s = one_run(address, runs_dir, run, seed)
+            runs[number], run_s = one_run(runner, runs_dir, run, seed)
             took_s += run_s
         verdicts.append(outcome.of_choice(asked, runs).verdict)
         seconds.append(took_s)
@@ -81,36 +77,16 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
     return {"effect": f"`{condition}`", "num_shown": num_shown, "verdicts": verdicts, "seconds": seconds}
 
 
-def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[RunNumbers, float]:
+def one_run(runner: LessonRunner, runs_dir: Path, run: LessonRun, seed: int) -> tuple[RunNumbers, float]:
     """Start a run as the page does. Return its measurements, and the seconds until they are read."""
     began = time.monotonic()
     config = recipe.with_fixed_defaults(run.config) | {"seed": seed}
-    run_id = str(_call(address, "start_run", config, False)["run_id"])
-    commands = list(run.commands)
-    while (head := _head(address, run_id))["state"] in events.LIVE_STATES:
-        if time.monotonic() - began > LONGEST_S:
-            raise TimeoutError(f"{run_id} is {head['state']} after {LONGEST_S:.0f} s")
-        if commands and head["state"] == "running" and head["step"] >= commands[0].at_step:
-            command = commands.pop(0)
-            _call(address, command.endpoint, run_id, *command.values)
-        time.sleep(READ_EVERY_S)
+    run_id = runner.run(run, "start_run", config, False)
     took_s = time.monotonic() - began
     view = RunView(RunDirectory(runs_dir / run_id), None)
     view.catch_up()
-    return RunNumbers.of(run.name, head["state"], view.config.world_size, view.series), took_s
-
-
-def _head(address: str, run_id: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address}/live/runs/{run_id}/poll?since=-1") as response:
-        return dict(json.load(response)["head"])
-
-
-def _call(address: str, endpoint: str, *values: Any) -> dict[str, Any]:
-    body = json.dumps({"data": values}).encode()
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{address}/gradio_api/run/{endpoint}", body, headers)
-    with urllib.request.urlopen(request) as response:
-        return dict(json.load(response)["data"][0])
+    state = view.status().state
+    return RunNumbers.of(run.name, state, view.config.world_size, view.series), took_s
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.files import private_files
+from trainers.files import private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY
 
@@ -163,21 +163,13 @@ def settings_of(values: Any) -> ClassSettings:
     Raises:
         ValueError: naming the field, the value and the allowed values.
     """
-    if not isinstance(values, dict):
-        raise ValueError(f"the settings are {str(values)[:80]!r}, but allowed is: one object")
-    known = {field.name for field in fields(ClassSettings)}
-    for name, value in values.items():
-        if name not in known:
-            raise ValueError(
-                f"{str(name)[:80]!r} is not a setting, but allowed is: {', '.join(sorted(known))}"
-            )
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} is {str(value)[:80]!r}, but allowed is: true or false")
-    return ClassSettings(**values)
+    return typed.read(ClassSettings, values)
 
 
 class NotAllowedError(ValueError):
     """The current user may not do this; the message says who may."""
+
+    http_status = 403
 
 
 def may_see(owner: str | None, settings: ClassSettings) -> bool:
@@ -241,7 +233,7 @@ class DataAccess:
         return self._uploads / PEOPLE / name if name else self._uploads
 
     def check(self, config: Config) -> None:
-        """Refuse files that the current user may not read; they are reported as not existing.
+        """Refuse files that the current user may not read, reported as not existing, and other addresses.
 
         Raises:
             ConfigError: naming the field, the path and the allowed values.
@@ -260,6 +252,9 @@ class DataAccess:
             for field in PATH_FIELDS
             if (path := getattr(config, field)) and not self._may_read(path)
         ]
+        if config.forward_address:
+            allowed = "empty: only a teacher chooses where the page sends data"
+            problems.append(Problem(field="forward_address", value=config.forward_address, allowed=allowed))
         if problems:
             raise ConfigError(problems)
 

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,41 +26,6 @@ from ddp_gui.http.front import Message, Receive, Scope, Send
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, lifeline
 
-
-class RateLimit:
-    """At most `most` calls in `within_s` seconds per user; no limit without login."""
-
-    def __init__(
-        self, what: str, most: int, within_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._what = what
-        self._most = most
-        self._within_s = within_s
-        self._clock = clock
-        # At most as many keys as accounts.
-        self._begun: dict[str, deque[float]] = {}
-
-    def count(self) -> None:
-        """Count one more call by the current user.
-
-        Raises:
-            ValueError: if it exceeds the limit, with the time to wait.
-        """
-        name, now = current_user().name, self._clock()
-        if not name:
-            return
-        begun = self._begun.setdefault(name, deque())
-        while begun and now - begun[0] > self._within_s:
-            begun.popleft()
-        if len(begun) >= self._most:
-            wait_s = self._within_s - (now - begun[0])
-            raise ValueError(
-                f"you requested {self._what} {len(begun)} times within {self._within_s:.0f} seconds: "
-                f"wait {max(1, round(wait_s))} seconds"
-            )
-        begun.append(now)
-
-
 Values = ParamSpec("Values")
 Result = TypeVar("Result")
 _Job = tuple["Future[Any]", Callable[[], Any]]
@@ -69,6 +33,8 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 class TooManyError(ValueError):
     """A user has reached the limit of concurrent work."""
+
+    http_status = 429
 
 
 class Workers:
@@ -158,10 +124,7 @@ class Workers:
 
         @functools.wraps(function)
         async def handle(*values: Any, **named: Any) -> Any:
-            try:
-                return await self.run(function, *values, **named)
-            except TooManyError as error:
-                raise HTTPException(status_code=429, detail=str(error)) from error
+            return await self.run(function, *values, **named)
 
         return handle
 
@@ -236,13 +199,29 @@ STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
 
 
 class Router(APIRouter):
-    """Routes whose handlers run and encode their answers in the threads for clicks by default."""
+    """Routes whose handlers run and encode their answers in the threads for clicks by default.
+
+    A ValueError with an `http_status` is answered with this status and its text; others are faults of ours.
+    """
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""
         if not inspect.iscoroutinefunction(endpoint):
             endpoint = CLICKS.handler(_encoding(endpoint))
-        super().add_api_route(path, endpoint, **options)
+        super().add_api_route(path, _answering_refusals(endpoint), **options)
+
+
+def _answering_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(endpoint)
+    async def answer(*values: Any, **named: Any) -> Any:
+        try:
+            return await endpoint(*values, **named)
+        except ValueError as error:
+            if (status := getattr(error, "http_status", None)) is None:
+                raise
+            raise HTTPException(status_code=status, detail=str(error)) from error
+
+    return answer
 
 
 def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:

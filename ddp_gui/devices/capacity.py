@@ -17,7 +17,7 @@ from trainers.contract.rundir import is_run_id
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
 from trainers.engines.base import THIS_MACHINE, Engine
-from trainers.machine import cuda_environment, hardware, processes
+from trainers.machine import cuda_environment, facilities, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.processes import ProcessFacts
 
@@ -70,7 +70,7 @@ class Owners:
         if known is not None and known[0] == facts.started_unix_s:
             return known[1]
         run_id = self.run_of(pid)
-        # Warm workers belong to no run yet.
+        # The warm pool belongs to no run yet.
         is_settled = time.time() - facts.started_unix_s > SETTLED_AFTER_S and not _is_ours(facts)
         if run_id is not None or is_settled:
             self._known[pid] = (facts.started_unix_s, run_id)
@@ -101,7 +101,6 @@ MODULE = "trainers.parallel.usable_gpus"
 AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def settle_usable_gpus(cache_file: Path | None) -> None:
@@ -161,10 +160,7 @@ def _last_line(error: AskError) -> str:
 
 def _machine() -> list[Any]:
     """Return the facts that the answer depends on, besides files: GPUs, driver, visible devices, boot."""
-    try:
-        boot = _BOOT.read_text(encoding="ascii").strip()
-    except OSError:
-        boot = ""
+    boot = (facilities.read("/proc/sys/kernel/random/boot_id") or "").strip()
     named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
     return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]
 
@@ -306,7 +302,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         config: a run's configuration, which may name a place; None: any run.
     """
     engine = engine or registry.named(LOCAL)
-    offered = engine.capacity() if config is None else engine.capacity_for(config)
+    offered = engine.capacity(config)
     return Machine(
         num_gpus=offered.num_gpus,
         num_cores=offered.num_cores,
@@ -318,7 +314,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         gpu_free_bytes=offered.gpu_free_bytes,
         memory_bytes=offered.memory_bytes,
         cpu_has_bf16=offered.cpu_has_bf16,
-        gpu_obstacle=_obstacle(offered.num_gpus) if engine.name == LOCAL else None,
+        gpu_obstacle=_obstacle(offered.num_gpus) if engine.is_this_machine else None,
         place=offered.place,
         has_more_ranks_than_cores=offered.has_more_ranks_than_cores,
     )

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount
 
 from ddp_gui.background import loop_delay
-from ddp_gui.gradio_routes import endpoints
+from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes import uploads as uploads_module
 from ddp_gui.gradio_routes.sent_values import Functions, checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -53,6 +53,7 @@ from ddp_gui.http.front import (
     network_of,
     send_answer,
 )
+from ddp_gui.http.own_proxy import ORIGINS_KEY, OwnProxy
 
 _MAX_PATH, _MAX_NAME = 1000, 200
 _NAME = r"[A-Za-z0-9_]+"
@@ -128,11 +129,11 @@ class _Allowlist:
                 )
                 incoming = self._uploads.incoming_of_sender()
                 receive = await checked_body(receive, incoming, functions, queue, scope)
-                endpoints.forget_oldest(queue, self._demo.state_holder)
+                callers.forget_oldest(queue, self._demo.state_holder)
             elif fetched := _FETCHED.fullmatch(path):
-                endpoints.refuse_others(queue, fetched[1])
+                callers.refuse_others(queue, fetched[1])
             else:
-                scope = endpoints.own_address(scope, path)
+                scope = callers.own_address(scope, path)
         except Refused as refused:
             await send_answer(send, refused)
             return
@@ -242,8 +243,11 @@ FROM_ELSEWHERE = (
 class Gate:
     """ASGI middleware: refuses foreign hosts and origins, enforces limits, adds the security headers."""
 
-    def __init__(self, app: App, host: str, allowed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, app: App, host: str, allowed: Sequence[str] = (), own_proxy: OwnProxy | None = None
+    ) -> None:
         self._app = app
+        self._frames = () if own_proxy is None else own_proxy.frames
         # Names given by `--host` and `--allow-host`: a proxy may use them, so their pages are ours, too.
         self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
@@ -267,7 +271,7 @@ class Gate:
             nonlocal has_begun
             if message["type"] == "http.response.start":
                 has_begun = True
-                message["headers"] = front.merge_policies(message.get("headers", []))
+                message["headers"] = front.merge_policies(message.get("headers", []), self._frames)
             await send(message)
 
         try:
@@ -285,7 +289,9 @@ class Gate:
     def _check(self, scope: Scope) -> None:
         check_headers(scope)
         hosts = self._hosts_of(scope)
-        if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
+        # The user's own proxy knows the name by which the user reaches it; the page does not.
+        are_ours = front.is_host if ORIGINS_KEY in scope else self._hosts.are_ours
+        if len(hosts) != 1 or not are_ours(hosts[0]):
             raise Refused(
                 403,
                 "This server does not serve this host name. Use the machine's IP address instead, or start "
@@ -295,7 +301,7 @@ class Gate:
             raise Refused(400, "A path must begin with a slash.")
         if len(scope["path"]) > MAX_PATH_LENGTH:
             raise Refused(414, f"A path has at most {MAX_PATH_LENGTH:,} characters here.")
-        if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
+        if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
             # Gradio's page requests all files below the address in Host, and would stay empty.
@@ -323,11 +329,15 @@ def _own_addresses(scope: Scope) -> set[str]:
     return {f"{name}:{port}" for name in (host, f"[{host}]", "localhost", "127.0.0.1")}
 
 
-def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
-    """Return True if the request comes from another site's page; a top-level navigation is allowed."""
+def _is_from_elsewhere(scope: Scope, ours: Collection[str], *, is_framed: bool = False) -> bool:
+    """Return True if the request comes from another site's page; a top-level navigation is allowed.
+
+    Args:
+        is_framed: also allow navigation in a frame; the page's policy says which pages may contain it.
+    """
     # The same name over http and over https is two origins.
     scheme = scope.get("scheme", "http")
-    origins = {f"{scheme}://{name}" for name in ours}
+    origins = scope.get(ORIGINS_KEY) or {f"{scheme}://{name}" for name in ours}
     if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
         return True
     # Browsers send Fetch Metadata only to trustworthy origins: over TLS, and to this machine itself.
@@ -335,7 +345,8 @@ def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
     if not set(site) & {"cross-site", "same-site"}:
         return False
     is_link = _values(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in ("GET", "HEAD")
-    return not (is_link and _values(scope, b"sec-fetch-dest") in (["document"], []))
+    targets = (["document"], [], ["iframe"]) if is_framed else (["document"], [])
+    return not (is_link and _values(scope, b"sec-fetch-dest") in targets)
 
 
 def _values(scope: Scope, wanted: bytes) -> list[str]:

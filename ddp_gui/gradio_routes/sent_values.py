@@ -19,7 +19,7 @@ from gradio.queueing import Queue
 from ddp_gui.auth.rights import current_user, is_plain_path
 from ddp_gui.background import loop_delay
 from ddp_gui.background.workers import CLICKS
-from ddp_gui.gradio_routes import endpoints
+from ddp_gui.gradio_routes import callers
 from ddp_gui.http import front
 from ddp_gui.http.front import Message, Receive, Refused, Scope
 
@@ -27,7 +27,10 @@ MAX_DEPTH = 40
 # The page sends one; each is checked on the disk.
 MAX_FILES = 4
 # Lists of run ids, and the files of a script; all other calls are far below `front.MAX_BYTES`.
-LONG_CALLS = ("delete_runs", "restore_runs", "empty_bin", "read_script", "open_script", "start_script")
+LONG_CALLS = (
+    "delete_runs", "restore_runs", "empty_bin", "read_script", "open_script", "start_script",
+    "start_code_lesson",
+)  # fmt: skip
 # The parts of a long call: a script has at most 200 files.
 MAX_PARTS_OF_A_LONG_CALL = 500
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -80,9 +83,9 @@ async def checked_body(
         raise Refused(400, "This file was not uploaded: choose it again.")
     if isinstance(value, dict):
         if queue is not None:
-            endpoints.refuse_others(queue, value.get("event_id"))
+            callers.refuse_others(queue, value.get("event_id"))
         if current_user().name:
-            endpoints.make_own(value, waits=functions.answers_later)
+            callers.make_own(value, waits=functions.answers_later)
             body = orjson.dumps(value)
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -99,13 +99,29 @@ class Uploads:
             with self._lock:
                 del self._arriving[place]
 
+    def find(self, uploaded: str) -> Path:
+        """Return a new upload of the current user; a caller may send any path.
+
+        Raises:
+            ValueError: if the current user did not upload it.
+        """
+        source, inside = Path(uploaded), self.incoming_of_sender().resolve()
+        if (
+            not is_plain_path(uploaded)
+            or not source.resolve().is_relative_to(inside)
+            or source.is_symlink()
+            or not source.is_file()
+        ):
+            raise ValueError("this file was not uploaded: choose it again")
+        return source
+
     def keep(self, uploaded: str) -> Path:
         """Move an upload of the current user to permanent storage, and return its new path.
 
         Raises:
             ValueError: if the current user did not upload it, or it is not a supported kind of data.
         """
-        source = self._arrived(uploaded)
+        source = self.find(uploaded)
         if source.suffix.lower() not in KINDS:
             raise ValueError(
                 f"a file of kind {source.suffix[:40] or 'none'} cannot be used; allowed are "
@@ -141,18 +157,6 @@ class Uploads:
                     path.rmdir()
                 else:
                     path.unlink()
-
-    def _arrived(self, uploaded: str) -> Path:
-        """Return the uploaded file; a caller may send any path, and only uploads may be moved."""
-        source, inside = Path(uploaded), self.incoming_of_sender().resolve()
-        if (
-            not is_plain_path(uploaded)
-            or not source.resolve().is_relative_to(inside)
-            or source.is_symlink()
-            or not source.is_file()
-        ):
-            raise ValueError("this file was not uploaded: choose it again")
-        return source
 
     def _check_room(self, size_bytes: int) -> None:
         asked_bytes = max(size_bytes, FEWEST_BYTES)

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +65,20 @@ class Hosts:
     def are_ours(self, host: str) -> bool:
         """Return True if a Host header names this server: a name or an IP address, optionally with a port."""
         match = _HOST.fullmatch(host)
-        # Later code parses the address again: an invalid port or number would raise there.
-        if match is None or int(match["port"] or 0) > LAST_PORT:
+        if match is None or not is_host(host):
             return False
         if match["number"]:
-            return _is_number(match["number"], ipaddress.IPv6Address)
+            return True
         name = match["name"].lower()
         return name in self._names or _is_number(name, ipaddress.IPv4Address)
+
+
+def is_host(text: str) -> bool:
+    """Return True if a Host header is valid: later code parses it again, and would raise otherwise."""
+    match = _HOST.fullmatch(text)
+    if match is None or int(match["port"] or 0) > LAST_PORT:
+        return False
+    return not match["number"] or _is_number(match["number"], ipaddress.IPv6Address)
 
 
 def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> bool:
@@ -97,18 +104,21 @@ def network_of(address: str) -> str:
 
 Header = tuple[bytes, bytes]
 
-DATA = "default-src 'none'; frame-ancestors 'none'"
+_NO_FRAMES = "frame-ancestors 'none'"
+DATA = f"default-src 'none'; {_NO_FRAMES}"
 _PAGE = (
     "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; "
-    "manifest-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; "
+    f"manifest-src 'self'; base-uri 'self'; form-action 'self'; {_NO_FRAMES}; "
 )
+# Knows no list of origins, which the policy has.
+FRAME_HEADER = b"x-frame-options"
 HEADERS: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
+    (FRAME_HEADER, b"DENY"),
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=(), payment=(), usb=()"),
 )
 POLICY_HEADER = b"content-security-policy"
 _KEPT_BY = {b"cache-control", b"etag"}
@@ -128,8 +138,12 @@ def gradio_page(inline_scripts: Iterable[str]) -> str:
     return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
 
 
-def merge_policies(headers: Iterable[Header]) -> list[Header]:
-    """Return a response's headers with ours; its own policy has precedence."""
+def merge_policies(headers: Iterable[Header], frames: Sequence[str] = ()) -> list[Header]:
+    """Return a response's headers with ours; its own policy has precedence.
+
+    Args:
+        frames: the origins of the pages that may contain this page as a frame.
+    """
     theirs = list(headers)
     names = {name.lower() for name, _ in theirs}
     ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
@@ -137,7 +151,15 @@ def merge_policies(headers: Iterable[Header]) -> list[Header]:
         # Neither a file nor a page: a user's data, which the next user of this computer must not find.
         ours.append((b"cache-control", b"no-store"))
     replaced = {name for name, _ in HEADERS}
-    return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
+    merged = [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
+    return [_framed(header, frames) for header in merged if header[0] != FRAME_HEADER] if frames else merged
+
+
+def _framed(header: Header, frames: Sequence[str]) -> Header:
+    name, value = header
+    if name.lower() != POLICY_HEADER:
+        return header
+    return name, value.replace(_NO_FRAMES.encode(), f"frame-ancestors {' '.join(frames)}".encode())
 
 
 def _is_page(headers: Iterable[Header]) -> bool:
@@ -253,7 +275,7 @@ class AtOnce:
 
 
 MAX_BYTES = 128 * 1024
-# The largest request of the page deletes some thousand runs with one click.
+# The largest request that the page sends deletes several thousand runs.
 MAX_VALUES = 20_000
 # Lists, objects and their named fields.
 MAX_PARTS = 2_000

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.http.front import network_of
+from trainers.machine import facilities
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 # At 150 bytes per row, more connections than a machine's ports allow to one address.
@@ -48,7 +49,7 @@ def is_of_page(uid: int | None) -> bool:
 
 def knows_others() -> bool:
     """Return True if the system distinguishes this user's connections from all others."""
-    return _knows_every_client() and (is_instant() or any(table.exists() for table in _TABLES))
+    return _knows_every_client() and (is_instant() or bool(facilities.existing(*_TABLES)))
 
 
 def is_a_services(uid: int | None) -> bool:
@@ -73,7 +74,7 @@ def is_instant() -> bool:
 
     Without its module for TCP the kernel answers every query as if the connection did not exist.
     """
-    if not hasattr(socket, "AF_NETLINK"):
+    if not facilities.are_available():
         return False
     try:
         with (
@@ -109,7 +110,7 @@ def _query_kernel(client: Address, server: Address) -> int | None:
     wanted += struct.pack("=III", interface, _NO_COOKIE, _NO_COOKIE)
     header = struct.pack("=IHHII", 16 + len(wanted), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        with facilities.netlink(_NETLINK_SOCK_DIAG) as kernel:
             kernel.settimeout(_ANSWER_WITHIN_S)
             kernel.send(header + wanted)
             answer = kernel.recv(4096)
@@ -147,7 +148,7 @@ class _Tables:
         with self._lock:
             if self._read_s <= since_s:
                 self._read_s = time.monotonic()
-                self._rows = b"".join(map(_read_table, _TABLES))
+                self._rows = b"".join(map(_read_table, facilities.existing(*_TABLES)))
             rows = self._rows
         for wanted in _written(client, server):
             if (at := rows.find(wanted)) >= 0:

@@ -127,6 +127,9 @@ def needs(job: Job) -> list[str]:
         notes.append(
             "The pretrained model must be at the same path on every machine (pretrained_path below)."
         )
+    if job.config.start_from:
+        run_id = job.config.start_from.rpartition("/")[0]
+        notes.append(f"The run {run_id}, which it starts from, must be in the same folder of runs.")
     if job.num_nodes > 1:
         notes.append(
             "While it runs, ports of these machines accept connections from every computer without a "

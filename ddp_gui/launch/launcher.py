@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import html
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import gradio as gr
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import ClassSettingsFile
-from ddp_gui.http.shell import visible
-from ddp_gui.plan.catalogue import Catalogue, CatalogueError
-from ddp_gui.plan.own_data import InspectionError
+from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import Plan, Startable, shown_run_dir
 from trainers.contract import config as config_module
 from trainers.contract import events, manifests, rundir
 from trainers.contract.commands import WholeNumber
 from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
-from trainers.engines import liveness
-from trainers.engines.base import Engine, StartError
-from trainers.engines.local import script_process
-from trainers.files.plain_files import REPOSITORY
-from trainers.machine.os_errors import NO_SPACE, explain
+from trainers.contract.status import Status
+from trainers.engines import liveness, registry
+from trainers.engines.base import CODE_PLACE, Engine
+from trainers.files.plain_files import PLUGINS_VARIABLE, REPOSITORY, own_plugins
+from trainers.machine.os_errors import explain
 
 # Replaced by the run's directory after everything else has been quoted.
 _PLACE = "@RUN@"
@@ -43,7 +36,7 @@ def train_anew(engine: Engine, config: Config, runs_dir: Path, code_dir: str = "
     """
     run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
     command = engine.command(config, _PLACE)
-    command = [part.replace(script_process.CODE_PLACE, code_dir) for part in command]
+    command = [part.replace(CODE_PLACE, code_dir) for part in command]
     return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 
@@ -53,44 +46,9 @@ def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
 
 
 def _in_the_project(command: str) -> str:
-    return f"cd {shlex.quote(str(REPOSITORY))} && {command}"
-
-
-Result = TypeVar("Result")
-SAID = (ValueError, OSError, StartError, CatalogueError, InspectionError)
-
-
-def shown_as_text(error: Exception) -> gr.Error:
-    """Return an error whose text Gradio shows unchanged: its messages are HTML."""
-    words = error.message if isinstance(error, gr.Error) else explain(error)
-    return gr.Error(html.escape(visible(words)), print_exception=False)
-
-
-def _text_of(error: Exception) -> str:
-    words = explain(error)
-    return words[:1].upper() + words[1:] if isinstance(error, OSError) else words
-
-
-async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
-    """Answer a route whose file operation failed: 507 for a full disk, otherwise 503, with a sentence."""
-    is_full = isinstance(error, OSError) and error.errno in NO_SPACE
-    return JSONResponse({"detail": _text_of(error)}, status_code=507 if is_full else 503)
-
-
-def in_plain_words(action: Callable[[], Result]) -> Result:
-    """Turn errors that a user can cause into errors that the page shows with their text."""
-    try:
-        return action()
-    except SAID as error:
-        raise gr.Error(_text_of(error), print_exception=False) from error
-
-
-async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
-    """Like `in_plain_words`, for coroutines."""
-    try:
-        return await action
-    except SAID as error:
-        raise gr.Error(_text_of(error), print_exception=False) from error
+    own = own_plugins()
+    variable = "" if own is None else f"{PLUGINS_VARIABLE}={shlex.quote(str(own))} "
+    return f"cd {shlex.quote(str(REPOSITORY))} && {variable}{command}"
 
 
 MOST_MORE_EPOCHS = 100_000
@@ -206,11 +164,6 @@ def numbering(runs_dir: Path) -> Numbering | None:
     )
 
 
-def resume_paused(run: RunDirectory) -> None:
-    """Ask a paused run to continue."""
-    run.append_command("resume")
-
-
 def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
     """Return the checkpoint of `step`, or the last intact one, if there is work left after it.
 
@@ -262,21 +215,23 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
 
 
-def send(run: RunDirectory, name: str, **arguments: object) -> str:
+def send(run: RunDirectory, status: Status, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
+    Args:
+        status: the run's actual state, read for this request; so for the functions below.
     Raises:
         ValueError: if the run is not live.
     """
     assert name != "stop", "use `stop`, which also enforces the stop"
-    _require_live(run, name)
+    _require_live(run, status, name)
     try:
         return run.append_command(name, **arguments)
     except OSError as error:
         raise _not_writable(run, name, error) from error
 
 
-def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
+def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
     """Have a live run's engine end it; return the command's id, or "" if it was ended by a signal.
 
     A stop without saving needs no disk space: if the run's folder accepts no command, the run gets a signal.
@@ -285,8 +240,8 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
         NotWritableError: if it cannot be asked to save, because its folder cannot be written.
         ValueError: if the run is not live.
     """
-    _require_live(run, "stop")
-    engine = liveness.engine_of(run)
+    _require_live(run, status, "stop")
+    engine = registry.named(status.engine)
     try:
         return engine.stop(run, save=save, why=why)
     except OSError as error:
@@ -297,16 +252,16 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
     return ""
 
 
-def kill_rank(run: RunDirectory, rank: object) -> int:
+def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     """Kill the process of one rank of a live run; return the rank.
 
     Raises:
         ValueError: if the run is not live, the rank does not exist, or its engine does not support it.
     """
     number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
-    _require_live(run, "kill a rank")
+    _require_live(run, status, "kill a rank")
     try:
-        liveness.engine_of(run).kill_rank(run, number)
+        registry.named(status.engine).kill_rank(run, number)
     except OSError as error:
         raise _not_writable(run, "kill a rank", error) from error
     return number
@@ -319,10 +274,11 @@ def stop_surely(run: RunDirectory, why: str) -> bool:
         NotWritableError: if it cannot be stopped either way.
         ValueError: if it is not live.
     """
+    status = liveness.read_status(run)
     try:
-        stop(run, save=True, why=why)
+        stop(run, status, save=True, why=why)
     except NotWritableError:
-        stop(run, save=False, why=why)
+        stop(run, status, save=False, why=why)
         return False
     return True
 
@@ -334,14 +290,13 @@ def _kill(run: RunDirectory, engine: Engine) -> None:
         print(f"run {run.run_id} was killed, and that could not be recorded: {explain(error)}", flush=True)
 
 
-def _require_live(run: RunDirectory, name: str) -> None:
-    state = liveness.read_status(run).state
-    if run.queued.exists() and state == "queued":
+def _require_live(run: RunDirectory, status: Status, name: str) -> None:
+    if run.queued.exists() and status.state == "queued":
         raise ValueError(
             f"run {run.run_id} is still in the queue: it can be asked to {name} once it has started"
         )
-    if state not in events.LIVE_STATES:
-        raise ValueError(f"run {run.run_id} is {state}: only a live run can be asked to {name}")
+    if status.state not in events.LIVE_STATES:
+        raise ValueError(f"run {run.run_id} is {status.state}: only a live run can be asked to {name}")
 
 
 def _not_writable(run: RunDirectory, name: str, error: OSError) -> NotWritableError:

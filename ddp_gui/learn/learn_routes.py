@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from fastapi import HTTPException, Query
 
 from ddp_gui.background.workers import CLICKS, Router
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words
 from ddp_gui.learn import lesson_file, measures
 from ddp_gui.learn import outcome as outcome_module
-from ddp_gui.learn.lesson import DrawnCurve, Lesson
-from ddp_gui.learn.lesson_file import MAX_RUNS, LessonError
+from ddp_gui.learn.lesson import MAX_RUNS, DrawnCurve, Lesson
+from ddp_gui.learn.lesson_file import LessonError
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import fit
+from ddp_gui.operations import operation
 from ddp_gui.runs import listing
 from ddp_gui.runs.runs import RunStore, status_values
 from ddp_gui.train.api import Api
@@ -40,22 +39,41 @@ class Broken:
     words: str
 
 
-class Library:
+class NoSuchLessonError(ValueError):
+    """The lesson does not exist."""
+
+    http_status = 404
+
+
+class Named(Protocol):
+    """A lesson of either kind."""
+
+    @property
+    def name(self) -> str:
+        """Its name in addresses."""
+
+
+Made = TypeVar("Made", bound=Named)
+
+
+class LessonFiles(Generic[Made]):
     """The lessons of some folders, in the order of their file names; thread-safe.
 
     Args:
         folders: if two lessons have the same name, the one in the later folder is used.
+        read_file: returns the lesson of a file; raises `LessonError`.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], read_file: Callable[[Path], Made]) -> None:
         self._folders = tuple(folders)
-        self._known: dict[Path, tuple[FileMark, Lesson | Broken]] = {}
+        self._read_file = read_file
+        self._known: dict[Path, tuple[FileMark, Made | Broken]] = {}
         self._lock = threading.Lock()
 
-    def read(self) -> tuple[list[Lesson], list[Broken]]:
+    def read(self) -> tuple[list[Made], list[Broken]]:
         """Return all lessons and all invalid files. Only changed files are parsed again."""
         with self._lock:
-            found, broken = dict[str, Lesson](), list[Broken]()
+            found, broken = dict[str, Made](), list[Broken]()
             for folder in self._folders:
                 try:
                     paths = sorted(folder.glob("*.md"))[:MAX_FILES]
@@ -70,25 +88,25 @@ class Library:
                         found[made.name] = made
             return list(found.values()), broken
 
-    def find(self, name: str) -> Lesson:
+    def find(self, name: str) -> Made:
         """Return the lesson with this name.
 
         Raises:
-            ValueError: if it does not exist.
+            NoSuchLessonError: if it does not exist.
         """
         for lesson in self.read()[0]:
             if lesson.name == name:
                 return lesson
-        raise ValueError(f"there is no lesson {name!r}")
+        raise NoSuchLessonError(f"there is no lesson {name!r}")
 
-    def _of_file(self, path: Path) -> Lesson | Broken:
+    def _of_file(self, path: Path) -> Made | Broken:
         try:
             about = path.stat()
             mark = (about.st_ino, about.st_mtime_ns, about.st_size)
             known = self._known.get(path)
             if known is not None and known[0] == mark:
                 return known[1]
-            made: Lesson | Broken = lesson_file.read(path)
+            made: Made | Broken = self._read_file(path)
         except LessonError as error:
             made = Broken(file=path.name, words=str(error))
         except OSError as error:
@@ -97,17 +115,25 @@ class Library:
         return made
 
 
+class Library(LessonFiles[Lesson]):
+    """The lessons with a prediction."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__(folders, lesson_file.read)
+
+
 TAG = "lesson"
 
 
+@dataclass
 class LearnApi:
     """Endpoint that starts a lesson's runs. Results are JSON values."""
 
-    def __init__(self, library: Library, api: Api, store: RunStore) -> None:
-        self._library = library
-        self._api = api
-        self._store = store
+    _library: Library
+    _api: Api
+    _store: RunStore
 
+    @operation()
     async def start_lesson_run(
         self, lesson: str, run: int, question: int | None = None, choice: str | None = None
     ) -> dict[str, Any]:
@@ -115,10 +141,14 @@ class LearnApi:
 
         With a `question` (from 0), start that question's attempt with the given `choice`.
         """
-        config = await CLICKS.run(in_plain_words, lambda: self._config(lesson, run, question, choice))
-        answer = await self._api.start_run(config)
+        config = await CLICKS.run(self._config, lesson, run, question, choice)
+        answer: dict[str, Any] = await self._api.start_run(config)
         await CLICKS.run(self._tag, answer["run_id"], lesson)
         return answer
+
+    async def start(self, lesson: str, run: int) -> str:
+        """Start one of a lesson's runs, for a poll, and return its id."""
+        return str((await self.start_lesson_run(lesson, run))["run_id"])
 
     def tend(self, lesson: str, run: int, run_id: str) -> None:
         """Send a run the lesson's next command once the run has reached the command's step.
@@ -138,10 +168,6 @@ class LearnApi:
         now = status_values(view)
         if now["state"] == "running" and now["step"] >= commands[sent].at_step:
             self._api.send(run_id, commands[sent].name, commands[sent].values)
-
-    def register(self) -> None:
-        """Add the endpoint to the Gradio app under construction."""
-        register(self.start_lesson_run)
 
     def _config(self, name: str, run: int, question: int | None, choice: str | None) -> dict[str, Any]:
         lesson = self._library.find(name)
@@ -189,22 +215,16 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
             "broken": [asdict(each) for each in broken],
         }
 
-    def lesson_or_404(name: str) -> Lesson:
-        try:
-            return library.find(name)
-        except ValueError as error:
-            raise HTTPException(status_code=404, detail=str(error)) from error
-
     @router.get("/outcome")
     def outcome(name: str, run: RunIds = (), attempt: AttemptIds = ()) -> dict[str, Any]:
-        found = lesson_or_404(name)
+        found = library.find(name)
         if not all(map(_ATTEMPT.fullmatch, attempt)):
             raise HTTPException(status_code=422, detail="attempt must be question:choice:run")
         return outcome_of(found, store, run, [tuple(each.split(":", 2)) for each in attempt])
 
     @router.get("/lesson")
     def lesson(name: str) -> dict[str, Any]:
-        found = lesson_or_404(name)
+        found = library.find(name)
         names = [each.name for each in library.read()[0]]
         after = names[names.index(name) + 1 :] if name in names else []
         fitted = fit(found, api.plan)

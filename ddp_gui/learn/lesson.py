@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
+
+from ddp_gui.events.tables import span_of
+from ddp_gui.http import shell
+from trainers.contract.commands import COMMANDS
+from trainers.files import typed
+from trainers.files.typed import Limit, Parse, RefusedError
 
 Tree = list[Any]
 
@@ -28,25 +34,22 @@ class MarkdownError(ValueError):
         self.line = line
 
 
-def parse_blocks(text: str, is_term: Callable[[str], bool]) -> Tree:
+def parse_blocks(text: str) -> Tree:
     """Parse Markdown text into blocks.
-
-    Args:
-        is_term: returns True if the glossary has the term.
 
     Raises:
         MarkdownError: naming the unsupported element and its line.
     """
-    return _Reader(is_term).blocks(SyntaxTreeNode(_parser().parse(text)).children)
+    return _Reader().blocks(SyntaxTreeNode(_parser().parse(text)).children)
 
 
-def parse_inlines(text: str, is_term: Callable[[str], bool]) -> Tree:
+def parse_inlines(text: str) -> Tree:
     """Parse a single paragraph into inline elements.
 
     Raises:
         MarkdownError: if it is more than one paragraph or contains unsupported elements.
     """
-    found = parse_blocks(text, is_term)
+    found = parse_blocks(text)
     if len(found) != 1 or found[0][0] != "p":
         raise MarkdownError(f"{text!r} must be one paragraph", 1)
     inside: Tree = found[0][1]
@@ -61,8 +64,7 @@ def _parser() -> MarkdownIt:
 
 
 class _Reader:
-    def __init__(self, is_term: Callable[[str], bool]) -> None:
-        self._is_term = is_term
+    def __init__(self) -> None:
         self._line = 1
 
     def blocks(self, nodes: Sequence[SyntaxTreeNode]) -> Tree:
@@ -111,7 +113,7 @@ class _Reader:
         address = str(node.attrs.get("href", ""))
         if address.startswith(TERM):
             name = address.removeprefix(TERM).replace("_", " ")
-            if not self._is_term(name):
+            if name not in shell.definitions():
                 raise MarkdownError(f"the glossary has no term {name!r}", self._line)
             return ["term", name, inside]
         if not address.startswith(_ADDRESSES):
@@ -125,10 +127,29 @@ class _Reader:
         return MarkdownError(f"there is a part of the kind {what!r}, but allowed are: {allowed}", self._line)
 
 
-# X axes of a lesson's charts.
-AXES = ("step", "samples", "time")
+MAX_RUNS = 6
+MAX_CHOICES = 6
+MAX_MINUTES = 240
+MAX_SMOOTHING = 10_000
+MAX_STEP = 1_000_000
+# Smoothing, in steps, of the measured curve that a drawn prediction is compared with.
+PREDICTED_SMOOTHING = 20
+
+Text = Annotated[
+    str, Parse(Annotated[str, Limit(pattern=r"(?s)\s*\S.*", words="a text that is not empty")], str.strip)
+]
+Inlines = Annotated[Tree, Parse(Text, parse_inlines)]
+# X axis of a lesson's charts.
+Axis = Literal["step", "samples", "time"]
+# An evaluation metric is written `metric:NAME`.
+_CURVES = "loss", "throughput", "learning_rate", "grad_norm", "validation_loss"
+Curve = Annotated[
+    str,
+    Limit(pattern=rf"{'|'.join(_CURVES)}|metric:.*", words=f"one of {', '.join(_CURVES)}, metric:NAME"),
+]
+Index = Annotated[int, Limit(low=0)]
 # Measured numbers of a run that a lesson's table can show as rows.
-NUMBERS = (
+Number = Literal[
     "loss",
     "loss_exact",
     "mean_loss_exact",
@@ -142,14 +163,7 @@ NUMBERS = (
     "memory",
     "learning_rate",
     "took",
-)
-# Curves of a lesson's charts; an evaluation metric is written `metric:NAME`.
-CURVES = ("loss", "throughput", "learning_rate", "grad_norm", "validation_loss")
-METRIC = "metric:"
-# Quantities that can be drawn as one bar per rank.
-BARS = ("memory", "wait")
-# How a run is expected to end.
-ENDS = ("finished", "failed")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +180,39 @@ class SentCommand:
     values: tuple[Any, ...]
 
 
+_SENDABLE = [name for name, command in COMMANDS.items() if command.endpoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WrittenCommand:
+    """The fields of each command; the others are its arguments."""
+
+    at_step: Annotated[int, Limit(low=1, high=MAX_STEP)]
+    name: Annotated[str, Limit(pattern="|".join(_SENDABLE), words=f"one of {', '.join(_SENDABLE)}")] = (
+        _SENDABLE[0]
+    )
+
+
+def _command(raw: dict[str, Any]) -> SentCommand:
+    names = typed.field_names(_WrittenCommand)
+    written = typed.read(_WrittenCommand, {name: raw[name] for name in names if name in raw})
+    command = COMMANDS[written.name]
+    assert command.endpoint is not None
+    allowed = [*names, *(argument.name for argument in command.arguments)]
+    for name in raw:
+        if name not in allowed:
+            raise RefusedError(ValueError(f"not a field, but allowed is: {', '.join(allowed)}"), None, name)
+    values = []
+    for argument in command.arguments:
+        try:
+            values.append(argument.checked(raw.get(argument.name, argument.default)))
+        except ValueError as error:
+            raise RefusedError(error, None, argument.name) from error
+    return SentCommand(
+        at_step=written.at_step, name=written.name, endpoint=command.endpoint.name, values=tuple(values)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LessonRun:
     """A run of a lesson: its display name and configuration; missing fields get their defaults.
@@ -175,10 +222,12 @@ class LessonRun:
         commands: commands that the lesson sends while the run trains; also sent to attempts based on it.
     """
 
-    name: str
+    name: Text
     config: Mapping[str, Any]
-    expect: str = "finished"
-    commands: tuple[SentCommand, ...] = ()
+    expect: Literal["finished", "failed"] = "finished"
+    commands: Annotated[
+        tuple[Annotated[SentCommand, Parse(dict[str, Any], _command)], ...], Limit(most=12)
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +241,13 @@ class Choice:
             no measurement shows it; an empty tuple if the question is not about the runs.
     """
 
-    question: Tree
-    choices: tuple[Tree, ...]
+    question: Inlines
+    choices: Annotated[tuple[Inlines, ...], Limit(least=2, most=MAX_CHOICES)]
     right: int
-    because: Tree = field(default_factory=list)
-    measured: tuple[str, ...] = ()
+    because: Inlines = field(default_factory=list)
+    measured: Annotated[
+        tuple[Annotated[str, Parse(str, str.strip)], ...], Limit(least=2, most=MAX_CHOICES)
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +261,17 @@ class DrawnCurve:
         smoothing: smoothing of the measured curve, in units of the x axis.
     """
 
-    question: Tree
-    curve: str
-    axis: str
-    run: int
+    question: Inlines
+    curve: Curve
+    axis: Axis = "step"
+    run: Index
     until: float
     low: float
     high: float
-    smoothing: float
+    smoothing: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "smoothing", PREDICTED_SMOOTHING if self.axis == "step" else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +279,7 @@ class Mark:
     """A labelled position on a chart's x axis."""
 
     x: float
-    words: str
+    words: Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,9 +322,16 @@ class Attempt:
         choices: configuration changes by the choice's label.
     """
 
-    run: int
-    label: str
-    choices: Mapping[str, Mapping[str, Any]]
+    run: Index
+    label: Text
+    choices: Annotated[
+        Mapping[str, Mapping[str, Any]],
+        Limit(
+            least=1,
+            most=MAX_CHOICES,
+            words=f"1 to {MAX_CHOICES} choices, each with the fields that it changes",
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,8 +342,96 @@ class Question(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
-    """A lesson.
+class _Picture:
+    caption: Inlines
+    see: Inlines = field(default_factory=list)
+    finding: Inlines = field(default_factory=list)
+    when: Text = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chart(_Picture):
+    curve: Curve
+    axis: Axis = "step"
+    smoothing: Annotated[int, Limit(low=0, high=MAX_SMOOTHING)] = 0
+    logarithmic: bool = False
+    marks: Annotated[tuple[Mark, ...], Limit(most=12)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Numbers(_Picture):
+    numbers: Annotated[tuple[Number, ...], Limit(least=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bars(_Picture):
+    bars: Literal["memory", "wait"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Waterfall(_Picture):
+    waterfall: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Instrument(_Picture):
+    instrument: Text
+    run: Index | None = None
+
+
+# Fields of each kind of picture, by the field that only this kind has.
+_PICTURES: Mapping[str, type[_Picture]] = {
+    "curve": _Chart,
+    "numbers": _Numbers,
+    "bars": _Bars,
+    "waterfall": _Waterfall,
+    "instrument": _Instrument,
+}
+
+
+def _picture(raw: dict[str, Any]) -> Picture:
+    kinds = [kind for kind in _PICTURES if kind in raw]
+    if len(kinds) != 1:
+        raise RefusedError(ValueError(f"a picture has one of {', '.join(_PICTURES)}"), None, "caption")
+    read = typed.read(_PICTURES[kinds[0]], raw)
+    fields = dict(vars(read))
+    if isinstance(read, _Chart):
+        fields["is_logarithmic"] = fields.pop("logarithmic")
+        fields["smoothing"] = span_of(read.smoothing, "step" if read.axis == "step" else "samples")
+    return Picture(**fields)
+
+
+def _prediction(raw: dict[str, Any]) -> Choice | DrawnCurve:
+    return typed.read(Choice, raw) if "choices" in raw else typed.read(DrawnCurve, raw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyHeader:
+    """The fields in the header of each lesson."""
+
+    title: Text
+    minutes: Annotated[int, Limit(low=1, high=MAX_MINUTES)]
+    summary: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonHeader(AnyHeader):
+    """The header of a lesson with a prediction."""
+
+    runs: Annotated[
+        tuple[LessonRun, ...], Limit(least=1, most=MAX_RUNS, words=f"1 to {MAX_RUNS} tables [[runs]]")
+    ]
+    prediction: Annotated[Choice | DrawnCurve, Parse(dict[str, Any], _prediction)]
+    pictures: Annotated[
+        tuple[Annotated[Picture, Parse(dict[str, Any], _picture)], ...],
+        Limit(least=1, most=12, words="1 to 12 tables [[pictures]]"),
+    ]
+    questions: Annotated[tuple[Question, ...], Limit(least=1, most=12, words="1 to 12 tables [[questions]]")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson(LessonHeader):
+    """A lesson with a prediction.
 
     Attributes:
         name: identifier in the URL.
@@ -290,13 +439,6 @@ class Lesson:
     """
 
     name: str
-    title: str
-    minutes: int
-    summary: str
-    runs: tuple[LessonRun, ...]
-    prediction: Choice | DrawnCurve
-    pictures: tuple[Picture, ...]
-    questions: tuple[Question, ...]
     before: Tree
     see: Tree
     explain: Tree

@@ -8,26 +8,26 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-import gradio as gr
-from fastapi import HTTPException, Request
+import segno
+from fastapi import Request
 from fastapi.responses import Response
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import NotAllowedError
 from ddp_gui.background.workers import CLICKS, Router
-from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.gradio_routes.gate import route_path
-from ddp_gui.http import front, shell
+from ddp_gui.http import shell
 from ddp_gui.http.front import App, Receive, Refused, Scope, Send
-from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
-from ddp_gui.learn import qr
-from ddp_gui.learn.learn_routes import LearnApi, Library
-from ddp_gui.learn.polls import NoSuchPollError, Room, Rooms
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.polls import Room, Rooms
+from ddp_gui.operations import Route, operation
 from ddp_gui.options import Options, is_only_here
 from ddp_gui.run.stream import EventStream
+from trainers.files import installation
 
 # Addresses reserved for documentation. No packet is sent: a UDP connect only selects the outgoing interface.
 _ANYWHERE = (("192.0.2.1", 9), ("2001:db8::1", 9))
+# A code of 57 × 57 modules; finer ones are hard to read from a projector.
+MAX_QR_CHARACTERS = 213
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def _how_to_be_reached(options: Options) -> str:
     how = "--auth-file accounts.json" if options.has_login else "--polls"
     return (
         "This page listens on this machine only, so phones cannot reach it. Start it so that they can: "
-        f"python app.py --host 0.0.0.0 {how} (docs/class.md)."
+        f"{installation.command()} --host 0.0.0.0 {how} (docs/class.md)."
     )
 
 
@@ -120,58 +120,45 @@ class PhoneGate:
             await self._app(scope, receive, send)
 
 
+MAX_ANSWER_BYTES = 2_000
+
+
+@dataclass
 class PollsApi:
     """Endpoints for polls. Results are JSON values."""
 
-    def __init__(self, rooms: Rooms, library: Library) -> None:
-        self._rooms = rooms
-        self._library = library
+    _rooms: Rooms
+    _library: Library
 
+    @operation(method_checks="teacher")
     async def open_poll(self, lesson: str) -> dict[str, Any]:
         """Open a poll about a lesson. Teachers only; without logins, polls must be enabled."""
-        found = await CLICKS.run(in_plain_words, lambda: self._library.find(lesson))
-        poll = in_plain_words(lambda: self._rooms.open(found))
+        poll = self._rooms.open(await CLICKS.run(self._library.find, lesson))
         return {"poll_id": poll.poll_id, "state": poll.state}
 
+    # The route is for phones: they cannot reach Gradio without a login.
+    @operation(
+        route=Route(
+            path="/live/polls/{poll}/answer",
+            most_bytes=MAX_ANSWER_BYTES,
+            not_an_object="an answer is an object of answer and token",
+        )
+    )
     async def answer_poll(self, poll: str, answer: Any, token: str = "") -> dict[str, Any]:
         """Answer a poll once: the index of a choice (from 0) or the values of a curve.
 
         Without logins, `token` identifies the browser: 32 random hexadecimal digits.
         """
-        taken = in_plain_words(lambda: self._rooms.answer(poll, answer, str(token)))
+        taken = self._rooms.answer(poll, answer, str(token))
         return {"poll_id": taken.poll_id, "state": taken.state, "num_answers": len(taken.answers)}
 
+    @operation(method_checks="teacher")
     async def change_poll(self, poll: str, action: str) -> dict[str, Any]:
         """Change a poll: close, reopen, start (its runs) or end. Teachers only."""
-        changed = await waiting_in_plain_words(self._rooms.change(poll, action))
+        changed = await self._rooms.change(poll, action)
         return {"poll_id": changed.poll_id, "state": changed.state, "run_ids": changed.run_ids}
 
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(self.open_poll, self.answer_poll, self.change_poll)
 
-
-class PollRuns:
-    """Starts a poll's runs as a click on the lesson's page does, and sends their commands."""
-
-    def __init__(self, api: LearnApi) -> None:
-        self._api = api
-        self.tend = api.tend
-
-    async def start(self, lesson: str, run: int) -> str:
-        """Start one of a lesson's runs, counted from 0, and return its id.
-
-        Raises:
-            ValueError: if it cannot be started; the text names the reason.
-        """
-        try:
-            answer = await self._api.start_lesson_run(lesson, run)
-        except gr.Error as error:
-            raise ValueError(error.message) from error
-        return str(answer["run_id"])
-
-
-MAX_ANSWER_BYTES = 2_000
 # Fields of a question that reveal its answer.
 _SECRETS = ("right", "because", "measured")
 
@@ -186,28 +173,19 @@ def make_router(rooms: Rooms, options: Options) -> Router:
 
     @router.get("/{poll_id}")
     async def poll(poll_id: str, early: bool = False) -> dict[str, Any]:
-        return await _described(rooms, _room(rooms, poll_id), shows_early=early and rooms.may_open())
+        return await _described(rooms, rooms.find(poll_id), shows_early=early and rooms.may_open())
 
     @router.get("/{poll_id}/stream")
     async def stream(poll_id: str, early: bool = False) -> Response:
-        return EventStream(rooms.messages(_room(rooms, poll_id), shows_early=early and rooms.may_open()))
-
-    @router.post("/{poll_id}/answer", include_in_schema=False)
-    async def answer(poll_id: str, request: Request) -> dict[str, Any]:
-        """Accept an answer without Gradio, which clients without a login cannot reach."""
-        return _answered(rooms, _room(rooms, poll_id), await front.read_json_body(request, MAX_ANSWER_BYTES))
+        return EventStream(rooms.messages(rooms.find(poll_id), shows_early=early and rooms.may_open()))
 
     @router.get("/{poll_id}/people")
     async def people(poll_id: str) -> dict[str, Any]:
-        room = _room(rooms, poll_id)
-        try:
-            return {"people": rooms.people(room)}
-        except NotAllowedError as error:
-            raise HTTPException(status_code=403, detail=str(error)) from error
+        return {"people": rooms.people(rooms.find(poll_id))}
 
     @router.get("/{poll_id}/qr")
     async def code(poll_id: str, request: Request) -> dict[str, Any]:
-        room = _room(rooms, poll_id)
+        room = rooms.find(poll_id)
         server = request.scope.get("server") or ("", options.port)
         host, port = request.headers.get("host", ""), server[1] or options.port
         page = address_of_page(options, request.url.scheme, host, port)
@@ -215,13 +193,6 @@ def make_router(rooms: Rooms, options: Options) -> Router:
         return {"address": url, "problem": page.problem, "rows": _rows(url)}
 
     return router
-
-
-def _room(rooms: Rooms, poll_id: str) -> Room:
-    try:
-        return rooms.find(poll_id)
-    except NoSuchPollError as error:
-        raise HTTPException(status_code=404, detail=str(error)) from error
 
 
 async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str, Any]:
@@ -237,21 +208,9 @@ async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str
     }
 
 
-def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
-    try:
-        raw = front.parse_json_body(body)
-        if not isinstance(raw, dict):
-            raise ValueError("an answer is an object of answer and token")
-        poll = rooms.answer(room.poll.poll_id, raw.get("answer"), str(raw.get("token", "")))
-    except ValueError as error:
-        raise HTTPException(status_code=422, detail=str(error)) from error
-    return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}
-
-
 def _rows(url: str | None) -> list[str]:
-    """Return the rows of the URL's QR code; empty without a URL or if it is too long for a QR code."""
-    try:
-        grid = qr.encode(url) if url is not None else []
-    except ValueError:
+    """Return the rows of the QR code, 1 for dark; empty without a URL, or if a code would be too fine."""
+    if url is None or len(url) > MAX_QR_CHARACTERS:
         return []
+    grid = segno.make_qr(url, error="m").matrix
     return ["".join("1" if is_dark else "0" for is_dark in row) for row in grid]

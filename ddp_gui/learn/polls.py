@@ -19,13 +19,13 @@ import orjson
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.auth.rights import Person
-from ddp_gui.launch.launcher import SAID
 from ddp_gui.learn import outcome
 from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson
 from ddp_gui.learn.measures import RunName, RunNumbers
+from ddp_gui.operations import USER_ERRORS, text_of
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
-from trainers.files import private_files
+from trainers.files import private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.machine.os_errors import explain
 
@@ -197,19 +197,13 @@ def poll_from_json(raw: Any) -> Poll:
     Raises:
         ValueError: if it is not a valid poll.
     """
+    poll = typed.read(Poll, raw)
     try:
-        answers = {
-            str(key): Answer(
-                value=checked_value(raw["question"], about["value"]),
-                answered_unix_s=float(about["answered_unix_s"]),
-            )
-            for key, about in raw["answers"].items()
-        }
-        if raw["state"] not in STATES:
-            raise ValueError(f"state is {raw['state']!r}")
-        return Poll(**{**raw, "answers": answers, "run_ids": [str(each) for each in raw["run_ids"]]})
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is not a poll ({error!r})") from error
+        for answer in poll.answers.values():
+            checked_value(poll.question, answer.value)
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"its question is damaged ({error!r})") from error
+    return poll
 
 
 FOLDER = "polls"
@@ -247,6 +241,8 @@ class LessonRuns(Protocol):
 
 class NoSuchPollError(ValueError):
     """The poll does not exist, or it has ended."""
+
+    http_status = 404
 
 
 @dataclass
@@ -485,8 +481,8 @@ class Rooms:
                     await self._start_next(room)
                 else:
                     room.poll.reveal()
-        except SAID as error:
-            room.trouble = explain(error)
+        except USER_ERRORS as error:
+            room.trouble = text_of(error)
         room.running = None
         self._notify_and_save(room)
         self._resume_runs(room)
@@ -501,7 +497,7 @@ class Rooms:
         run_id = poll.run_ids[-1]
         try:
             self._runs.tend(poll.lesson, len(poll.run_ids) - 1, run_id)
-        except SAID:
+        except USER_ERRORS:
             if not self._has_ended(run_id):
                 raise
 

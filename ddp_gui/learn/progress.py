@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import HTTPException
 from fastapi.responses import Response
@@ -18,61 +17,78 @@ from fastapi.responses import Response
 from ddp_gui.auth import rights
 from ddp_gui.auth.account_file import NAME
 from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
-from ddp_gui.auth.rights import NotAllowedError
-from ddp_gui.background.workers import RateLimit, Router
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.background.workers import Router
+from ddp_gui.learn.code_lesson import PREFIX, CodeLibrary
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Tree
-from ddp_gui.learn.lesson_file import MAX_CHOICES, MAX_RUNS
+from ddp_gui.learn.lesson import MAX_CHOICES, MAX_RUNS, Choice, DrawnCurve, Lesson, Tree
 from ddp_gui.learn.polls import NUM_POINTS
+from ddp_gui.operations import Rate, operation
 from ddp_gui.runs.exports import csv_rows
-from trainers.files import private_files
+from trainers.files import private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.typed import FieldError, Limit
 
 MAX_ROUND = 1_000_000
 MAX_QUESTIONS = 12
 MAX_ATTEMPTS = 50
 MAX_CHOICE_WORDS = 200
-_RUN_ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
-_POLL_ID = re.compile(r"[a-z0-9]{1,20}", re.ASCII)
+# Of the script of a lesson in code.
+MAX_CODE = 50_000
 
 Progress = dict[str, Any]
+
+RunId = Annotated[str, Limit(pattern=r"[A-Za-z0-9_.-]{1,200}", words="the id of a run")]
+ChoiceIndex = Annotated[int, Limit(low=0, high=MAX_CHOICES - 1)]
+Question = Annotated[str, Limit(pattern=f"({'|'.join(map(str, range(MAX_QUESTIONS)))})", words="a question")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A run that a learner started with one choice of a question's attempt."""
+
+    choice: Annotated[str, Limit(most=MAX_CHOICE_WORDS)]
+    runId: RunId  # noqa: N815 - the browser's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A learner's progress on a lesson; the names of its fields are those of the browser."""
+
+    round: Annotated[int, Limit(low=0, high=MAX_ROUND)] = 0
+    poll: Annotated[str, Limit(pattern="[a-z0-9]{1,20}", words="the id of a poll")] | None = None
+    prediction: ChoiceIndex | Annotated[list[float], Limit(least=NUM_POINTS, most=NUM_POINTS)] | None = None
+    isLocked: bool = False  # noqa: N815
+    isStarted: bool = False  # noqa: N815
+    runs: Annotated[list[RunId | None], Limit(most=MAX_RUNS)] = field(default_factory=list)
+    attempts: dict[Question, Annotated[list[Tried], Limit(most=MAX_ATTEMPTS)]] = field(default_factory=dict)
+    answers: dict[Question, ChoiceIndex] = field(default_factory=dict)
+    isDone: bool = False  # noqa: N815
+    code: Annotated[str, Limit(most=MAX_CODE)] | None = None
+    numTries: Annotated[int, Limit(low=0, high=MAX_ROUND)] = 0  # noqa: N815
+    isSolutionShown: bool = False  # noqa: N815
+
+    def __post_init__(self) -> None:
+        if self.isLocked and self.prediction is None:
+            raise ValueError("isLocked needs a prediction")
 
 
 def empty_record() -> Progress:
     """Return the progress of a learner who has not started."""
-    return {
-        "round": 0,
-        "poll": None,
-        "prediction": None,
-        "isLocked": False,
-        "isStarted": False,
-        "runs": [],
-        "attempts": {},
-        "answers": {},
-        "isDone": False,
-    }
+    return asdict(Record())
 
 
 def parse_record(raw: Any) -> Progress:
     """Validate a learner's progress; missing fields get their initial values.
 
+    A field of a newer version of the page stays in the browser only.
+
     Raises:
         ValueError: naming the field.
     """
-    if not isinstance(raw, dict):
-        raise ValueError("progress must be an object")
-    found = empty_record()
-    for name, value in raw.items():
-        if name not in found:
-            continue  # a field of a newer page version, which stays in the browser only
-        if not _CHECKS[name](value):
-            raise ValueError(f"progress: {name} is {str(value)[:80]!r}, which is not allowed")
-        found[name] = value
-    if found["isLocked"] and found["prediction"] is None:
-        raise ValueError("progress: isLocked needs a prediction")
-    return found
+    try:
+        return asdict(typed.read(Record, raw, ignores_unknown=True))
+    except FieldError as error:
+        raise ValueError(f"progress: {error}") from error
 
 
 def merge_records(known: Progress, reported: Progress) -> Progress:
@@ -104,69 +120,11 @@ def _joined_attempts(known: list[Any], reported: list[Any]) -> list[Any]:
     return [*(each for each in known if each["runId"] not in ids), *reported][-MAX_ATTEMPTS:]
 
 
-def _is_choice(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_CHOICES
-
-
-def _is_prediction(value: Any) -> bool:
-    if isinstance(value, list):
-        return len(value) == NUM_POINTS and all(map(_is_number, value))
-    return value is None or _is_choice(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_run_id(value: Any) -> bool:
-    return isinstance(value, str) and bool(_RUN_ID.fullmatch(value))
-
-
-def _is_attempt(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"choice", "runId"}
-        and isinstance(value["choice"], str)
-        and len(value["choice"]) <= MAX_CHOICE_WORDS
-        and _is_run_id(value["runId"])
-    )
-
-
-def _are_attempts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_ATTEMPTS and all(map(_is_attempt, value))
-
-
-def _by_question(value: Any, is_right: Callable[[Any], bool]) -> bool:
-    numbers = {str(number) for number in range(MAX_QUESTIONS)}
-    return isinstance(value, dict) and value.keys() <= numbers and all(map(is_right, value.values()))
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-_CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "round": lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ROUND,
-    "poll": lambda value: value is None or (isinstance(value, str) and bool(_POLL_ID.fullmatch(value))),
-    "prediction": _is_prediction,
-    "isLocked": _is_flag,
-    "isStarted": _is_flag,
-    "runs": lambda value: (
-        isinstance(value, list)
-        and len(value) <= MAX_RUNS
-        and all(each is None or _is_run_id(each) for each in value)
-    ),
-    "attempts": lambda value: _by_question(value, _are_attempts),
-    "answers": lambda value: _by_question(value, _is_choice),
-    "isDone": _is_flag,
-}
-
-
 FOLDER = "progress"
 # Lessons kept per learner; the least recently changed one is dropped first.
 MAX_LESSONS = 300
 # Maximum number of reports per minute; while a curve is drawn, the page sends one per second.
-MOST_CHANGES = 120
+PROGRESS_RATE = Rate("a change of your progress", 120)
 # Time at which each flag was first set, for the teacher's table; by the server's clock, not the browser's.
 TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}
 
@@ -176,7 +134,6 @@ class ProgressFiles:
 
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / CLASS_FOLDER / FOLDER
-        self._changes = RateLimit("a change of your progress", MOST_CHANGES, 60.0)
         self._lock = threading.Lock()
 
     def of_current_user(self) -> dict[str, Progress]:
@@ -196,7 +153,7 @@ class ProgressFiles:
         if not name:
             raise ValueError("without logins, progress is stored in the browser")
         checked = parse_record(reported)
-        self._changes.count()
+        PROGRESS_RATE.count(self)
         with self._lock:
             content = self._read(name)
             lessons = content["lessons"]
@@ -260,16 +217,20 @@ COLUMNS = (
     "answers",
     "in_poll",
     "runs",
+    "num_tries",
 )
 
 
 def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence[Lesson]) -> bytes:
-    """Return a CSV row for each learner and lesson with a prediction; cells are safe from formulas."""
+    """Return a CSV row for each learner and each lesson with a locked prediction or a run of the own code.
+
+    Cells are safe from formulas.
+    """
     by_name = {lesson.name: lesson for lesson in lessons}
     table: list[Sequence[Any]] = [COLUMNS]
     for person, kept in people:
         for name, about in sorted(kept.items()):
-            if about["progress"]["isLocked"]:
+            if about["progress"]["isLocked"] or about["progress"]["numTries"]:
                 row = _row(about["progress"], about["times"], by_name.get(name))
                 table.append((person, name, *row))
     return csv_rows(table)
@@ -294,11 +255,14 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
         "; ".join(listed),
         progress["poll"],
         " ".join(run_id for run_id in progress["runs"] if run_id),
+        progress["numTries"] or None,
     ]
 
 
-def _prediction(value: Any, lesson: Lesson | None) -> tuple[str, str | None]:
-    """Return a prediction as text, and whether it was right; None for a curve."""
+def _prediction(value: Any, lesson: Lesson | None) -> tuple[str | None, str | None]:
+    """Return a prediction as text, and whether it was right; None for a curve and for a lesson in code."""
+    if value is None:
+        return None, None
     if isinstance(value, list):
         return " ".join(f"{each:.4g}" for each in value), None
     if lesson is None or isinstance(lesson.prediction, DrawnCurve):
@@ -326,20 +290,23 @@ def _time(unix_s: float | None) -> str | None:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+@dataclass
 class ProgressApi:
     """Endpoint for learners' progress. Results are JSON values."""
 
-    def __init__(self, files: ProgressFiles, library: Library) -> None:
-        self._files = files
-        self._library = library
+    _files: ProgressFiles
+    _library: Library
+    _in_code: CodeLibrary
 
+    @operation(method_checks="who has an account", rate=PROGRESS_RATE, counts_itself=True)
     def keep_progress(self, lesson: str, progress: dict[str, Any]) -> dict[str, Any]:
         """Merge the current user's progress on a lesson with the stored progress; return the result."""
-        return in_plain_words(lambda: self._files.keep(self._library.find(lesson).name, progress))
-
-    def register(self) -> None:
-        """Add the endpoint to the Gradio app under construction."""
-        register(self.keep_progress)
+        # The name of a lesson in code has a prefix, so that it can be the same as another lesson's.
+        if lesson.startswith(PREFIX):
+            self._in_code.find(lesson.removeprefix(PREFIX))
+        else:
+            self._library.find(lesson)
+        return self._files.keep(lesson, progress)
 
 
 def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> Router:
@@ -352,10 +319,7 @@ def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> R
 
     @router.get("/class.csv")
     def table() -> Response:
-        try:
-            rights.require_teacher("see who did which lesson")
-        except NotAllowedError as error:
-            raise HTTPException(status_code=403, detail=str(error)) from error
+        rights.require_teacher("see who did which lesson")
         if not has_login:
             raise HTTPException(
                 status_code=404, detail="there are no logins here, so the lessons of users are not known"

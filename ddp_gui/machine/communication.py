@@ -90,7 +90,7 @@ class LinkChecks:
     """The last check of an engine's links; thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._checks = engine.host_checks
         self._lock = threading.Lock()
         self._is_running = False
         self._started_unix_s: float | None = None
@@ -103,7 +103,7 @@ class LinkChecks:
         Raises:
             ValueError: if a check is already running, or there are no hosts to measure between.
         """
-        pairs = self._engine.links()
+        pairs = self._pairs()
         if not pairs:
             raise ValueError("there are no hosts here to measure between: start the page with --engine ssh")
         with self._lock:
@@ -120,16 +120,20 @@ class LinkChecks:
             return {
                 "is_running": self._is_running,
                 "started_unix_s": self._started_unix_s,
-                "num_links": len(self._engine.links()),
+                "num_links": len(self._pairs()),
                 "links": [asdict(link) for link in self._links],
                 "error": self._error,
             }
+
+    def _pairs(self) -> Sequence[tuple[str, str]]:
+        return () if self._checks is None else self._checks.links()
 
     def _measure(self, pairs: Sequence[tuple[str, str]]) -> None:
         error = ""
         try:
             for first, second in pairs:
-                link = self._engine.measure_link(first, second)
+                assert self._checks is not None
+                link = self._checks.measure_link(first, second)
                 with self._lock:
                     self._links.append(link)
         except (OSError, ValueError) as failed:

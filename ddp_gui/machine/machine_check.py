@@ -27,7 +27,6 @@ POLL_S = 0.1
 # Every job has its own limit; this one only ends a check that hangs itself.
 LIMIT_S = longest_check_s(JOB_LIMIT_S)
 MAX_LAST_WORDS = 500
-COMMAND = "python -m trainers.check_machine"
 
 State = dict[str, Any]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,12 @@ from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router
+from ddp_gui.background.workers import SLOW, MadeFile, Router
 from ddp_gui.devices import capacity
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words
 from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
+from ddp_gui.operations import Rate, operation
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
@@ -46,125 +46,75 @@ def _process(process: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[s
     return process | {"run_id": None, "name": HIDDEN_RUN, "user": None}
 
 
-MOST_STARTS = 6
-MOST_MACHINE_CHECKS = 2
-MACHINE_CHECKS_WITHIN_S = 300.0
+CHECK_RATE = Rate("a check", 6)
+MACHINE_CHECK_RATE = Rate("a check of the machine", 2, within_s=300.0)
 
 
+@dataclass
 class MachineApi:
     """Starts, shows and stops checks; results are JSON values."""
 
-    def __init__(
-        self,
-        checks: CommunicationChecks,
-        machine_checks: MachineChecks,
-        links: LinkChecks,
-        installs: PackageInstalls,
-        report: MachineReport,
-        store: RunStore,
-        scheduler: Scheduler,
-    ) -> None:
-        self._checks = checks
-        self._machine_checks = machine_checks
-        self._links = links
-        self._installs = installs
-        self._report = report
-        self._store = store
-        self._scheduler = scheduler
-        self._started_by: dict[str, str] = {}
-        self._starts = RateLimit("a check", MOST_STARTS, 60.0)
-        self._machine_starts = RateLimit(
-            "a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S
-        )
+    _checks: CommunicationChecks
+    _machine_checks: MachineChecks
+    _links: LinkChecks
+    _installs: PackageInstalls
+    _report: MachineReport
+    _store: RunStore
+    _scheduler: Scheduler
+    _started_by: dict[str, str] = field(default_factory=dict)
 
+    @operation(rate=CHECK_RATE)
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between this number of ranks; one check at a time."""
+        check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
+        self._started_by[check.check_id] = current_user().name
+        for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
+            del self._started_by[oldest]
+        return self._shown(check)
 
-        def start() -> dict[str, Any]:
-            self._starts.count()
-            check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
-            self._started_by[check.check_id] = current_user().name
-            for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
-                del self._started_by[oldest]
-            return self._shown(check)
-
-        return in_plain_words(start)
-
+    @operation()
     def communication_check(self, check_id: str) -> dict[str, Any]:
         """Return a check's state and its measurements so far."""
-        return in_plain_words(lambda: self._shown(self._checks.find(check_id)))
+        return self._shown(self._checks.find(check_id))
 
+    @operation(method_checks="who started it, teacher")
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
         """End a check; on return none of its processes is left."""
+        check = self._checks.find(check_id)
+        if not rights.may_change(self._started_by.get(check_id)):
+            raise rights.NotAllowedError("only who started this check or a teacher can stop it")
+        return self._shown(self._checks.stop(check.check_id))
 
-        def stop() -> dict[str, Any]:
-            check = self._checks.find(check_id)
-            if not rights.may_change(self._started_by.get(check_id)):
-                raise rights.NotAllowedError("only who started this check or a teacher can stop it")
-            return self._shown(self._checks.stop(check.check_id))
-
-        return in_plain_words(stop)
-
+    @operation(teacher="measure between the hosts: no run can use them during this time", rate=CHECK_RATE)
     def measure_links(self) -> dict[str, Any]:
         """Measure all-reduces between the hosts that runs train on, pair by pair; one check at a time."""
+        self._links.start()
+        return self._links.to_json()
 
-        def start() -> dict[str, Any]:
-            rights.require_teacher("measure between the hosts: no run can use them during this time")
-            self._starts.count()
-            self._links.start()
-            return self._links.to_json()
-
-        return in_plain_words(start)
-
+    @operation(teacher="check this machine: it uses every free GPU while it runs", rate=MACHINE_CHECK_RATE)
     def check_machine(self) -> dict[str, Any]:
         """Start short real jobs that show whether this machine trains correctly; one check at a time."""
+        return self._scheduler.with_gpus(self._machine_checks.start).to_json()
 
-        def start() -> dict[str, Any]:
-            rights.require_teacher("check this machine: it uses every free GPU while it runs")
-            self._machine_starts.count()
-            return self._scheduler.with_gpus(self._machine_checks.start).to_json()
-
-        return in_plain_words(start)
-
+    @operation()
     def machine_check(self, check_id: str) -> dict[str, Any]:
         """Return the progress of a check of the machine, and its findings."""
-        return in_plain_words(lambda: self._machine_checks.find(check_id))
+        return self._machine_checks.find(check_id)
 
+    @operation(teacher="cancel a check of this machine")
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
         """Cancel a check of the machine; its state shows when none of its processes is left."""
+        return self._machine_checks.cancel(check_id)
 
-        def cancel() -> dict[str, Any]:
-            rights.require_teacher("cancel a check of this machine")
-            return self._machine_checks.cancel(check_id)
-
-        return in_plain_words(cancel)
-
+    @operation(teacher="install a package")
     def install_data_set(self, name: str) -> dict[str, Any]:
         """Install the package that contains a data set; one at a time."""
+        return self._installs.start(name).to_json()
 
-        def start() -> dict[str, Any]:
-            rights.require_teacher("install a package")
-            return self._installs.start(name).to_json()
-
-        return in_plain_words(start)
-
+    @operation()
     def data_set_install(self, name: str) -> dict[str, Any]:
         """Return the progress of the installation of a data set's package."""
-        return in_plain_words(lambda: self._installs.find(name).to_json())
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(
-            self.check_machine,
-            self.machine_check,
-            self.cancel_machine_check,
-            self.check_communication,
-            self.communication_check,
-            self.stop_communication_check,
-            self.measure_links,
-            self.install_data_set,
-            self.data_set_install,
-        )
+        return self._installs.find(name).to_json()
 
     def _shown(self, check: Check) -> dict[str, Any]:
         """Return a check without the names of runs that the current user may not see."""

@@ -7,7 +7,6 @@ import platform
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 
 from ddp_gui.plan import package_install
 from ddp_gui.plan.catalogue import Catalogue
+from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, hardware
+from trainers.machine import cuda_environment, facilities, hardware
 from trainers.machine.cuda_environment import Obstacle
 
 PACKAGES = {"torch": "PyTorch", "gradio": "Gradio", "plotly": "Plotly", "numpy": "NumPy"}
@@ -51,8 +51,6 @@ FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9
 SMALL_SHARED_MEMORY_BYTES = 10**9
 CONTAINER_MARK = Path("/.dockerenv")
-# Only read, never written.
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,7 @@ class Missing:
 
 def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
     """Return everything that is missing, problems first."""
-    found = [*gpus(), *little_disk(runs_disk), *small_shared_memory(SHARED_MEMORY)]
+    found = [*gpus(), *little_disk(runs_disk), *small_shared_memory()]
     found += finetune_packages(FINETUNE_REQUIREMENTS)
     if catalogue is not None:
         found += broken_plugins(catalogue.errors) + unavailable_data(catalogue.unavailable)
@@ -142,7 +140,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     if obstacle is None:
         return []
     is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
-    replace = shlex.join([str(REPOSITORY / "run.sh"), "--torch-build", "auto"])
+    replace = installation.torch_for_gpus().replace("./", f"{shlex.quote(str(REPOSITORY))}/", 1)
     how = "Stop the page and start it with this command." if is_for_cpus else obstacle.remedy
     return [
         Missing(
@@ -204,18 +202,18 @@ def little_disk(folder: Path) -> list[Missing]:
     ]
 
 
-def small_shared_memory(folder: Path) -> list[Missing]:
+def small_shared_memory(memory: Path = Path("/dev/shm")) -> list[Missing]:  # noqa: S108 # nosec B108
     """Return a problem if the shared memory is small, as is common in containers."""
-    if not folder.is_dir():
+    if not facilities.existing(memory):
         return []
-    total_bytes = shutil.disk_usage(folder).total
+    total_bytes = shutil.disk_usage(memory).total
     if total_bytes >= SMALL_SHARED_MEMORY_BYTES:
         return []
     return [
         Missing(
             what="Shared memory",
             meaning=(
-                f"{folder} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers pass data through it and "
+                f"{memory} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers pass data through it and "
                 "crash when it is full. In a container, give it more at the start."
             ),
             command="docker run --shm-size=8g IMAGE",
@@ -261,4 +259,4 @@ def unavailable_data(unavailable: Sequence[Mapping[str, str | None]]) -> list[Mi
 
 def pip(*words: str) -> str:
     """Return a pip command for the environment this page runs in, valid in any folder."""
-    return shlex.join([sys.executable, "-m", "pip", *words])
+    return shlex.join(installation.pip(*words))

@@ -17,10 +17,11 @@ from ddp_gui.devices.capacity import Owners
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
-from ddp_gui.machine.machine_check import COMMAND, MachineChecks
+from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.missing import list_missing, list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine
+from trainers.files import installation
 from trainers.machine import hardware, host, processes
 from trainers.machine.host import CoreReader
 
@@ -103,9 +104,9 @@ class MachineReport:
         self._reported_at = float("-inf")
         self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
-        self._standby = SlowReading(engine.kept_ready, RUNS_EVERY_S)
-        self._has_hosts = engine.has_hosts
-        self._hosts = SlowReading(lambda: engine.host_reports(runs_dir), HOSTS_EVERY_S)
+        self._standby = SlowReading(engine.preparation.kept_ready, RUNS_EVERY_S)
+        hosts = engine.host_checks
+        self._hosts = None if hosts is None else SlowReading(lambda: hosts.report(runs_dir), HOSTS_EVERY_S)
         self._taken_bytes = SlowReading(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 
@@ -138,13 +139,14 @@ class MachineReport:
             "runs": runs,
             "standby": self._standby.value(),
             "hosts": self._host_reports(),
-            "links": self._links.to_json() if self._has_hosts else None,
+            "links": self._links.to_json() if self._hosts else None,
             "disk": self._disk(),
             "event_loop": self._delay.to_json(),
             "versions": self._versions,
             "missing": self._missing.value(),
             "machine_check": {
-                "command": f"{COMMAND} --runs-dir {shlex.quote(str(self._runs_dir))}",
+                "command": f"{installation.command('trainers.check_machine')} --runs-dir "
+                f"{shlex.quote(str(self._runs_dir))}",
                 "newest_check_id": self._machine_checks.newest_id(),
                 "is_running": self._machine_checks.is_running,
             },
@@ -160,7 +162,7 @@ class MachineReport:
 
     def _host_reports(self) -> list[dict[str, Any]] | None:
         """Return the reports of an engine's other machines; empty until the first reading is done."""
-        if not self._has_hosts:
+        if self._hosts is None:
             return None
         return [asdict(report) for report in self._hosts.value() or ()]
 

@@ -6,108 +6,18 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from trainers.contract import config as config_module
-from trainers.contract.config import RanksPerReplica
-from trainers.contract.config.options import Check, Option
+from trainers.contract.catalogue import Dataset, Mistake, Model, PrintedCatalogue, Strategy, Task
+from trainers.contract.config.options import Option
+from trainers.files import typed
 
 CHECK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """A size of a model, with its number of parameters by data set."""
-
-    name: str
-    description: str
-    num_parameters: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """A model; `missing_packages` are not installed on this machine."""
-
-    name: str
-    label: str
-    description: str
-    tasks: tuple[str, ...]
-    sizes: tuple[Size, ...]
-    strategies: tuple[str, ...]
-    family: str = "dense"
-    needs_path: bool = False
-    may_have_path: bool = False
-    missing_packages: tuple[str, ...] = ()
-
-    def size(self, name: str) -> Size | None:
-        """Return the size of this name; the default size if the name is empty; None if unknown."""
-        if not name:
-            return self.sizes[0]
-        return next((size for size in self.sizes if size.name == name), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Strategy:
-    """A strategy; `trainers.parallel.strategy.Strategy` documents the fields."""
-
-    name: str
-    label: str
-    description: str
-    sharing: str
-    ranks_per_replica: RanksPerReplica
-    memory_shares: Mapping[str, str] = field(default_factory=dict)
-    gradient_copies: str = "1"
-    holds_replica: bool = False
-    options: tuple[str, ...] = ()
-    own_options: tuple[Option, ...] = ()
-    checks: tuple[Check, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mistake:
-    """A mistake that can be built in; `trainers.registry.MistakeEntry` documents the fields."""
-
-    name: str
-    label: str
-    description: str
-    hangs: bool
-    checks: tuple[Check, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A task; `trainers.report.metrics.Task` documents the fields."""
-
-    name: str
-    loss_words: str
-    first_metric: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """A data set; `prepared` is the name of own data's prepared folder in the cache."""
-
-    name: str
-    label: str
-    description: str
-    source: str
-    task: str
-    num_train: int
-    num_validation: int
-    num_classes: int
-    sample_unit: str
-    num_places: int | None = None
-    prepared: str = ""
-
-    def num_samples(self, sequence_length: int | None) -> int:
-        """Return the number of training samples; for a text it depends on the sequence length."""
-        if self.num_places is None or sequence_length is None:
-            return self.num_train
-        return self.num_places // sequence_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,44 +154,16 @@ def default_cache_file() -> Path | None:
     return trainer_process.default_cache_file("catalogue")
 
 
-def _parse_model(entry: Mapping[str, Any]) -> Model:
-    return Model(
-        **{
-            **entry,
-            "tasks": tuple(entry["tasks"]),
-            "strategies": tuple(entry["strategies"]),
-            "missing_packages": tuple(entry["missing_packages"]),
-            "sizes": tuple(Size(**size) for size in entry["sizes"]),
-        }
-    )
-
-
-def _parse_strategy(entry: Mapping[str, Any]) -> Strategy:
-    return Strategy(
-        **{
-            **entry,
-            "options": tuple(entry["options"]),
-            "own_options": tuple(Option.from_json(option) for option in entry["own_options"]),
-            "checks": tuple(Check(**check) for check in entry["checks"]),
-        }
-    )
-
-
-def _parse_mistake(entry: Mapping[str, Any]) -> Mistake:
-    return Mistake(**{**entry, "checks": tuple(Check(**check) for check in entry["checks"])})
-
-
 def _parse(raw: Mapping[str, Any]) -> Catalogue:
-    models = [_parse_model(entry) for entry in raw["models"]]
-    datasets = [Dataset(**entry) for entry in raw["datasets"]]
+    printed = typed.read(PrintedCatalogue, raw, ignores_unknown=True)
     return Catalogue(
-        models={model.name: model for model in models},
-        datasets={dataset.name: dataset for dataset in datasets},
-        strategies={entry["name"]: _parse_strategy(entry) for entry in raw["strategies"]},
-        tasks={entry["name"]: Task(**entry) for entry in raw["tasks"]},
-        mistakes={entry["name"]: _parse_mistake(entry) for entry in raw["mistakes"]},
+        models={model.name: model for model in printed.models},
+        datasets={dataset.name: dataset for dataset in printed.datasets},
+        strategies={strategy.name: strategy for strategy in printed.strategies},
+        tasks={task.name: task for task in printed.tasks},
+        mistakes={mistake.name: mistake for mistake in printed.mistakes},
         unavailable=tuple(raw["unavailable"]),
-        own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
+        own_data={kind.name: kind.label for kind in printed.own_data},
         errors=tuple(raw["errors"]),
         raw=raw,
     )

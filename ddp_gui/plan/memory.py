@@ -11,8 +11,8 @@ from typing import Any
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.plan.catalogue import Strategy
 from ddp_gui.plan.plan import Plan
+from trainers.contract.catalogue import Strategy
 from trainers.contract.config import Config, options
 from trainers.machine import hardware
 

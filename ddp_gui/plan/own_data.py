@@ -16,7 +16,8 @@ from typing import Any
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.background.workers import CLICKS, Workers
-from ddp_gui.plan.catalogue import Catalogue, Dataset
+from ddp_gui.plan.catalogue import Catalogue
+from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config, ConfigError, Problem
 
 MAX_PROBLEMS_TOLD = 5

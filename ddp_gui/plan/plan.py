@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
+from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract import config as config_module
+from trainers.contract.catalogue import Dataset, Model, Size, Strategy
 from trainers.contract.config import Config, ConfigError, Problem, options, schedule
 from trainers.contract.config.options import Check
 from trainers.contract.config.sections import NO_MISTAKE
@@ -22,7 +23,12 @@ INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A valid configuration, and the values that follow from it."""
+    """A valid configuration, and the values that follow from it.
+
+    Attributes:
+        copy_start: copies the checkpoint that the run starts from into its directory.
+        words_of_start: what is taken over from that checkpoint; empty without one.
+    """
 
     config: Config
     model: Model
@@ -30,10 +36,14 @@ class Plan:
     dataset: Dataset
     strategy: Strategy
     device_kind: str
+    copy_start: Callable[[RunDirectory], None] | None = None
+    words_of_start: str = ""
 
     def note(self, run: RunDirectory) -> None:
-        """Write what a new run records about its data."""
+        """Write what a new run records about its data, and the weights that it starts from."""
         note_data(run, self)
+        if self.copy_start is not None:
+            self.copy_start(run)
 
     @property
     def num_replicas(self) -> int:
@@ -79,13 +89,15 @@ class Plan:
         ]
 
 
-def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
+def parse(raw: Mapping[str, Any], machine: Machine, parsed: Config | None = None) -> Config:
     """Return the configuration; the default of `nproc_per_node` depends on this machine.
 
+    Args:
+        parsed: what `raw` says, if it was parsed before.
     Raises:
         ConfigError: naming every field of the wrong type.
     """
-    config = config_module.parse(raw)
+    config = parsed or config_module.parse(raw)
     if "nproc_per_node" not in raw:
         config = replace(config, nproc_per_node=machine.default_ranks(config.device))
     return config

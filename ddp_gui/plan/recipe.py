@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.plan.catalogue import Catalogue, Dataset, Model
+from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract import config as config_module
+from trainers.contract.catalogue import Dataset, Model
 from trainers.contract.config import Config
 from trainers.contract.config.sections import NO_MISTAKE
 

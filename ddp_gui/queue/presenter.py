@@ -29,6 +29,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract.commands import DeviceKind
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+from trainers.engines.base import Description
 
 # Viewers share a snapshot of up to this age.
 REFRESH_EVERY_S = 0.5
@@ -309,20 +310,20 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
 
 def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     """Describe a run that is not in this queue; it may wait in its engine's queue."""
-    status, engine = liveness.read_status(run), liveness.engine_to_ask(run)
-    why = engine.why_it_waits(status.handle) if status.state == "queued" else None
-    starts_unix_s = None if why is None else engine.starts_at(status.handle)
+    status = liveness.read_status(run)
+    engine = liveness.engine_to_ask(status)
+    is_queued = status.state == "queued"
+    about_it = engine.describe(status.handle, is_queued=True) if is_queued else Description()
+    starts_unix_s, words = about_it.starts_unix_s, about_it.place
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
-    place = None if why is None else engine.place_of(status.handle)
-    words = engine.waits_where if place is None else f"{engine.waits_where}: {place}"
     if starts_in_s is not None:
         words += f", starts in {about(starts_in_s)}"
     return {
         "place": None,
         "num_waiting": num_waiting,
         "starts_in_s": _rounded(starts_in_s),
-        "words": "" if why is None else words,
-        "why": why or "",
+        "words": "" if about_it.why is None else words,
+        "why": about_it.why or "",
         "can_share_gpus": False,
     }
 

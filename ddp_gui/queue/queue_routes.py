@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import HTTPException
-
-from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import Router
-from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch import launcher
-from ddp_gui.launch.launcher import NotWritableError, in_plain_words
+from ddp_gui.launch.launcher import NotWritableError
+from ddp_gui.operations import Route, operation
 from ddp_gui.queue import policy, snapshot
 from ddp_gui.queue.policy import Waiting, decide, in_order
 from ddp_gui.queue.presenter import QueuePresenter, QueueView, in_words
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.queue.store import QueueStoreError
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.commands import DeviceKind
+from trainers.contract.rundir import RunDirectory
 from trainers.machine.os_errors import explain
 
 NEW = ""  # id of a run that does not exist yet
@@ -52,112 +49,82 @@ def expected_wait(
 
 
 _STOPPED_ALL = "A teacher has stopped all runs."
+TO_PAUSE = "pause and resume the queue"
 
 
+@dataclass
 class QueueApi:
     """Endpoints that show and change the queue. Results are JSON values."""
 
-    def __init__(self, store: RunStore, scheduler: Scheduler, view: QueuePresenter) -> None:
-        self._store = store
-        self._scheduler = scheduler
-        self._view = view
+    store: RunStore
+    _scheduler: Scheduler
+    _view: QueuePresenter
 
+    @operation(route=Route(path="/live/queue"))
     def queue(self) -> dict[str, Any]:
         """Return the queue: queued runs and why they wait, live runs, allocations and limits."""
-        return in_plain_words(lambda: self._view.page(current_user(), self._store.is_shown))
+        return self._view.page(current_user(), self.store.is_shown)
 
+    @operation(teacher="reorder the queue")
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
         """Move a queued run to a place in the queue; 1 is next."""
+        if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
+            raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
+        order = self._scheduler.move(run_id, int(place))
+        return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
 
-        def move() -> dict[str, Any]:
-            rights.require_teacher("reorder the queue")
-            if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
-                raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
-            order = self._scheduler.move(run_id, int(place))
-            return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
-
-        return in_plain_words(move)
-
+    @operation(teacher=TO_PAUSE)
     def pause_queue(self) -> dict[str, Any]:
         """Pause the queue: no run starts until it is resumed; live runs continue."""
-        return self._pause(True, "The queue is paused: no run starts until it is resumed.")
+        self._scheduler.pause(True)
+        return {"is_paused": True, "message": "The queue is paused: no run starts until it is resumed."}
 
+    @operation(teacher=TO_PAUSE)
     def resume_queue(self) -> dict[str, Any]:
         """Resume the queue."""
-        return self._pause(False, "The queue is running again.")
+        self._scheduler.pause(False)
+        return {"is_paused": False, "message": "The queue is running again."}
 
+    @operation(teacher="stop all runs")
     def stop_all(self) -> dict[str, Any]:
         """Pause the queue and stop every live run after a save; queued runs keep their places."""
-
-        def stop() -> dict[str, Any]:
-            rights.require_teacher("stop all runs")
-            # Stop runs first: a queue that cannot be stored must not keep them alive.
-            self._scheduler.pause_unstored()
-            saving, unsaved, failed = list[str](), list[str](), list[str]()
-            for running in self._scheduler.snapshot().situation.running:
-                try:
-                    run = self._store.open(running.run_id)
-                    saves = launcher.stop_surely(run, _STOPPED_ALL)
-                    (saving if saves else unsaved).append(run.run_id)
-                except NotWritableError as error:
-                    failed.append(f" {error}.")
-                except ValueError:
-                    continue  # it has ended
-            message = f"{_runs(len(saving))} saving and will stop."
-            if unsaved:
-                message += f" {_runs(len(unsaved))} stopping without a save: the folder accepts no commands."
+        # Stop runs first: a queue that cannot be stored must not keep them alive.
+        self._scheduler.pause_unstored()
+        saving, unsaved, failed = list[str](), list[str](), list[str]()
+        for running in self._scheduler.snapshot().situation.running:
             try:
-                self._scheduler.pause(True)
-                message += " The queue is paused; queued runs keep their places."
-            except OSError as error:
-                message += f" The queue is paused while this page runs; it is not stored: {explain(error)}."
-            return {"stopping": [*saving, *unsaved], "message": message + "".join(failed)}
+                run = self.store.open(running.run_id)
+                saves = launcher.stop_surely(run, _STOPPED_ALL)
+                (saving if saves else unsaved).append(run.run_id)
+            except NotWritableError as error:
+                failed.append(f" {error}.")
+            except ValueError:
+                continue  # it has ended
+        message = f"{_runs(len(saving))} saving and will stop."
+        if unsaved:
+            message += f" {_runs(len(unsaved))} stopping without a save: the folder accepts no commands."
+        try:
+            self._scheduler.pause(True)
+            message += " The queue is paused; queued runs keep their places."
+        except OSError as error:
+            message += f" The queue is paused while this page runs; it is not stored: {explain(error)}."
+        return {"stopping": [*saving, *unsaved], "message": message + "".join(failed)}
 
-        return in_plain_words(stop)
-
+    @operation(teacher="set limits")
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
         """Set a user's limits, or the default limits if `person` is null; null `values` remove a user's."""
+        name = policy.checked_name(person)
+        parsed = None if values is None and name is not None else policy.parse_limits(values or {})
+        self._scheduler.set_limits(name, parsed)
+        return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}
 
-        def change() -> dict[str, Any]:
-            rights.require_teacher("set limits")
-            name = policy.checked_name(person)
-            parsed = None if values is None and name is not None else policy.parse_limits(values or {})
-            self._scheduler.set_limits(name, parsed)
-            return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}
-
-        return in_plain_words(change)
-
-    def use_occupied_gpus(self, run_id: str) -> dict[str, Any]:
+    @operation(run="change")
+    def use_occupied_gpus(self, run: RunDirectory) -> dict[str, Any]:
         """Let a queued run use GPUs that other programs are using."""
-
-        def share() -> dict[str, Any]:
-            run = self._store.open_to_change(run_id)
-            self._scheduler.share_gpus(run)
-            place = self._view.place(run_id, afresh=True)
-            words = f"{place['words']}." if place["place"] else "It starts."
-            return {"run_id": run_id, "place": place["place"], "message": words}
-
-        return in_plain_words(share)
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(
-            self.queue,
-            self.move_in_queue,
-            self.pause_queue,
-            self.resume_queue,
-            self.stop_all,
-            self.set_limits,
-            self.use_occupied_gpus,
-        )
-
-    def _pause(self, is_paused: bool, message: str) -> dict[str, Any]:
-        def pause() -> dict[str, Any]:
-            rights.require_teacher("pause and resume the queue")
-            self._scheduler.pause(is_paused)
-            return {"is_paused": is_paused, "message": message}
-
-        return in_plain_words(pause)
+        self._scheduler.share_gpus(run)
+        place = self._view.place(run.run_id, afresh=True)
+        words = f"{place['words']}." if place["place"] else "It starts."
+        return {"run_id": run.run_id, "place": place["place"], "message": words}
 
 
 def _runs(count: int) -> str:
@@ -165,15 +132,8 @@ def _runs(count: int) -> str:
 
 
 def make_router(view: QueuePresenter, store: RunStore) -> Router:
-    """Return the routes below `/live/queue`."""
+    """Return further routes below `/live/queue`."""
     router = Router(prefix="/live/queue")
-
-    @router.get("")
-    def queue() -> dict[str, Any]:
-        try:
-            return view.page(current_user(), store.is_shown)
-        except QueueStoreError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
 
     @router.get("/brief")
     def brief() -> dict[str, Any]:
@@ -185,19 +145,11 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
     @router.get("/expected")
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
         """Return whether a run started now would wait."""
-        try:
-            kind = view.kind_to_wait_for(kind)
-            return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
-        except QueueStoreError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
+        kind = view.kind_to_wait_for(kind)
+        return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
 
     @router.get("/run")
     def place(id: str) -> dict[str, Any]:  # noqa: A002 - same name as in the page's URL
-        try:
-            return view.place(store.open(id).run_id)
-        except QueueStoreError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
-        except ValueError as error:
-            raise HTTPException(status_code=404, detail=str(error)) from error
+        return view.place(store.open(id).run_id)
 
     return router

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from ddp_gui.devices import capacity
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
-from ddp_gui.plan.plan import Plan, Startable
+from ddp_gui.plan.plan import Startable
 from ddp_gui.queue import starter
 from ddp_gui.queue.policy import Devices, Free, Limits, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
@@ -24,10 +24,9 @@ from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
 from trainers.contract import commands, manifests, rundir
 from trainers.contract.commands import DeviceKind, Ticket
-from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL
-from trainers.engines.base import Engine, EngineQueue
+from trainers.engines.base import AskedField, Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine import host, threads
@@ -94,6 +93,13 @@ class Scheduler:
             num_gpus_of_runs=runs,
         )
 
+    def asks(self) -> Mapping[str, AskedField]:
+        """Return the fields, by name, with which a user selects where a run trains."""
+        asked = dict(self._engine.asks())
+        if self.capacity().num_nodes > 1:
+            asked.setdefault("num_nodes", AskedField(default=1))
+        return asked
+
     def _gpus_in_use(self) -> tuple[int, int]:
         """Return the number of GPUs that other programs use, and the number held by runs and checks."""
         try:
@@ -117,6 +123,10 @@ class Scheduler:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
         return "cpu" if self._engine.has_queue else kind
 
+    def refuse_for_disk(self, person: str) -> None:
+        """Raise ValueError if this user (empty without login) may store no further run."""
+        starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().rules)
+
     def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
 
@@ -125,7 +135,7 @@ class Scheduler:
             StartError: if the engine refuses it.
         """
         self.refuse_for_engine(plan)
-        starter.refuse_for_disk(self._runs_dir, owner, self._queue_store.read().rules)
+        self.refuse_for_disk(owner)
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
@@ -139,7 +149,7 @@ class Scheduler:
             run = launcher.create(self._runs_dir, plan, owner, fill)
         return self._launch_if_granted(run, placed[0])
 
-    def resume(self, run: RunDirectory, resume_step: int, plan: Plan, owner: str) -> Placed:
+    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placed:
         """Resume an ended run from a checkpoint, or queue it.
 
         Raises:
@@ -170,9 +180,6 @@ class Scheduler:
 
     def refuse_for_engine(self, plan: Startable) -> None:
         """Raise a ConfigError if the engine does not support the configuration."""
-        if plan.config.is_script and not self._engine.runs_own_scripts:
-            allowed = f"empty: runs on {self._engine.name} cannot be users' own scripts"
-            raise ConfigError([Problem(field="script", value=plan.config.script, allowed=allowed)])
         if problems := self._engine.check(plan.config):
             raise ConfigError(problems)
 
@@ -391,7 +398,7 @@ class Scheduler:
             state.waiting += sorted(found - {*state.waiting, *state.running})
 
     def _note_running(self, is_anything_running: bool) -> None:
-        self._engine.note_running(is_anything_running)
+        self._engine.preparation.note_running(is_anything_running)
 
     def _on_end(self) -> None:
         self._passes.wake()
@@ -423,7 +430,7 @@ class Scheduler:
         in use.
         """
         num_threads = None
-        if ticket.kind == "cpu" and self._engine.name == LOCAL:
+        if ticket.kind == "cpu" and self._engine.is_this_machine:
             cores = host.num_cores()
             most = 1 if self.cpu_ranks is not None else max(1, (cores - in_use) // ticket.num_ranks)
             recorded = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
@@ -435,7 +442,7 @@ class Scheduler:
 
     def _threads_per_rank(self) -> int:
         """Return OMP_NUM_THREADS, which applies to each CPU rank here; 1 if it is not set."""
-        return (threads.given() or 1) if self._engine.name == LOCAL else 1
+        return (threads.given() or 1) if self._engine.is_this_machine else 1
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""

@@ -31,9 +31,12 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness
 from trainers.engines.base import Engine, Launch, StartError
+from trainers.engines.local import torchrun
 from trainers.files import json_files
+from trainers.files.plain_files import open_to_append
 from trainers.files.private_files import ForeignFileError
-from trainers.machine import os_errors
+from trainers.forward.state import TRACKERS
+from trainers.machine import environment, os_errors
 from trainers.machine.os_errors import explain
 
 MAX_NAMED = 3
@@ -261,8 +264,31 @@ class Starter:
         except Exception as error:  # noqa: BLE001 - a caller waits for the result of any error
             set_aside(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
+        else:
+            forward(run)
         started.wait_for_end()
         self._on_end()
+
+
+def forward(run: RunDirectory) -> None:
+    """Start the process that sends a run's events to its tracker, if its configuration names one.
+
+    It is a child of the page, not of the supervisor, which kills all of its descendants at the run's end. In
+    its own session it outlives the page. A lock in the run's folder allows one for each tracker.
+    """
+    try:
+        kind = TRACKERS.get(run.read_config().forward_to)
+        if kind is None:
+            return
+        # The address and the proxies may contain a password too.
+        needed = {*kind.keys, kind.address, *environment.PROXIES}
+        keys = {name: os.environ[name] for name in needed if name in os.environ}
+        with os.fdopen(open_to_append(run.logs / "forward.log"), "ab") as log:
+            process = torchrun.start_module(["trainers.forward", str(run.path.resolve())], log, keys)
+    except (OSError, ValueError) as error:
+        print(f"run {run.run_id} is not forwarded: {explain(error)}", flush=True)
+        return
+    threading.Thread(target=process.wait, name=f"forward-{run.run_id}", daemon=True).start()
 
 
 def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import math
 import os
 import threading
 import time
@@ -19,7 +18,7 @@ from typing import Any
 from ddp_gui.queue import policy
 from ddp_gui.queue.policy import LATELY_S, Rules, Span
 from trainers.contract.rundir import is_run_id
-from trainers.files import json_files, private_files
+from trainers.files import json_files, private_files, typed
 from trainers.machine.os_errors import explain
 
 FOLDER = ".class"
@@ -30,6 +29,8 @@ LOCK_POLL_S = 0.005
 
 class QueueStoreError(ValueError):
     """The queue cannot be read or changed now; the message gives the reason."""
+
+    http_status = 503
 
 
 @dataclass
@@ -142,14 +143,6 @@ def _parse(raw: Any) -> QueueState:
             name: [str(run_id) for run_id in raw[name] if is_run_id(run_id)]
             for name in ("first", "waiting", "running")
         },
-        ended=[_checked_span(span) for span in raw["ended"]],
+        ended=[typed.read(Span, span) for span in raw["ended"]],
         rules=policy.parse_rules(raw["limits"]),
     )
-
-
-def _checked_span(raw: Any) -> Span:
-    span = Span(**raw)
-    numbers = (span.num_ranks, span.began_unix_s, span.ended_unix_s)
-    if not isinstance(span.person, str) or not all(math.isfinite(number) for number in numbers):
-        raise ValueError("a span of the wrong kind")
-    return span

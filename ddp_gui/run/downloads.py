@@ -20,7 +20,6 @@ from ddp_gui.launch import elsewhere
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.elsewhere import TARGETS, Job
 from ddp_gui.plan.plan import shown_run_dir
-from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
 from trainers.contract import manifests
@@ -44,7 +43,7 @@ def make_download_router(store: RunStore) -> Router:
     @router.get("/{step}/download")
     @SLOW.handler
     def download(run_id: str, step: int) -> MadeFile:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         run, mistake = view.run, view.config.mistake
         if view.config.is_broken_on_purpose:
             raise HTTPException(status_code=409, detail=NO_MODEL.format(run_id=run_id, mistake=mistake))
@@ -115,7 +114,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
 
     @router.get("")
     def files(run_id: str, num_nodes: NumNodes = None, gpus: bool | None = None) -> dict[str, Any]:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         job = _job_of(view, num_nodes, gpus)
         strategy = store.catalogue_for(view.run, job.config).strategies.get(job.config.strategy)
         num_replicas = job.config.num_replicas(strategy.ranks_per_replica if strategy else "one")
@@ -139,7 +138,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
 
     @router.get("/{target}")
     def download(run_id: str, target: str, num_nodes: NumNodes = None, gpus: bool | None = None) -> Response:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         if target not in TARGETS:
             allowed = ", ".join(TARGETS)
             raise HTTPException(status_code=404, detail=f"there is no such file; there are: {allowed}")
@@ -153,7 +152,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
 
 def _job_of(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
     config = view.config
-    here = capacity.read(liveness.engine_to_ask(view.run), config)
+    here = capacity.read(liveness.engine_to_ask(view.status()), config)
     return elsewhere.job_of_run(
         view.run,
         config,
@@ -170,12 +169,12 @@ def make_code_router(store: RunStore) -> Router:
 
     @router.get("")
     def show(run_id: str) -> dict[str, Any]:
-        return code_of_run(store, view_or_404(store, run_id))
+        return code_of_run(store, store.view(run_id))
 
     @router.get("/{name}")
     def download(run_id: str, name: str) -> Response:
         files = {"train.py": "text/x-python; charset=utf-8", "train.ipynb": "application/x-ipynb+json"}
-        found = code_of_run(store, view_or_404(store, run_id))
+        found = code_of_run(store, store.view(run_id))
         if name not in files:
             raise HTTPException(
                 status_code=404, detail=f"there is no such file; there are: {', '.join(files)}"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import HTTPException
 
 from ddp_gui.background.workers import SLOW, Router, printed_by
-from ddp_gui.run.stream import Cursor, view_or_404
+from ddp_gui.run.stream import Cursor
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
@@ -88,6 +87,7 @@ def search(path: Path, words: str) -> dict[str, Any]:
     return {"lines": lines, "num_found": count, "is_whole": start == 0}
 
 
+Value = TypeVar("Value")
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
 # torchrun_1 is the log of the second machine; slurm is the output of the batch script.
 _OTHER = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
@@ -98,7 +98,7 @@ def make_router(store: RunStore) -> Router:
     router = Router(prefix="/live/runs/{run_id}/log")
 
     def path_of(run_id: str, source: str) -> Path:
-        run = view_or_404(store, run_id).run
+        run = store.view(run_id).run
         if _RANK.fullmatch(source):
             return run.rank_log(int(source))
         if source == "hang":
@@ -110,27 +110,23 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("/{source}")
     def log(run_id: str, source: str, offset: Cursor = -1) -> dict[str, Any]:
-        with _answering_404():
-            return read(path_of(run_id, source), offset)
+        return _plain(read, path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
     @SLOW.handler
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
-        with _answering_404():
-            return search_beside(path_of(run_id, source), words)
+        return _plain(search_beside, path_of(run_id, source), words)
 
     return router
 
 
-@contextlib.contextmanager
-def _answering_404() -> Iterator[None]:
-    """Answer 404 if a log cannot be read, for example because it is a link or a directory."""
+def _plain(function: Callable[[Path, Value], dict[str, Any]], path: Path, value: Value) -> dict[str, Any]:
+    """Read a log; answer 404 if it cannot be read, for example because it is a link or a directory."""
     try:
-        yield
+        return function(path, value)
     except (OSError, ValueError) as error:
-        raise HTTPException(
-            status_code=404, detail="this log cannot be read: it is not a plain file"
-        ) from error
+        detail = "this log cannot be read: it is not a plain file"
+        raise HTTPException(status_code=404, detail=detail) from error
 
 
 if __name__ == "__main__":

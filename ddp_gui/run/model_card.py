@@ -8,6 +8,8 @@ from typing import Any
 
 from ddp_gui.events.run_view import RunView
 from ddp_gui.http.shell import visible
+from ddp_gui.runs import listing
+from trainers.contract import start_from
 from trainers.contract.rundir import file_stem
 
 Z_95 = 1.96
@@ -38,7 +40,7 @@ CARD = """\
 A model for {task}: `{model}`, size `{size}`, {num_parameters:,} parameters, trained on
 `{dataset}`, checkpoint of step {step:,}.
 
-## Use
+{start}## Use
 
 ```sh
 python predict.py {example}
@@ -101,6 +103,7 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         num_parameters=about["model"]["num_parameters"],
         dataset=config.dataset,
         step=step,
+        start=_start(view),
         example=facts["example"],
         snippet=facts["snippet"].rstrip(),
         kind=about["input"]["kind"],
@@ -119,6 +122,20 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         checks=_checks(facts),
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
     )
+
+
+def _start(view: RunView) -> str:
+    with view.lock:
+        words = listing.words_of_start(view.config, view.series.plan.get("start"))
+    if not words:
+        return ""
+    origin = start_from.read_origin(view.run)
+    of = (
+        ""
+        if origin is None
+        else f" (trained on `{origin.dataset}`; SHA-256 of the weights: `{origin.sha256}`)"
+    )
+    return f"Lineage: {visible(words)}{of}.\n\n"
 
 
 def _row(name: str, file: Mapping[str, Any]) -> str:

@@ -194,6 +194,7 @@ class ModelProcesses:
         template = self._template
         if template is not None:
             template.kill()  # without the lock: it may just be starting
+            template.wait()
 
     def _stop(self, process: _Process) -> bool:
         """Make a process stop after the token that it computes; return True if it did."""

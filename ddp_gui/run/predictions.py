@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,9 +13,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import Router, Workers
-from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.http import front
-from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.operations import SEES_RUN, Route, operation
 from ddp_gui.run.model_process import ModelError, ModelProcesses
 from ddp_gui.runs.runs import RunStore
 
@@ -26,24 +26,42 @@ MOST_TOKENS = 2_000
 MAX_BYTES = 900_000
 
 
-class NotThereError(ValueError):
-    """There is no such run, or it has no checkpoint."""
+class NoModelError(ValueError):
+    """The run has no checkpoint."""
+
+    http_status = 404
 
 
+@dataclass
 class PredictApi:
     """The endpoints of trained models. Viewing the run is the right that they need."""
 
-    def __init__(self, store: RunStore, processes: ModelProcesses) -> None:
-        self._store = store
-        self._processes = processes
+    _store: RunStore
+    _processes: ModelProcesses
 
+    @operation(
+        method_checks=SEES_RUN,
+        workers=MODELS,
+        route=Route(
+            path="/live/runs/{run_id}/model/predict",
+            most_bytes=MAX_BYTES,
+            refused=409,
+            not_an_object="a model is asked with one JSON object",
+        ),
+    )
     def predict(
         self, run_id: str, inputs: dict[str, Any], checkpoint_step: int | None = None, num_nearest: int = 0
     ) -> dict[str, Any]:
         """Return the answer of a run's model to one input, by default from the latest checkpoint."""
+        num_wanted = _count("num_nearest", num_nearest, 0, MOST_NEAREST)
+        found = self.ask(run_id, checkpoint_step, {"do": "predict", "inputs": inputs})
+        if num_wanted:
+            # Of the same checkpoint, although a newer one may have been saved since.
+            question = {"do": "nearest", "inputs": inputs, "num_wanted": num_wanted}
+            found["nearest"] = self.ask(run_id, found["step"], question)
+        return {"run_id": run_id, **found}
 
-        return in_plain_words(lambda: self.answer(run_id, inputs, checkpoint_step, num_nearest))
-
+    @operation(method_checks=SEES_RUN, workers=MODELS)
     def generate(
         self,
         run_id: str,
@@ -55,33 +73,16 @@ class PredictApi:
         seed: int = 0,
     ) -> dict[str, Any]:
         """Return a text that a run's language model has continued."""
-
-        def answer() -> dict[str, Any]:
-            options = {"temperature": temperature, "top_k": top_k, "num_tokens": num_tokens, "seed": seed}
-            *tokens, last = self.tokens(run_id, checkpoint_step, prompt, options)
-            text = "".join(each["token"]["text"] for each in tokens)
-            return {"run_id": run_id, "step": last["step"], "prompt": prompt, "text": text}
-
-        return in_plain_words(answer)
-
-    def answer(self, run_id: str, inputs: Any, step: Any, num_nearest: Any) -> dict[str, Any]:
-        """Return what a model says about an input, and the validation samples that are most similar to it.
-
-        Raises:
-            ValueError: if the current user cannot see the run, or the model cannot answer.
-        """
-        num_wanted = _count("num_nearest", num_nearest, 0, MOST_NEAREST)
-        found = self.ask(run_id, step, {"do": "predict", "inputs": inputs})
-        if num_wanted:
-            question = {"do": "nearest", "inputs": inputs, "num_wanted": num_wanted}
-            found["nearest"] = self.ask(run_id, found["step"], question)
-        return {"run_id": run_id, **found}
+        options = {"temperature": temperature, "top_k": top_k, "num_tokens": num_tokens, "seed": seed}
+        *tokens, last = self.tokens(run_id, checkpoint_step, prompt, options)
+        text = "".join(each["token"]["text"] for each in tokens)
+        return {"run_id": run_id, "step": last["step"], "prompt": prompt, "text": text}
 
     def get_ready(self, run_id: str) -> None:
         """Make ready to answer for a run's model, without a question.
 
         Raises:
-            NotThereError: if the current user cannot see the run, or it has no checkpoint.
+            ValueError: if the current user cannot see the run, or it has no checkpoint.
         """
         self._complete(run_id, None, {})
         self._processes.get_ready()
@@ -114,22 +115,15 @@ class PredictApi:
         return self._processes.stream(current_user().name, question)
 
     def _complete(self, run_id: str, step: int | None, question: dict[str, Any]) -> dict[str, Any]:
-        try:
-            run = self._store.open(run_id)
-        except ValueError as error:
-            raise NotThereError(str(error)) from error
+        run = self._store.open(run_id)
         if not run.list_checkpoints():
-            raise NotThereError(f"run {run_id} has no checkpoint yet: the model can be tried after the first")
+            raise NoModelError(f"run {run_id} has no checkpoint yet: the model can be tried after the first")
         wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
         return {"run_dir": str(run.path.absolute()), "step": wanted, **question}
 
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(self.predict, self.generate, workers=MODELS)
-
 
 def make_router(api: PredictApi) -> Router:
-    """Return the routes below `/live/runs/…/model`: what the endpoints do, for the card "Try it"."""
+    """Return the routes below `/live/runs/…/model`: for the card "Try it"."""
     router = Router(prefix="/live/runs/{run_id}/model")
 
     @router.get("")
@@ -145,17 +139,6 @@ def make_router(api: PredictApi) -> Router:
             return {"run_id": run_id}
 
         return _answered(get_ready)
-
-    @router.post("/predict")
-    async def predict(run_id: str, request: Request) -> Response:
-        answer: Response = await predicted(run_id, await front.read_json_body(request, MAX_BYTES))
-        return answer
-
-    @MODELS.handler
-    def predicted(run_id: str, body: bytes) -> Response:
-        asked = _parsed(body)
-        step, num_nearest = asked.get("checkpoint_step"), asked.get("num_nearest", 0)
-        return _answered(lambda: api.answer(run_id, asked.get("inputs"), step, num_nearest))
 
     @router.get("/confused")
     @MODELS.handler
@@ -197,7 +180,7 @@ def _answered(action: Callable[[], dict[str, Any]]) -> Response:
 
 
 def _refusal(error: ValueError) -> HTTPException:
-    return HTTPException(status_code=404 if isinstance(error, NotThereError) else 409, detail=str(error))
+    return HTTPException(status_code=getattr(error, "http_status", 409), detail=str(error))
 
 
 async def _lines(first: dict[str, Any], tokens: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:

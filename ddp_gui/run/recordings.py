@@ -12,7 +12,6 @@ from fastapi import HTTPException
 from fastapi.responses import Response
 
 from ddp_gui.background.workers import SLOW, Router, printed_by
-from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory, file_stem
@@ -114,8 +113,9 @@ def make_router(store: RunStore) -> Router:
     router = Router(prefix="/live/runs/{run_id}/recordings")
 
     def read(run_id: str, step: int, *, as_trace: bool = False) -> bytes:
+        run = store.view(run_id).run
         try:
-            return encoded_trace(view_or_404(store, run_id).run, step, as_trace=as_trace)
+            return encoded_trace(run, step, as_trace=as_trace)
         except FileNotFoundError as error:
             detail = f"run {run_id} has no recording that begins with step {step:,}"
             raise HTTPException(status_code=404, detail=detail) from error
@@ -126,7 +126,7 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("")
     def listed(run_id: str) -> dict[str, Any]:
-        found = recordings.list_recordings(view_or_404(store, run_id).run)
+        found = recordings.list_recordings(store.view(run_id).run)
         return {
             "recordings": [
                 {"step": each.step, "size_bytes": each.size_bytes, "recorded_unix_s": each.recorded_unix_s}

@@ -15,7 +15,6 @@ from typing import Any
 from ddp_gui.background import workers
 from ddp_gui.background.workers import Router, TooManyError, Workers
 from ddp_gui.events.run_view import RunView
-from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -46,7 +45,7 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("")
     def shown(run_id: str) -> dict[str, Any]:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         view.catch_up()
         return references.of_run(view)
 

@@ -13,7 +13,6 @@ from fastapi import HTTPException, Query
 
 from ddp_gui.background.workers import SLOW, Router
 from ddp_gui.events.run_view import RunView
-from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.config import Config
 from trainers.contract.events import Event
@@ -402,7 +401,7 @@ def make_router(store: RunStore) -> Router:
     def picture(
         run_id: str, epoch: Number = 0, by: By | None = None, first: Number = 0, last: Number = MOST
     ) -> dict[str, Any]:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         sampling, num_epochs = _sampling(store, view), view.config.num_epochs
         ways = picture_kinds(sampling)
         if epoch >= num_epochs:
@@ -428,7 +427,7 @@ def make_router(store: RunStore) -> Router:
     @router.get("/{sample}")
     @SLOW.handler
     def one(run_id: str, sample: int) -> dict[str, Any]:
-        view = view_or_404(store, run_id)
+        view = store.view(run_id)
         sampling = _sampling(store, view)
         if "sample" not in picture_kinds(sampling):
             most = MOST_SHUFFLED

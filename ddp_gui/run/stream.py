@@ -24,7 +24,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import CLICKS, Router, TooManyError, Workers
+from ddp_gui.background.workers import CLICKS, Router, Workers
 from ddp_gui.events import run_view
 from ddp_gui.events.run_view import Known, RunView
 from ddp_gui.events.series import ChartView
@@ -32,7 +32,7 @@ from ddp_gui.events.tables import Axis, Smoothing, span_of
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
-from trainers.machine.os_errors import explain
+from trainers.forward import state as forward_state
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
@@ -309,14 +309,6 @@ CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
-def view_or_404(store: RunStore, run_id: str) -> RunView:
-    """Return a run's view, or raise a 404 error if it does not exist."""
-    try:
-        return store.view(run_id)
-    except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail=explain(error)) from error
-
-
 # Nodes whose ranks are requested individually, such as 0,3; None requests all.
 Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
 
@@ -347,27 +339,29 @@ def make_router(store: RunStore) -> Router:
     router = Router(prefix="/live/runs")
     followers = Followers()
 
-    def view_of(run_id: str) -> RunView:
-        return view_or_404(store, run_id)
-
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
-        view = view_of(run_id)
+        view = store.view(run_id)
         return summarise(view, store)
 
     @router.get("/{run_id}/configuration")
     def configuration(run_id: str) -> dict[str, Any]:
-        return describe_configuration(view_of(run_id).run, store)
+        return describe_configuration(store.view(run_id).run, store)
+
+    @router.get("/{run_id}/forwarding")
+    def forwarding(run_id: str) -> dict[str, Any]:
+        run = store.view(run_id).run
+        return forward_state.shown(run, run.read_config().forward_to)
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, chart_view: AskedView, since: Cursor = -1) -> Response:
-        view = view_of(run_id)
+        view = store.view(run_id)
         view.catch_up()
         return _json(run_view.message_for(view, since, chart_view))
 
     @router.get("/{run_id}/view")
     def zoomed(run_id: str, chart_view: AskedView, request: Request) -> Response:
-        view = view_of(run_id)
+        view = store.view(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
         except (KeyError, ValueError) as error:
@@ -380,10 +374,7 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("/{run_id}/stream")
     async def stream(run_id: str, chart_view: AskedView, request: Request, since: Cursor = -1) -> Response:
-        try:
-            view = await CLICKS.run(view_of, run_id)
-        except TooManyError as error:
-            raise HTTPException(status_code=429, detail=str(error)) from error
+        view = await CLICKS.run(store.view, run_id)
         # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since

@@ -11,12 +11,13 @@ from ddp_gui.devices import capacity
 from ddp_gui.events import event_reader, tables
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import launcher
-from ddp_gui.plan.catalogue import Catalogue, Strategy
+from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import listing
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import code, rundir
 from trainers.contract import config as config_module
+from trainers.contract.catalogue import Strategy
 from trainers.contract.config import Config
 from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
@@ -30,7 +31,7 @@ MOST_TRIED = 50
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     """Return the facts that stay constant while a run is live, and whether it is live now."""
-    config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.run)
+    config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.status())
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = None if config.is_script else catalogue.strategies.get(config.strategy)
@@ -49,7 +50,9 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "run_id": view.run.run_id,
         **listing.shown_name(view.run, config.name),
         "owner": owner,
+        "imported": listing.read_imported(view.run),
         "is_live": view.status().state in LIVE_STATES,
+        "start": _start(view.run, config, plan, store),
         "may_change": rights.may_change(owner),
         "config": config.to_json(),
         "model_label": model.label if model else plan.get("model") or config.model,
@@ -72,7 +75,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "more_epochs": launcher.what_more_epochs_are(config, num_steps=num_steps),
         "command": launcher.train_anew(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
         "script": engine.script_of(view.run),
-        "kills_ranks": engine.kills_ranks,
+        "kills_ranks": engine.is_this_machine,
         # The page knows the current checkpoints and replaces the placeholder.
         "resume_command": {
             "text": launcher.send_resume(engine, view.run, ANY_STEP),
@@ -82,6 +85,18 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
         "created_unix_s": view.run.config.stat().st_mtime,
     }
+
+
+def _start(run: RunDirectory, config: Config, plan: Event, store: RunStore) -> dict[str, Any] | None:
+    """Return the checkpoint that a run started from, and what was replaced; None for a new model.
+
+    `is_there` is false if that run was deleted or replaced, or the current user cannot see it.
+    """
+    if not config.start_from:
+        return None
+    run_id, _, step = config.start_from.rpartition("/")
+    known = {"run_id": run_id, "step": int(step), "is_there": store.has_source(run, run_id)}
+    return known | {"words": listing.words_of_start(config, plan.get("start"))}
 
 
 def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: int) -> dict[str, int | None]:

@@ -22,10 +22,9 @@ import orjson
 from fastapi import HTTPException
 
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router, TooManyError, Workers, make_nice
+from ddp_gui.background.workers import SLOW, MadeFile, Router, TooManyError, Workers, make_nice
 from ddp_gui.events.run_view import RunView
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.operations import SEES_RUN, Rate, operation
 from ddp_gui.run import model_card, try_page
 from ddp_gui.run.downloads import NO_MODEL, PIECE_BYTES
 from ddp_gui.runs.runs import RunStore
@@ -76,6 +75,9 @@ class Copy:
         return shown
 
 
+TAKE_HOME_RATE = Rate("a model to take home", 10, within_s=600.0)
+
+
 @dataclass
 class Copies:
     """All models that the page packs or has packed; thread-safe. They end with the page."""
@@ -86,20 +88,27 @@ class Copies:
     _folder: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
 
-    def __post_init__(self) -> None:
-        self._starts = RateLimit("a model to take home", 10, 600.0)
+    @operation(method_checks=SEES_RUN, rate=TAKE_HOME_RATE, counts_itself=True)
+    def take_home(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
+        """Begin to pack a run's model with everything that is needed to use it elsewhere."""
+        return self.start(run_id, checkpoint_step).to_json()
+
+    @operation(method_checks=SEES_RUN)
+    def taken_home(self, take_home_id: str) -> dict[str, Any]:
+        """Return how far the packing of a model is."""
+        return self.find(take_home_id).to_json()
 
     def start(self, run_id: str, step: Any) -> Copy:
         """Begin to pack a model of a run that the current user can see.
 
         Raises:
-            ValueError: if there is no such run or checkpoint, or its model is no good.
+            ValueError: if the run or checkpoint does not exist, or its model cannot be loaded.
         """
         view = self.store.view(run_id)
         if view.config.is_broken_on_purpose:
             raise ValueError(NO_MODEL.format(run_id=run_id, mistake=view.config.mistake))
         item = _checkpoint(view, step)
-        self._starts.count()
+        TAKE_HOME_RATE.count(self)
         copy = Copy(secrets.token_hex(8), run_id, current_user().name, step=item.step)
         with self._lock:
             self._forget_old()
@@ -128,6 +137,7 @@ class Copies:
         """End the process, and delete all zips, when the page ends."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
+            self._process.wait()  # it would write into the deleted folder
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -229,25 +239,6 @@ class Copies:
         if "error" in facts:
             raise ValueError(facts["error"])
         return facts
-
-
-class TakeHomeApi:
-    """The endpoints of models to take home. Viewing the run is the right that they need."""
-
-    def __init__(self, copies: Copies) -> None:
-        self._copies = copies
-
-    def take_home(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
-        """Begin to pack a run's model with everything that is needed to use it elsewhere."""
-        return in_plain_words(lambda: self._copies.start(run_id, checkpoint_step).to_json())
-
-    def taken_home(self, take_home_id: str) -> dict[str, Any]:
-        """Return how far the packing of a model is."""
-        return in_plain_words(lambda: self._copies.find(take_home_id).to_json())
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(self.take_home, self.taken_home)
 
 
 def make_router(copies: Copies) -> Router:

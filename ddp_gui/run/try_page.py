@@ -11,7 +11,7 @@ import html
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:
     """
     if about["input"].get("tokenizer", {}).get("kind") == "pretrained":
         raise NoPageError("the tokenizer of a pretrained model does not run in a browser")
-    styles = "\n".join((ASSETS / "css" / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
     # "<" would end the element that holds the text.
     description = json.dumps(about).replace("<", "\\u003c")
     packed = {
@@ -65,7 +64,7 @@ def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{shown}</title>
 <style>
-{_FONT.sub("", styles)}
+{styles_of(STYLES)}
 body {{ margin: 0; background: var(--ddp-ground); }}
 main {{ max-width: 76rem; margin: 0 auto; padding: 1.2rem; }}
 </style>
@@ -94,6 +93,12 @@ if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement
     return content
 
 
+def styles_of(names: Iterable[str]) -> str:
+    """Return style sheets as one text, without the typeface, which is a file."""
+    styles = "\n".join((ASSETS / "css" / f"{name}.css").read_text(encoding="utf-8") for name in names)
+    return _FONT.sub("", styles)
+
+
 def bundle(entry: str) -> str:
     """Return a module and all that it imports as one script; each keeps its own scope."""
     order: list[str] = []
@@ -102,14 +107,12 @@ def bundle(entry: str) -> str:
     for name in order:
         text = (SCRIPTS / name).read_text(encoding="utf-8")
         imports = "".join(
-            f"const {{{names.replace(' as ', ': ')}}} = {_variable(_resolve(name, path))};\n"
+            f"const {{{names.replace(' as ', ': ')}}} = {variable(_resolve(name, path))};\n"
             for names, path in _IMPORT.findall(text)
         )
         exported = ", ".join(found for _, found in _EXPORT.findall(text))
         body = _EXPORT.sub(r"\1", _IMPORT.sub("", text))
-        parts.append(
-            f"const {_variable(name)} = (() => {{\n{imports}{body}\nreturn {{ {exported} }};\n}})();"
-        )
+        parts.append(f"const {variable(name)} = (() => {{\n{imports}{body}\nreturn {{ {exported} }};\n}})();")
     # "</" would end the script element.
     return "\n".join(parts).replace("</", "<\\/")
 
@@ -128,5 +131,6 @@ def _resolve(name: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """Return the variable of a bundle that holds what a module exports."""
     return "module_" + re.sub(r"\W", "_", name.removesuffix(".js"))

@@ -24,7 +24,7 @@ from fastapi import HTTPException
 from ddp_gui.background.workers import SLOW, MadeFile, Router, printed_by
 from ddp_gui.events import event_reader
 from ddp_gui.http.shell import visible
-from ddp_gui.runs.runs import RunStore
+from ddp_gui.runs.runs import NoSuchRunError, RunStore
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, file_stem
@@ -268,7 +268,7 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
     columns = (
         "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
         "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
-        "broken_on_purpose",
+        "broken_on_purpose", "imported",
     )  # fmt: skip
     table = [list(columns)]
     for row in rows:
@@ -279,6 +279,7 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
             "best_value": best.get("value"),
             "best_step": best.get("step"),
             "broken_on_purpose": (row.get("mistake") or {}).get("name"),
+            "imported": (row.get("imported") or {}).get("words"),
         }
         table.append([row_values[name] for name in columns])
     return csv_rows(table)
@@ -429,9 +430,8 @@ def make_router(store: RunStore) -> Router:
     @router.get("/{run_id}/export.{kind}")
     @SLOW.handler
     def export(run_id: str, kind: Format) -> MadeFile:
-        run = _run_or_404(store, run_id)
-        pieces = beside([_file(store, run, kind)])
-        return MadeFile(SLOW, pieces, _file_name(run, kind), MEDIA_TYPES[kind])
+        file = _file(store, run_id, kind)
+        return MadeFile(SLOW, beside([file]), file["name"], MEDIA_TYPES[kind])
 
     @router.get("/export.zip")
     @SLOW.handler
@@ -441,7 +441,7 @@ def make_router(store: RunStore) -> Router:
             raise HTTPException(status_code=422, detail=f"ids must be 1 to {MAX_IN_ZIP} runs")
         files = []
         for number, run_id in enumerate(run_ids, start=1):
-            file = _file(store, _run_or_404(store, run_id), kind)
+            file = _file(store, run_id, kind)
             stem = file_stem(run_id)
             # TensorBoard treats each folder as a run. Two ids may have the same stem, hence the number.
             folder = run_id if stem == run_id else f"{number}-{stem}"
@@ -453,34 +453,30 @@ def make_router(store: RunStore) -> Router:
     return router
 
 
-def _file(store: RunStore, run: RunDirectory, kind: Format) -> dict[str, Any]:
-    """Return the export process's input for one file of a run."""
-    about: dict[str, Any] = {}
-    if kind == "json":
-        row = store.row(run.run_id)
-        about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
-        about["broken_on_purpose"] = row.get("mistake")
-        about["config"] = run.read_config().to_json()
-    return {"name": _file_name(run, kind), "run": str(run.path.absolute()), "kind": kind, "about": about}
+def _file(store: RunStore, run_id: str, kind: Format) -> dict[str, Any]:
+    """Return the export process's input for one file of a run.
 
-
-def _file_name(run: RunDirectory, kind: Format) -> str:
-    """Return the name of a run's file. For a run that is broken on purpose, the name says so."""
-    mark = "broken-on-purpose." if run.read_config().is_broken_on_purpose else ""
-    if kind == "tfevents":
-        return f"events.out.tfevents.{began_unix_s(run)}.{mark}{file_stem(run.run_id)}"
-    return f"{file_stem(run.run_id)}.{mark}{kind}"
-
-
-def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:
+    Raises:
+        NoSuchRunError: if there is no such run, or it cannot be read.
+    """
+    run = store.open(run_id)
     try:
-        run = store.open(run_id)
-        run.read_config()
+        config = run.read_config()
         with contextlib.suppress(FileNotFoundError):
             open_plain(run.events).close()  # fail now: once the response has started, it could only break off
     except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail=explain(error)) from error
-    return run
+        raise NoSuchRunError(explain(error)) from error
+    about: dict[str, Any] = {}
+    if kind == "json":
+        row = store.listing.row(run_id)
+        about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
+        about |= {"broken_on_purpose": row.get("mistake"), "config": config.to_json()}
+    # For a run that is broken on purpose, the name says so.
+    mark = "broken-on-purpose." if config.is_broken_on_purpose else ""
+    name = f"{file_stem(run_id)}.{mark}{kind}"
+    if kind == "tfevents":
+        name = f"events.out.tfevents.{began_unix_s(run)}.{mark}{file_stem(run_id)}"
+    return {"name": name, "run": str(run.path.absolute()), "kind": kind, "about": about}
 
 
 if __name__ == "__main__":

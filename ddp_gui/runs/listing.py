@@ -6,10 +6,10 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -23,7 +23,7 @@ from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.files import plain_files, private_files
+from trainers.files import plain_files, private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import (
     WATCHED,
@@ -36,6 +36,7 @@ from trainers.files.plain_files import (
 )
 
 FILE = "notes.json"
+IMPORTED_FILE = "imported.json"
 MAX_NAME = 200
 MAX_TAGS = 20
 MAX_TAG = 40
@@ -98,6 +99,42 @@ def shown_name(run: RunDirectory, config_name: str) -> dict[str, Any]:
     return asdict(notes) | {"name": notes.name or config_name or run.run_id, "tags": list(notes.tags)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """Where an imported run comes from, and how its files compare with the hashes recorded there.
+
+    Attributes:
+        origin: the id of the run there; without hashes, the name of the zip.
+        packed_unix_s: when the zip was made there; None if it has no hashes.
+        differences: sentences about the first files that differ.
+    """
+
+    origin: str
+    packed_unix_s: float | None = None
+    imported_unix_s: float
+    result: Literal["as recorded", "differs", "no hashes"]
+    differences: tuple[str, ...] = ()
+    num_differences: int = 0
+
+    @property
+    def words(self) -> str:
+        """Result of the comparison as a clause."""
+        if self.result == "differs":
+            return f"{self.num_differences:,} file{'s differ' if self.num_differences > 1 else ' differs'}"
+        return "all files as recorded" if self.result == "as recorded" else "no hashes to compare with"
+
+
+def read_imported(run: RunDirectory) -> dict[str, Any] | None:
+    """Return the origin of an imported run with the check's result as `words`; None for all other runs."""
+    try:
+        found = typed.read(Imported, read_json(run.path / IMPORTED_FILE), ignores_unknown=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        found = Imported(origin="unknown", imported_unix_s=0.0, result="no hashes")
+    return asdict(found) | {"differences": list(found.differences), "words": found.words}
+
+
 def _checked_tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise ValueError(f"tags is {_shown(tags)}, but allowed is: a list of texts")
@@ -146,13 +183,14 @@ def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: 
 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:
     """Return the columns of the list that follow from a configuration."""
-    model = catalogue.models.get(config.model)
+    model, dataset = catalogue.models.get(config.model), catalogue.datasets.get(config.dataset)
     return {
         "config_name": config.name,
         "model": config.model,
         "model_label": model.label if model else config.model,
         "dataset": config.dataset,
         "dataset_label": dataset_label(config, catalogue),
+        "task": None if config.is_script or dataset is None else dataset.task,
         "strategy": config.strategy,
         "strategy_label": strategy_label(config, catalogue),
         "nproc_per_node": config.nproc_per_node,
@@ -179,6 +217,23 @@ def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
         "label": known.label if known else config.mistake,
         "description": known.description if known else "A mistake that is not installed here.",
     }
+
+
+def words_of_start(config: Config, start: Mapping[str, Any] | None) -> str:
+    """Return what a run took over from another one's checkpoint, as text; empty for a new model.
+
+    Args:
+        start: `start` of the run's `plan` event; None before that event.
+    """
+    if not config.start_from:
+        return ""
+    run_id, _, step = config.start_from.rpartition("/")
+    words = f"started from run {run_id}, step {int(step):,}"
+    if start is None or not start["replaced"]:
+        return words if start is None else f"{words}, with all its weights"
+    before, now = start["num_classes_before"], start["num_classes"]
+    what = f"{before:,} → {now:,} classes" if before != now else "other classes"
+    return f"{words}; last layer new: {what}"
 
 
 def dataset_label(config: Config, catalogue: Catalogue) -> str:
@@ -212,6 +267,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "run_id": run.run_id,
         **shown_name(run, config_name),
         "owner": rights.owner_of(run),
+        "imported": read_imported(run),
         # From the events, so that a copied run keeps its age.
         "created_unix_s": digest.began_unix_s or created_unix_s,
         "took_s": digest.took_s,
@@ -231,13 +287,14 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
 def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -> Row:
     """Return the row of an unreadable run, with the reason."""
     unknown = (
-        "took_s", "model", "model_label", "dataset", "dataset_label", "strategy", "strategy_label",
+        "took_s", "model", "model_label", "dataset", "dataset_label", "task", "strategy", "strategy_label",
         "nproc_per_node", "mistake", "device", "num_steps", "loss", "best_metric", "curve",
     )  # fmt: skip
     return {
         "run_id": visible(run.run_id),
         **shown_name(run, visible(run.run_id)),
         "owner": rights.owner_of(run),
+        "imported": read_imported(run),
         "created_unix_s": created_unix_s,
         "step": 0,
         **dict.fromkeys(unknown),
@@ -253,7 +310,7 @@ def _sentence(error: Exception) -> str:
 
 
 # Increment when the meaning of the cached content changes.
-FORMAT = 2
+FORMAT = 4
 
 
 def path_in(runs_dir: Path) -> Path:

@@ -13,8 +13,7 @@ from fastapi.responses import Response
 
 from ddp_gui.auth import rights
 from ddp_gui.background.workers import Router
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.operations import OWNER, operation
 from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs import listing
 from ddp_gui.runs.listing import Changes
@@ -22,6 +21,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 
 
 def differing_fields(configs: Sequence[Config]) -> list[dict[str, Any]]:
@@ -36,28 +36,6 @@ def differing_fields(configs: Sequence[Config]) -> list[dict[str, Any]]:
             label, help_text = (settings[name].label, settings[name].help) if name in settings else (name, "")
             found.append({"field": name, "label": label, "help": help_text, "values": values})
     return found
-
-
-class ClassApi:
-    """Endpoint of the class settings. Results are JSON values."""
-
-    def __init__(self, store: RunStore) -> None:
-        self._settings = store.class_settings
-
-    def class_settings(self, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the class settings, after applying a teacher's changes to the given ones."""
-
-        def change() -> dict[str, Any]:
-            if not changes:
-                return asdict(self._settings.read())
-            rights.require_teacher("change the settings of the class")
-            return asdict(self._settings.change(**changes))
-
-        return in_plain_words(change)
-
-    def register(self) -> None:
-        """Add the endpoint to the Gradio app under construction."""
-        register(self.class_settings)
 
 
 MAX_COMPARED = 8
@@ -118,84 +96,75 @@ def _json(request: Request, value: Any) -> Response:
 
 
 class RunAdminApi:
-    """Endpoints that change existing runs. Results are JSON values."""
+    """Operations on existing runs, and the settings of the class. Results are JSON values."""
 
     def __init__(self, store: RunStore) -> None:
-        self._store = store
+        self.store = store
         self._runs_dir = store.runs_dir
 
+    @operation(run="change")
     def edit_run(
-        self, run_id: str, name: str | None = None, tags: list[str] | None = None, note: str | None = None
+        self,
+        run: RunDirectory,
+        name: str | None = None,
+        tags: list[str] | None = None,
+        note: str | None = None,
     ) -> dict[str, Any]:
         """Rename or tag a run, or edit its note; null leaves a value unchanged."""
+        written = listing.change_notes(listing.read_notes(run), name=name, tags=tags, note=note)
+        listing.write_notes(run, written)
+        row = self.store.listing.row(run.run_id)
+        return {field: row[field] for field in ("run_id", "name", "tags", "note")} | {"message": "Saved."}
 
-        def edit() -> dict[str, Any]:
-            run = self._store.open_to_change(run_id)
-            written = listing.change_notes(listing.read_notes(run), name=name, tags=tags, note=note)
-            listing.write_notes(run, written)
-            row = self._store.row(run_id)
-            return {field: row[field] for field in ("run_id", "name", "tags", "note")} | {"message": "Saved."}
-
-        return in_plain_words(edit)
-
+    @operation(method_checks=OWNER)
     def delete_runs(self, run_ids: list[str]) -> dict[str, Any]:
         """Move ended runs to the bin; if one of them cannot be moved, none is."""
+        for run_id in _ids(run_ids):
+            self.store.open_to_change(run_id)
+        moved = run_bin.delete(self._runs_dir, run_ids)
+        self.store.read_again(run_id for run_id, _ in moved)
+        return {
+            "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
+            "message": f"{_runs(len(moved))} moved to the bin.",
+        }
 
-        def delete() -> dict[str, Any]:
-            for run_id in _ids(run_ids):
-                self._store.open_to_change(run_id)
-            moved = run_bin.delete(self._runs_dir, run_ids)
-            self._store.read_again(run_id for run_id, _ in moved)
-            return {
-                "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
-                "message": f"{_runs(len(moved))} moved to the bin.",
-            }
-
-        return in_plain_words(delete)
-
+    @operation(method_checks=OWNER)
     def restore_runs(self, run_ids: list[str]) -> dict[str, Any]:
         """Restore runs from the bin, by their ids in the bin."""
+        self._require_change_in_bin(_ids(run_ids))
+        moved = run_bin.restore(self._runs_dir, run_ids)
+        self.store.read_again(run_id for _, run_id in moved)
+        return {
+            "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
+            "message": f"{_runs(len(moved))} restored.",
+        }
 
-        def restore() -> dict[str, Any]:
-            self._require_change_in_bin(_ids(run_ids))
-            moved = run_bin.restore(self._runs_dir, run_ids)
-            self._store.read_again(run_id for _, run_id in moved)
-            return {
-                "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
-                "message": f"{_runs(len(moved))} restored.",
-            }
-
-        return in_plain_words(restore)
-
+    @operation()
     def list_bin(self) -> list[dict[str, Any]]:
         """List the deleted runs that the current user can see, most recently deleted first."""
-        found = in_plain_words(lambda: run_bin.content(self._runs_dir))
-        return [asdict(item) for item in found if self._store.may_see(item.owner)]
+        found = run_bin.content(self._runs_dir)
+        return [asdict(item) for item in found if self.store.may_see(item.owner)]
 
+    @operation(method_checks=OWNER)
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
         """Permanently delete runs in the bin: these, or all that the current user can delete."""
+        chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)
+        self._require_change_in_bin(chosen)
+        num_runs, size_bytes = run_bin.empty(self._runs_dir, chosen)
+        return {
+            "num_runs": num_runs,
+            "size_bytes": size_bytes,
+            "message": f"{_runs(num_runs)} deleted permanently.",
+        }
 
-        def empty() -> dict[str, Any]:
-            chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)
-            self._require_change_in_bin(chosen)
-            num_runs, size_bytes = run_bin.empty(self._runs_dir, chosen)
-            return {
-                "num_runs": num_runs,
-                "size_bytes": size_bytes,
-                "message": f"{_runs(num_runs)} deleted permanently.",
-            }
-
-        return in_plain_words(empty)
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(
-            self.edit_run,
-            self.delete_runs,
-            self.restore_runs,
-            self.list_bin,
-            self.empty_bin,
-        )
+    @operation(method_checks="all; changes: teacher")
+    def class_settings(self, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the class settings, after applying a teacher's changes to the given ones."""
+        settings = self.store.class_settings
+        if not changes:
+            return asdict(settings.read())
+        rights.require_teacher("change the settings of the class")
+        return asdict(settings.change(**changes))
 
     def _own_in_bin(self) -> list[str]:
         return [
@@ -208,7 +177,7 @@ class RunAdminApi:
         for bin_id in bin_ids:
             run = run_bin.find(self._runs_dir, bin_id)
             owner = rights.owner_of(run)
-            if not self._store.may_see(owner):
+            if not self.store.may_see(owner):
                 raise run_bin.not_in_bin(bin_id)
             rights.require_change(bin_id, owner)
 

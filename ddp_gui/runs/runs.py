@@ -21,12 +21,19 @@ from ddp_gui.plan.memory import NeedsSource, Prediction, predict
 from ddp_gui.plan.own_data import OwnData
 from ddp_gui.runs import listing
 from ddp_gui.runs.listing import Changes, Listing, total_steps
-from trainers.contract import events, rundir
+from trainers.contract import events, rundir, start_from
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+from trainers.machine.os_errors import explain
 
 FORGET_AFTER_S = 60.0
+
+
+class NoSuchRunError(ValueError):
+    """There is no such run, the current user cannot see it, or its configuration cannot be read."""
+
+    http_status = 404
 
 
 @dataclass
@@ -57,9 +64,16 @@ class RunStore:
         """Return a run for viewing.
 
         Raises:
-            ValueError: if it does not exist or the current user cannot see it.
+            NoSuchRunError: if it does not exist or the current user cannot see it.
         """
         return self._open(run_id)[0]
+
+    def has_source(self, run: RunDirectory, source: str) -> bool:
+        """Return False if the run that another started from was deleted or replaced, or cannot be seen."""
+        try:
+            return start_from.is_still_there(run, self.open(source))
+        except (OSError, ValueError):
+            return False
 
     def open_to_change(self, run_id: str) -> RunDirectory:
         """Return a run for changing it: stop, resume, rename or delete.
@@ -73,10 +87,13 @@ class RunStore:
 
     def _open(self, run_id: str) -> tuple[RunDirectory, str | None]:
         """Return a run and its owner if the current user can see it."""
-        run = rundir.open_run(self.runs_dir, run_id)
-        owner = rights.owner_of(run)
-        if not self.may_see(owner) and run_id not in self.shown_to_all:
-            raise rundir.no_such_run(run_id)
+        try:
+            run = rundir.open_run(self.runs_dir, run_id)
+            owner = rights.owner_of(run)
+            if not self.may_see(owner) and run_id not in self.shown_to_all:
+                raise rundir.no_such_run(run_id)
+        except ValueError as error:
+            raise NoSuchRunError(str(error)) from error
         return run, owner
 
     def is_shown(self, run_id: str) -> bool:
@@ -89,21 +106,24 @@ class RunStore:
 
     def may_see(self, owner: str | None) -> bool:
         """Return True if the current user can see runs of this owner."""
-        return rights.may_see(owner, self.class_settings.read())
+        return rights.may_change(owner) or self.class_settings.read().everyone_sees
 
     def view(self, run_id: str) -> RunView:
         """Return a run's view; it is created on first use.
 
         Raises:
-            ValueError: if the run does not exist or its configuration cannot be read.
+            NoSuchRunError: if the run does not exist or its configuration cannot be read.
         """
         run = self.open(run_id)
         with self._lock:
             view = self._views.get(run_id)
         if view is not None:
             return view
-        config = run.read_config()
-        view = RunView(run, total_steps(config, self.catalogue_for(run, config)))
+        try:
+            config = run.read_config()
+            view = RunView(run, total_steps(config, self.catalogue_for(run, config)))
+        except (OSError, ValueError) as error:
+            raise NoSuchRunError(explain(error)) from error
         with self._lock:
             return self._views.setdefault(run_id, view)
 

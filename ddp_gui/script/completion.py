@@ -99,9 +99,9 @@ class Completed:
 
 
 def complete(text: str) -> Completed | None:
-    """Return a listing with what it leaves out; None if nothing is missing or it cannot be parsed.
+    """Return a listing completed with its missing definitions; None if it needs none or cannot be parsed.
 
-    Names for which there is no stand-in are returned as `left`.
+    `left` has the names that could not be defined.
     """
     reading = reader.read(text)
     if reading.problem is not None:
@@ -142,7 +142,7 @@ class _Addition:
         calls = self._add_calls(reading)
         needed = {"torch"} if models or datasets or {"criterion", "loss_fn"} & set(numbers) else set()
         needed |= {"os"} if calls and "os" not in self._imported() else set()
-        # What is added at the beginning runs before the imports of the listing.
+        # The lines added at the beginning run before the imports of the listing.
         needed |= {"os"} if ranks else set()
         imports = sorted(needed - set(imports)) + imports
         self._add_head(imports, ranks, numbers, models, datasets)

@@ -23,7 +23,7 @@ class Option:
     Attributes:
         flag: as it is given, such as --lr; for a positional argument its name.
         kind: text, number, whole, switch, or choice.
-        default: None if there is none, or it is not a constant.
+        default: None if it is missing, or not a constant.
     """
 
     flag: str
@@ -46,15 +46,15 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What the text of a script says.
+    """Facts from the text of a script.
 
     Attributes:
-        start: how it is to be started, and `why` in one sentence.
+        start: the program that starts its ranks, and `why` in one sentence.
         num_ranks: the number of ranks that the script itself names, or None.
         marks: lines that ask for GPUs, or the error of the syntax.
         missing: names that are used and defined nowhere.
         uncalled: the function that trains, if nothing calls it; `uncalled_setup` and `uncalled_cleanup`:
-            those that join and leave the process group.
+            the functions that join and leave the process group.
     """
 
     start: Start = "torchrun"
@@ -238,7 +238,7 @@ class Facts:
         return ""
 
     def _resolved(self, node: ast.expr) -> ast.expr:
-        """Return what a global name is assigned, if it is assigned once at the top of the script."""
+        """Return the value of a global name that is assigned once at the top of the script."""
         if isinstance(node, ast.Name):
             found = [
                 each.value
@@ -264,7 +264,7 @@ class Facts:
             return text.startswith("cuda")
         return isinstance(node, ast.Name) and node.id in ("rank", "local_rank", "gpu", "gpu_id")
 
-    # What a listing leaves out
+    # Missing parts of a listing
 
     def missing_names(self) -> list[str]:
         """Return the names that are looked up and defined nowhere, in the order of their first use."""
@@ -291,7 +291,7 @@ class Facts:
         return list(dict.fromkeys(node.id for node in used))
 
     def uncalled(self, what: str = "backward") -> str | None:
-        """Return the function that calls `what`, by default the one that trains, if nothing calls it."""
+        """Return the function that calls `what` (by default, that trains) and is never called, or None."""
         used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
         for name, function in self.functions.items():
             calls = (
@@ -332,7 +332,7 @@ def _options(tree: ast.Module) -> Iterator[Option]:
 
 
 def _option(node: ast.Call, *, is_click: bool) -> Option | None:
-    """Return the option that a call of argparse or click declares; None if it is no field of a form."""
+    """Return the option that a call of argparse or click declares; None if a form cannot offer it."""
     names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     flag = next((name for name in names if name.startswith("--")), names[0] if names else "")
     action, choices = (_constant(_keyword(node, name)) for name in ("action", "choices"))

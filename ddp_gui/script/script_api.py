@@ -11,15 +11,14 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import ClassSettingsFile, NotAllowedError
-from ddp_gui.background.workers import STARTS, RateLimit
-from ddp_gui.gradio_routes.endpoints import register
-from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
+from ddp_gui.background.workers import STARTS
+from ddp_gui.operations import Rate, operation
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
@@ -36,10 +35,11 @@ from trainers.machine import environment
 from trainers.machine.os_errors import explain
 
 MAX_TEXT = 500_000
-# A request to this page has at most 1 MB; larger code comes from a path.
+# Requests are limited to 1 MB; for larger code users name a path.
 MAX_SENT_BYTES = 700_000
-MOST_STARTS = 10
-MOST_CHECKS = 10
+STARTS_RATE = Rate("a start", 10)
+CHECKS_RATE = Rate("a check of an interpreter", 10)
+RUNS_SCRIPTS = "who may run scripts"
 CHECK_TIMEOUT_S = 90.0
 OLDEST_TORCH = (2, 4)
 _ABOUT_PYTHON = (
@@ -54,6 +54,8 @@ _FIELDS = frozenset(
         "name", "hang_timeout_s", "on_hang",
     }
 )  # fmt: skip
+# Fields with the names of the configuration that select where a run trains, for engines that ask for them.
+_WHERE = tuple(name for name, setting in config_module.settings().items() if setting.topic == "where")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +65,11 @@ class ScriptRules:
     Attributes:
         has_login: every user has a name, and scripts run in the sandbox.
         is_one_users: only the user who started the page reaches it.
-        is_local: runs are processes of this machine.
         data_dirs: folders that confined scripts may read.
     """
 
     has_login: bool
     is_one_users: bool
-    is_local: bool = True
     data_dirs: tuple[Path, ...] = ()
 
     def check(self, settings: ClassSettingsFile) -> None:
@@ -78,10 +78,6 @@ class ScriptRules:
         Raises:
             NotAllowedError: with the reason.
         """
-        if not self.is_local:
-            raise NotAllowedError(
-                "scripts run on the page's own machine only, and this page starts runs elsewhere"
-            )
         if self.is_one_users:
             return
         if not self.has_login:
@@ -107,7 +103,7 @@ class ScriptPlan:
     readable: tuple[str, ...] | None = None
 
     def note(self, run: RunDirectory) -> None:
-        """Write the code into a new run's folder, and how it is confined."""
+        """Write the code and the rules of its sandbox into a new run's folder."""
         code_module.write(run.path, self.files)
         if self.readable is not None:
             write_json_atomically(run.path / sandbox.RECORD, {"readable": list(self.readable)})
@@ -120,121 +116,101 @@ class ScriptApi:
     store: RunStore
     scheduler: Scheduler
     rules: ScriptRules
-    _starts: RateLimit = field(default_factory=lambda: RateLimit("a start", MOST_STARTS, 60.0))
-    _checks: RateLimit = field(
-        default_factory=lambda: RateLimit("a check of an interpreter", MOST_CHECKS, 60.0)
-    )
 
+    @operation()
     def script_page(self) -> dict[str, Any]:
-        """Return what the page needs to know: ranks, GPUs, its interpreter, and why scripts may not run."""
+        """Return the facts for the page: ranks, GPUs, interpreter, and the reason if scripts may not run."""
+        machine = self.scheduler.capacity()
+        refused = None
+        try:
+            self.rules.check(self.store.class_settings)
+        except NotAllowedError as error:
+            refused = str(error)
+        return {
+            "refused": refused,
+            "num_gpus": machine.num_gpus,
+            "most_ranks": machine.max_ranks("auto"),
+            "ranks": machine.default_ranks(),
+            "place": machine.place,
+            "where": self._where(),
+            "may_name_paths": self.rules.is_one_users,
+            "most_bytes": MAX_SENT_BYTES,
+            "python": sys.executable,
+            "watch_module": _WATCH_MODULE.read_text(encoding="utf-8"),
+        }
 
-        def read() -> dict[str, Any]:
-            machine = self.scheduler.capacity()
-            refused = None
-            try:
-                self.rules.check(self.store.class_settings)
-            except NotAllowedError as error:
-                refused = str(error)
-            return {
-                "refused": refused,
-                "num_gpus": machine.num_gpus,
-                "most_ranks": machine.max_ranks("auto"),
-                "ranks": machine.default_ranks(),
-                "place": machine.place,
-                "may_name_paths": self.rules.is_one_users,
-                "most_bytes": MAX_SENT_BYTES,
-                "python": sys.executable,
-                "watch_module": _WATCH_MODULE.read_text(encoding="utf-8"),
-            }
-
-        return in_plain_words(read)
-
+    @operation()
     def read_script(self, text: str) -> dict[str, Any]:
         """Read a script without running it: options, start, requests for GPUs, and what it leaves out."""
+        if len(text) > MAX_TEXT:
+            raise ValueError(f"text has {len(text):,} characters, but allowed is: at most {MAX_TEXT:,}")
+        completed = completion.complete(text)
+        return {**reader.read(text).to_json(), "completed": None if completed is None else vars(completed)}
 
-        def read() -> dict[str, Any]:
-            if len(text) > MAX_TEXT:
-                raise ValueError(f"text has {len(text):,} characters, but allowed is: at most {MAX_TEXT:,}")
-            completed = completion.complete(text)
-            return {
-                **reader.read(text).to_json(),
-                "completed": None if completed is None else vars(completed),
-            }
-
-        return in_plain_words(read)
-
+    @operation(method_checks=RUNS_SCRIPTS)
     def open_script(self, path: str = "", zip_base64: str = "") -> dict[str, Any]:
         """Return the files of a script on this machine, or of a zip file, as text where they are text."""
+        self.rules.check(self.store.class_settings)
+        if path:
+            files, entry, folder = self._from_path(path)
+        else:
+            files, entry, folder = files_of_zip(zip_base64), None, ""
+        return {"files": _as_text(files), "entry": entry or _likely_entry(files), "folder": folder}
 
-        def open_it() -> dict[str, Any]:
-            self.rules.check(self.store.class_settings)
-            if path:
-                files, entry, folder = self._from_path(path)
-            else:
-                files, entry, folder = files_of_zip(zip_base64), None, ""
-            return {"files": _as_text(files), "entry": entry or _likely_entry(files), "folder": folder}
-
-        return in_plain_words(open_it)
-
+    @operation(method_checks=RUNS_SCRIPTS, rate=CHECKS_RATE)
     def check_python(self, path: str) -> dict[str, Any]:
         """Start an interpreter once; return its versions of Python and torch and its number of GPUs."""
+        self.rules.check(self.store.class_settings)
+        refuse_paths(self.rules, {"python": path})
+        return _about_python(path or sys.executable)
 
-        def check() -> dict[str, Any]:
-            self.rules.check(self.store.class_settings)
-            self._checks.count()
-            refuse_paths(self.rules, {"python": path})
-            return _about_python(path or sys.executable)
-
-        return in_plain_words(check)
-
-    async def start_script(self, script: dict[str, Any]) -> dict[str, Any]:
+    @operation(method_checks=RUNS_SCRIPTS, rate=STARTS_RATE, counts_itself=True, workers=STARTS)
+    def start_script(self, script: dict[str, Any]) -> dict[str, Any]:
         """Start or queue a script; see docs/endpoints.md for its fields. Returns the run's id and state."""
+        self.rules.check(self.store.class_settings)
+        plan = self.plan(script)
+        STARTS_RATE.count(self)
+        placed = self.scheduler.start(plan, rights.current_user().name)
+        run = placed.run
+        message = "Started." if placed.place is None else f"Waiting: place {placed.place} in the queue."
+        state = liveness.read_status(run).state
+        return {"run_id": run.run_id, "state": state, "message": message, "place": placed.place}
 
-        def start_now() -> dict[str, Any]:
-            self.rules.check(self.store.class_settings)
-            plan = self.plan(script)
-            self._starts.count()
-            placed = self.scheduler.start(plan, rights.current_user().name)
-            run = placed.run
-            message = "Started." if placed.place is None else f"Waiting: place {placed.place} in the queue."
-            state = liveness.read_status(run).state
-            return {"run_id": run.run_id, "state": state, "message": message, "place": placed.place}
-
-        return await waiting_in_plain_words(STARTS.run(start_now))
-
-    def script_code(self, run_id: str) -> dict[str, Any]:
+    @operation(run="see")
+    def script_code(self, run: RunDirectory) -> dict[str, Any]:
         """Return the code of a script's run, and the values with which it was started."""
+        config = run.read_config()
+        files = code_module.read(run.path)
+        return {
+            "run_id": run.run_id,
+            "files": _as_text(files),
+            "entry": config.script,
+            "arguments": config.script_arguments,
+            "ranks": config.nproc_per_node,
+            "start": config.script_start,
+            "python": config.script_python,
+            "environment": config.script_environment,
+            "folder": config.script_folder,
+            "on_cpu": config.script_on_cpu,
+            "name": config.name,
+            **{name: getattr(config, name) for name in _WHERE},
+        }
 
-        def read() -> dict[str, Any]:
-            run = self.store.open(run_id)
-            config = run.read_config()
-            files = code_module.read(run.path)
-            return {
-                "run_id": run_id,
-                "files": _as_text(files),
-                "entry": config.script,
-                "arguments": config.script_arguments,
-                "ranks": config.nproc_per_node,
-                "start": config.script_start,
-                "python": config.script_python,
-                "environment": config.script_environment,
-                "folder": config.script_folder,
-                "on_cpu": config.script_on_cpu,
-                "name": config.name,
+    def _where(self) -> list[dict[str, Any]]:
+        """Return the fields that select where a run trains, for controls."""
+        settings = config_module.settings()
+        return [
+            {
+                "name": name,
+                "label": settings[name].label,
+                "help": settings[name].help,
+                "default": asked.default,
+                "choices": [[choice.value, choice.words] for choice in asked.choices],
+                "is_several": asked.is_several,
+                "is_number": config_module.value_type(name) is not str,
             }
-
-        return in_plain_words(read)
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(
-            self.script_page,
-            self.read_script,
-            self.open_script,
-            self.check_python,
-            self.start_script,
-            self.script_code,
-        )
+            for name, asked in self.scheduler.asks().items()
+        ]
 
     def plan(self, script: Mapping[str, Any]) -> ScriptPlan:
         """Validate a script with its settings.
@@ -242,9 +218,10 @@ class ScriptApi:
         Raises:
             ConfigError, ValueError: naming the field, its value and the allowed values.
         """
-        unknown = [name for name in script if name not in _FIELDS]
+        fields = {*_FIELDS, *_WHERE}
+        unknown = [name for name in script if name not in fields]
         if unknown:
-            allowed = f"no field of this name; the fields are {', '.join(sorted(_FIELDS))}"
+            allowed = f"no field of this name; the fields are {', '.join(sorted(fields))}"
             raise ConfigError([Problem(field=str(unknown[0]), value=script[unknown[0]], allowed=allowed)])
         refuse_paths(self.rules, script)
         folder = str(script.get("folder") or "")
@@ -259,7 +236,8 @@ class ScriptApi:
             files = {**files, "watch.py": _WATCH_MODULE.read_bytes()}
         if folder and not Path(folder).expanduser().is_dir():
             raise ConfigError([Problem(field="folder", value=folder, allowed="a folder on this machine")])
-        machine = self.scheduler.capacity()
+        where = {name: script[name] for name in _WHERE if script.get(name) not in (None, "")}
+        machine = self.scheduler.capacity(config_module.parse(where))
         on_cpu = script.get("on_cpu", False)
         has_gpus = machine.num_gpus > 0 and on_cpu is not True
         raw = {
@@ -270,6 +248,7 @@ class ScriptApi:
             "nproc_per_node": script.get("ranks") or reading.num_ranks or machine.default_ranks(),
             "on_hang": script.get("on_hang") or "wait",
             "hang_timeout_s": script.get("hang_timeout_s") or 20,
+            **where,
             "script": entry,
             "script_arguments": script.get("arguments") or "",
             "script_start": script.get("start") or reading.start,
@@ -286,6 +265,22 @@ class ScriptApi:
             files=files,
             readable=None if self.rules.is_one_users else tuple(map(str, self.rules.data_dirs)),
         )
+
+    def plan_again(self, run: RunDirectory) -> ScriptPlan:
+        """Return the plan with which a script's run is resumed.
+
+        Raises:
+            NotAllowedError, ConfigError: if the current user could not start it now.
+        """
+        self.rules.check(self.store.class_settings)
+        config = run.read_config()
+        refuse_paths(self.rules, {"python": config.script_python, "folder": config.script_folder})
+        if not self.rules.is_one_users and not sandbox.is_confined(run):
+            raise NotAllowedError("this script was started without a sandbox: start its code as a new run")
+        machine = self.scheduler.capacity(config)
+        plan_module.refuse_ranks(config, machine)
+        kind = machine.device_kind(config.device)
+        return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
 
     def _from_path(self, path: str) -> tuple[dict[str, bytes], str, str]:
         """Return the files of a script or a folder on this machine, the entry file, and the folder."""

@@ -2,62 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import DataAccess
-from ddp_gui.background.workers import CLICKS, STARTS, RateLimit
+from ddp_gui.background.workers import CLICKS, STARTS
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher
 from ddp_gui.launch.as_code import script
-from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
+from ddp_gui.operations import SEES_RUN, Function, Rate, operation
 from ddp_gui.plan import plan, recipe
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
-from ddp_gui.plan.plan import Plan
+from ddp_gui.plan.plan import Plan, Startable
 from ddp_gui.queue import presenter
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Placed, Scheduler
+from ddp_gui.run.model_process import ModelProcesses
+from ddp_gui.runs import imports
 from ddp_gui.runs.runs import RunStore, status_values
+from ddp_gui.train.starts import Starts
+from trainers.contract import code, events
 from trainers.contract import config as config_module
-from trainers.contract import events
 from trainers.contract.commands import COMMANDS, Argument, Endpoint
-from trainers.contract.config import Config, ConfigError
+from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
 from trainers.engines import liveness
 
-MOST_STARTS = 10
-MOST_LOOKS = 20
+STARTS_RATE = Rate("a start", 10)
+LOOKS_RATE = Rate("an inspection of data", 20)
+# By whether it saves.
+STOPPING = {True: "Saving a checkpoint, then stopping.", False: "Stopping without saving."}
+STOPPING_SCRIPT = "Stopping: when the script asks, or else by SIGTERM."
 
 
 class Api:
     """The endpoints of one runs directory. Results are JSON values."""
 
-    def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter, access: DataAccess) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        line: Scheduler,
+        view: QueuePresenter,
+        access: DataAccess,
+        models: ModelProcesses | None = None,
+        plan_script: Callable[[RunDirectory], Startable] | None = None,
+    ) -> None:
+        self.starts = Starts(store, models)
         self._scheduler = line
         self._view = view
         self.access = access
-        self._starts = RateLimit("a start", MOST_STARTS, 60.0)
-        self._inspections = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
-        self._store = store
+        self.store = store
         self._own_data = store.own_data
+        self._plan_script = plan_script
 
     def machine(self, config: Config | None = None) -> Machine:
         """Return the resources that are available to this configuration; None asks for any run."""
         return self._scheduler.capacity(config)
 
-    def plan(self, raw: dict[str, Any]) -> Plan:
+    def plan(self, raw: dict[str, Any], *, resumes: bool = False) -> Plan:
         """Validate a configuration and plan its run. Own data must have been inspected before.
 
+        Args:
+            resumes: the run exists, and has its own copy of the checkpoint that it started from.
         Raises:
             ConfigError: naming the field, the value and the allowed range.
         """
+        raw = raw if resumes else self.starts.complete(raw)
         config, catalogue, here = self._with_data(raw)
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
+        if planned.config.start_from and not resumes:
+            planned = self.starts.check(planned)
         self._scheduler.refuse_for_engine(planned)
         return planned
 
@@ -77,8 +96,9 @@ class Api:
 
     def _with_data(self, raw: dict[str, Any]) -> tuple[Config, Catalogue, Machine]:
         """Return the configuration, the catalogue with the user's own data, if any, and the machine."""
-        here = self._scheduler.capacity(config_module.parse(raw))
-        config = plan.parse(raw, here)
+        config = config_module.parse(raw)
+        here = self._scheduler.capacity(config)
+        config = plan.parse(raw, here, config)
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
@@ -98,7 +118,7 @@ class Api:
         config = config_module.parse(raw)
         await CLICKS.run(self.access.check, config)
         if anew:
-            self._inspections.count()
+            LOOKS_RATE.count(self)
         return await self._own_data.inspect(config, anew=anew)
 
     def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
@@ -114,76 +134,66 @@ class Api:
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Inspect own data, if the configuration uses it, before the run is planned."""
+        raw = await CLICKS.run(self.starts.complete, raw)
         if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
             await self.inspect(raw)
 
+    @operation()
     def catalog(self) -> dict[str, Any]:
         """Return the available models, data sets and strategies, and the broken plug-ins."""
-        return dict(in_plain_words(lambda: self._catalogue.get().raw))
+        return dict(self._catalogue.get().raw)
 
+    @operation()
     async def as_code(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return a configuration as one script of torch and numpy, and as a notebook.
 
         Missing fields get the values that the form would fill in.
         """
+        await self._inspect_first(config)
+        planned = await CLICKS.run(self.plan, config)
+        return await CLICKS.run(script.describe, planned.config, planned.dataset, planned.strategy)
 
-        async def write() -> dict[str, Any]:
-            await self._inspect_first(config)
-            planned = await CLICKS.run(self.plan, config)
-            return await CLICKS.run(script.describe, planned.config, planned.dataset, planned.strategy)
-
-        return await waiting_in_plain_words(write())
-
+    @operation(rate=STARTS_RATE, counts_itself=True)
     async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
         """Start or queue a run; missing fields get the values that the form would fill in.
 
         GPUs that other programs use are excluded unless `use_occupied_gpus` is true.
         """
 
-        async def start() -> dict[str, Any]:
-            await self._inspect_first(config)
-            return await STARTS.run(start_now)
-
-        def start_now() -> dict[str, Any]:
-            planned, owner = self.plan(config), rights.current_user().name
-            self._starts.count()
+        def start() -> dict[str, Any]:
+            planned = self.plan(config)
+            STARTS_RATE.count(self)
+            owner = rights.current_user().name
             placed = self._scheduler.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
 
-        return await waiting_in_plain_words(start())
+        await self._inspect_first(config)
+        return await STARTS.run(start)
 
-    def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
+    @operation(run="change")
+    def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
+        status, command_id, message = None, None, "Removed from the queue."
+        if not (run.queued.exists() and self._scheduler.take_out(run)):
+            status = liveness.read_status(run)
+            is_script = (run.path / code.FOLDER).is_dir()
+            sent = launcher.stop(run, status, save=save and not is_script)
+            if status.state != "queued":  # else it has waited in the engine's queue
+                command_id, message = sent, STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
+        # Without a command the run has ended already.
+        return _answer(run, message, status if command_id else None) | {"command_id": command_id}
 
-        def stop() -> dict[str, Any]:
-            run = self._store.open_to_change(run_id)
-            command_id, message = None, "Removed from the queue."
-            if not (run.queued.exists() and self._scheduler.take_out(run)):
-                is_waiting = liveness.read_status(run).state == "queued"  # in the engine's queue
-                is_script = run.read_config().is_script
-                command_id = launcher.stop(run, save=save and not is_script)
-                if is_waiting:
-                    return _answer(run, message) | {"command_id": None}
-                message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
-                if is_script:
-                    message = "Stopping: when the script asks, or else by SIGTERM."
-            return _answer(run, message) | {"command_id": command_id}
-
-        return in_plain_words(stop)
-
-    def kill_rank(self, run_id: str, rank: int) -> dict[str, Any]:
+    @operation(run="change")
+    def kill_rank(self, run: RunDirectory, rank: int) -> dict[str, Any]:
         """Kill the process of one rank. The run fails, and can be resumed from a checkpoint."""
+        status = liveness.read_status(run)
+        number = launcher.kill_rank(run, status, rank)
+        return _answer(run, f"Rank {number} was killed: the run fails now.", status)
 
-        def kill() -> dict[str, Any]:
-            run = self._store.open_to_change(run_id)
-            number = launcher.kill_rank(run, rank)
-            return _answer(run, f"Rank {number} was killed: the run fails now.")
-
-        return in_plain_words(kill)
-
+    @operation(run="change", rate=STARTS_RATE, counts_itself=True)
     async def resume_run(
         self,
-        run_id: str,
+        run: RunDirectory,
         checkpoint_step: int | None = None,
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
@@ -193,100 +203,96 @@ class Api:
         An ended run can be resumed with a different number of ranks. With `global_batch` "keep" the batch
         per rank changes; with "rescale" it stays and the global batch changes.
         """
-        return await self._resume(run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=None)
+        return await self._resume(run, checkpoint_step, nproc_per_node, global_batch, more_epochs=None)
 
+    @operation(run="change", rate=STARTS_RATE, counts_itself=True)
     async def train_more(
         self,
-        run_id: str,
+        run: RunDirectory,
         more_epochs: int,
         checkpoint_step: int | None = None,
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
     ) -> dict[str, Any]:
         """Resume an ended run for a number of epochs after a checkpoint, whatever length was configured."""
-        return await self._resume(
-            run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs
-        )
+        return await self._resume(run, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs)
 
     async def _resume(
         self,
-        run_id: str,
+        run: RunDirectory,
         checkpoint_step: int | None,
         nproc_per_node: int | None,
         global_batch: str,
         *,
         more_epochs: int | None,
     ) -> dict[str, Any]:
-        async def resume() -> dict[str, Any]:
-            config = await CLICKS.run(lambda: self._store.open_to_change(run_id).read_config())
-            await self._inspect_first(config.to_json())
-            return await STARTS.run(resume_now)
+        await CLICKS.run(imports.refuse_to_continue, run)
+        before = await CLICKS.run(run.read_config)
 
-        def resume_now() -> dict[str, Any]:
-            run = self._store.open_to_change(run_id)
-            state = liveness.read_status(run).state
+        def resume_script() -> dict[str, Any]:
+            others = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
+            for name, value in others.items():
+                if value is not None and value != getattr(before, name, None):
+                    allowed = "null: a script continues on as many ranks, and decides how long it trains"
+                    raise ConfigError([Problem(field=name, value=value, allowed=allowed)])
+            if self._plan_script is None:
+                raise ValueError("scripts are started and resumed on the page only")
+            if (state := liveness.read_status(run).state) in events.LIVE_STATES:
+                raise ValueError(f"run {run.run_id} is {state}: only an ended run can be resumed")
+            checkpoint = launcher.pick_checkpoint(run, _parse_step(checkpoint_step))
+            checked = self._plan_script(run)
+            STARTS_RATE.count(self)
+            placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
+            return self._answer_placed(placed, f"Continuing from step {checkpoint.step:,}.")
+
+        def resume() -> dict[str, Any]:
+            status = liveness.read_status(run)
+            state = status.state
             if state == "paused" and more_epochs is None:
-                launcher.resume_paused(run)
-                return _answer(run, "Continuing.")
+                run.append_command("resume")
+                return _answer(run, "Continuing.", status)
             if state == "queued":
-                raise ValueError(f"run {run_id} is already in the queue: it starts automatically")
+                raise ValueError(f"run {run.run_id} is already in the queue: it starts automatically")
             if state in events.LIVE_STATES:
                 can = (
                     "a paused or an ended run can be resumed"
                     if more_epochs is None
                     else "an ended run trains more"
                 )
-                raise ValueError(f"run {run_id} is {state}: only {can}")
+                raise ValueError(f"run {run.run_id} is {state}: only {can}")
             # Validate only the changed configuration: the original may need more GPUs than this machine has.
-            before = run.read_config()
             changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
-            checked = self.plan(before.to_json() | changes)
+            checked = self.plan(before.to_json() | changes, resumes=True)
             step = _parse_step(checkpoint_step)
             if more_epochs is not None:
                 end = launcher.pick_checkpoint(run, step)
                 stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
                 changes |= launcher.more_epochs(end, more_epochs, stopped_early=stopped_early)
-                checked = self.plan(before.to_json() | changes)
+                checked = self.plan(before.to_json() | changes, resumes=True)
             checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
-            self._starts.count()
+            STARTS_RATE.count(self)
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
             words = "All steps are done: the run finishes" if is_end else "Continuing"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
 
-        return await waiting_in_plain_words(resume())
+        if before.is_script:
+            return await STARTS.run(resume_script)
+        await self._inspect_first(before.to_json() | {"start_from": ""})
+        return await STARTS.run(resume)
 
+    @operation()
     def list_runs(self) -> list[dict[str, Any]]:
         """List all runs that the current user can see, most recent first."""
-        return in_plain_words(lambda: self._store.rows())
+        return self.store.rows()
 
+    @operation(method_checks=SEES_RUN)
     def run_status(self, run_id: str) -> dict[str, Any]:
         """Return the content of status.json with the latest step and metrics."""
-
-        def read() -> dict[str, Any]:
-            view = self._store.view(run_id)
-            view.catch_up()
-            view.refresh_status()
-            return status_values(view)
-
-        return in_plain_words(read)
-
-    def register(self) -> None:
-        """Add the endpoints to the Gradio app under construction."""
-        register(
-            self.catalog,
-            self.as_code,
-            self.start_run,
-            self.stop_run,
-            self.kill_rank,
-            self.resume_run,
-            self.train_more,
-            self.list_runs,
-            self.run_status,
-        )
-        for name, command in COMMANDS.items():
-            if command.endpoint is not None:
-                register(self._endpoint(name, command.arguments, command.endpoint))
+        view = self.store.view(run_id)
+        view.catch_up()
+        view.refresh_status()
+        return status_values(view)
 
     def send(self, run_id: str, name: str, values: Sequence[Any]) -> None:
         """Send a command to a run, as the command's endpoint does.
@@ -295,33 +301,8 @@ class Api:
             ValueError: if it is refused; the text names the reason.
         """
         checked = _checked(COMMANDS[name].arguments, values)
-        launcher.send(self._store.open_to_change(run_id), name, **checked)
-
-    def _endpoint(self, name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
-        """Create the endpoint of a command; it takes a run id and the command's arguments."""
-
-        def ask(run_id: str, *values: Any) -> dict[str, Any]:
-            def send() -> dict[str, Any]:
-                checked = _checked(arguments, values)
-                run = self._store.open_to_change(run_id)
-                command_id = launcher.send(run, name, **checked)
-                return _answer(run, endpoint.answer.format(**checked)) | {"command_id": command_id}
-
-            return in_plain_words(send)
-
-        ask.__name__, ask.__doc__ = endpoint.name, endpoint.help
-        required = Parameter("run_id", Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
-        parameters = [required] + [
-            required.replace(
-                name=argument.name,
-                annotation=argument.kind,
-                default=Parameter.empty if argument.default is None else argument.default,
-            )
-            for argument in arguments
-        ]
-        ask.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": dict[str, Any]}
-        ask.__signature__ = Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
-        return ask
+        run = self.store.open_to_change(run_id)
+        launcher.send(run, liveness.read_status(run), name, **checked)
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
@@ -333,8 +314,9 @@ class Api:
         return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 
 
-def _answer(run: RunDirectory, message: str) -> dict[str, Any]:
-    return {"run_id": run.run_id, "state": liveness.read_status(run).state, "message": message}
+def _answer(run: RunDirectory, message: str, status: Status | None = None) -> dict[str, Any]:
+    """Return the answer of an operation on a run; `status` was read for it, None: it has changed since."""
+    return {"run_id": run.run_id, "state": (status or liveness.read_status(run)).state, "message": message}
 
 
 def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
@@ -348,3 +330,35 @@ def _parse_step(step: Any) -> int | None:
     if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():
         raise ValueError(f"checkpoint_step is {step!r}, but allowed is: the step of a checkpoint, or null")
     return int(step)
+
+
+def _command_operation(name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
+    """Return the operation that sends a command; it takes a run and the command's arguments."""
+
+    def ask(_api: Api, run: RunDirectory, *values: Any) -> dict[str, Any]:
+        checked, status = _checked(arguments, values), liveness.read_status(run)
+        command_id = launcher.send(run, status, name, **checked)
+        return _answer(run, endpoint.answer.format(**checked), status) | {"command_id": command_id}
+
+    ask.__name__, ask.__doc__ = endpoint.name, endpoint.help
+    first = [
+        Parameter(each, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+        for each, kind in (("self", Any), ("run", RunDirectory))
+    ]
+    others = [
+        first[0].replace(
+            name=argument.name,
+            annotation=argument.kind,
+            default=Parameter.empty if argument.default is None else argument.default,
+        )
+        for argument in arguments
+    ]
+    ask.__annotations__ = {each.name: each.annotation for each in others} | {"return": dict[str, Any]}
+    ask.__signature__ = Signature([*first, *others])  # type: ignore[attr-defined]
+    return operation(run="change")(ask)
+
+
+for _name, _command in COMMANDS.items():
+    if _command.endpoint is not None:
+        made = _command_operation(_name, _command.arguments, _command.endpoint)
+        setattr(Api, _command.endpoint.name, made)

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import gradio as gr
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.http import shell
 from ddp_gui.http.shell import as_html
 from ddp_gui.launch import launcher
+from ddp_gui.operations import as_current_user
 from ddp_gui.plan import package_install, recipe
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
@@ -30,6 +31,7 @@ from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
 from trainers.engines.base import Choice, Engine
+from trainers.forward.state import TRACKERS
 
 SPARK_POINTS = 60
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
@@ -59,6 +61,24 @@ def equation(plan: Plan) -> str:
     needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
     line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
     return line + _world_size(plan, word) + _learning_rate(plan)
+
+
+def start_words(start_from: str, plan: Plan | None) -> str:
+    """Render what the run starts from; empty if it starts with a new model.
+
+    Args:
+        plan: None if the configuration cannot be started as it is.
+    """
+    run_id, _, step = start_from.rpartition("/")
+    if not step.isdecimal():
+        return ""
+    link = f'<a href="./run?id={quote(run_id, safe="")}">{as_html(run_id)}</a>, step {int(step):,}'
+    more = "" if plan is None else f" {as_html(plan.words_of_start)}"
+    return (
+        f'<div class="ddp-start-from" role="status"><p><strong>Training further from {link}.</strong>'
+        f" Choose the data to train on. The model stays as it is, with all it has learnt.{more}</p>"
+        '<p><a href="./">Start with a new model instead</a></p></div>'
+    )
 
 
 def expectation(plan: Plan) -> str:
@@ -129,7 +149,7 @@ def _spark(plan: Plan) -> str:
 
 
 def dataset_groups(form: Form) -> str:
-    """Return the group of each data set by label, for assets/js/train/dataset_groups.js."""
+    """Return the group of each data set by label, for assets/js/train/form.js."""
     groups = {label: group for label, _, group in form.grouped_datasets()}
     return (
         f'<span id="ddp-dataset-groups" data-groups="{html.escape(json.dumps(groups), quote=True)}"></span>'
@@ -147,13 +167,30 @@ def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
     return f'<ul class="ddp-more">{entries}</ul>' if entries else "All data sets are installed."
 
 
-def install_button(data_set: str) -> str:
-    """Return a button that installs a data set's package; assets/js/machine/install.js connects it."""
+def install_button(data_set: str, done: str = "") -> str:
+    """Return a button that installs a package; assets/js/machine/install.js connects it.
+
+    Args:
+        done: what to do after the installation; empty: choose the data set.
+    """
     name = html.escape(data_set, quote=True)
+    then = f' data-done="{html.escape(done, quote=True)}"' if done else ""
     return (
-        '<div class="ddp-install"><button type="button" class="ddp-button ddp-button-small" '
-        f'data-install="{name}">Install</button> <span role="status"></span></div>'
+        '<div class="ddp ddp-install"><button type="button" class="ddp-button ddp-button-small" '
+        f'data-install="{name}"{then}>Install</button> <span role="status"></span></div>'
     )
+
+
+def trackers() -> str:
+    """List the trackers with their packages: installed, or a button (a student's click is refused)."""
+    entries = []
+    for name, kind in TRACKERS.items():
+        state = (
+            "needs no package" if not kind.package else "installed" if kind.is_installed else "not installed"
+        )
+        button = "" if kind.is_installed else install_button(name, "the next run can use it.")
+        entries.append(f"<li><b>{html.escape(kind.label)}</b>: {state}.{button}</li>")
+    return f'<ul class="ddp-more">{"".join(entries)}</ul>'
 
 
 def warnings(sentences: Sequence[str]) -> str:
@@ -294,6 +331,8 @@ class Choices:
 
     def add_dataset_and_model(self) -> None:
         """Lay out the data set and the model."""
+        self.start_words = gr.HTML()
+        self.form.add_controls(form_module.START_FIELD)
         with gr.Group(), gr.Row():
             self.form.add_controls("dataset", "model")
         # JSON of the values filled in by rules (`fill_in.by_rules`). The user has edited fields that differ.
@@ -364,12 +403,14 @@ class Choices:
         raw = self.form.to_raw(*values)
         choices = self.form.model_choices(raw["dataset"])
         names = [name for _, name in choices]
-        fitting = raw["model"] if raw["model"] in names else names[0] if names else None
+        # The model of a form for a checkpoint is the checkpoint's; Start refuses other data.
+        is_fixed = raw["model"] in names or bool(raw["start_from"])
+        fitting = raw["model"] if is_fixed else names[0] if names else None
         strategies = [name for _, name in self.form.strategy_choices(str(fitting))]
         if raw["strategy"] not in strategies:
             raw["strategy"] = strategies[0]
         return [
-            gr.update(choices=choices, value=fitting),
+            gr.skip() if raw["start_from"] else gr.update(choices=choices, value=fitting),
             *self._filled_in(filled, raw | {"model": fitting}, leaves_preset=True),
         ]
 
@@ -402,10 +443,12 @@ class Choices:
         ]
         return [gr.update(value=own), *self._fit_dataset(filled, *changed)]
 
-    def _offer_data(self) -> tuple[Any, str, str]:
+    def _offer_data(self, request: gr.Request) -> tuple[Any, str, str]:
         catalogue = self.form.catalogue = self.source.get()
+        # A form for a checkpoint offers only the data sets of its task.
+        starts = form_module.START_FIELD in request.query_params
         return (
-            gr.update(choices=self.form.dataset_choices()),
+            gr.skip() if starts else gr.update(choices=self.form.dataset_choices()),
             dataset_groups(self.form),
             unavailable(catalogue, may_install=current_user().is_teacher),
         )

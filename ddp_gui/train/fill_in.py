@@ -31,7 +31,7 @@ CLICKED = "(_, reading) => [document.getElementById('suggestion').dataset.values
 
 
 def suggestion_button(values: Mapping[str, Any], words: str) -> str:
-    """Return a button that sets these fields; assets/js/train/suggestions.js handles its clicks."""
+    """Return a button that sets these fields; assets/js/train/form.js handles its clicks."""
     sent = html.escape(json.dumps(dict(values)), quote=True)
     return f'<button type="button" class="ddp-suggestion" data-values="{sent}">{as_html(words)}</button>'
 
@@ -97,7 +97,7 @@ def problem_text(error: ConfigError, form: Form) -> str:
 
 
 def problem_html(error: ConfigError, form: Form) -> str:
-    """Return the problems as a list; assets/js/train/problems.js marks the fields that it names."""
+    """Return the problems as a list; assets/js/train/form.js marks the fields that it names."""
     lines = []
     for label, words, problem in _labelled_problems(error, form):
         kind = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
@@ -176,7 +176,7 @@ def changes_html(
 ) -> str:
     """Return one line with the changes. Attributes hold the preset, counts per fold, and changed values.
 
-    assets/js/train/changes.js displays the first two and keeps the values for a reload.
+    assets/js/train/form.js displays the first two and keeps the values for a reload.
 
     Args:
         filled_from: name and configuration of the run that filled in the form.
@@ -222,7 +222,11 @@ def _summary(
     if filled_from is None:
         return f"Changed from the defaults: {_change_list(from_defaults, catalogue)}" if from_defaults else ""
     name, before = filled_from
-    changes = list_changes(form, catalogue, before, now)
+    changes = [
+        change
+        for change in list_changes(form, catalogue, before, now)
+        if change.name != form_module.START_FIELD
+    ]
     was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
     note = " " + LEFT_OUT if was_left_out else ""
     if not changes:
@@ -282,9 +286,13 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
         "model_size": form.size_choices(str(wanted["model"]), str(wanted["dataset"])),
         "strategy": form.strategy_choices(str(wanted["model"])),
     }
+    starts = bool(wanted[form_module.START_FIELD])
+    choices["dataset"] = form.dataset_choices(str(wanted["dataset"]) if starts else "")
     changes = []
     for name in form.names:
         more: dict[str, Any] = {"choices": choices[name]} if name in choices else {}
+        if name in form_module.FIXED_BY_START:
+            more["interactive"] = not starts
         changes.append(gr.update(value=form.shown(name, wanted[name]), **more))
     return changes
 
@@ -397,7 +405,8 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ValueError: if the run does not exist or a change is invalid; the text names the reason.
     """
-    before = store.open(query.get("from", "")).read_config().to_json() | {"mistake": NO_MISTAKE}
+    run = store.open(query.get("from", ""))
+    before = run.read_config().to_json() | {"mistake": NO_MISTAKE}
     known = config_module.settings()
     changes = {
         name: _from_text(name, value)
@@ -405,6 +414,10 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
         if name in known or options.NAME.fullmatch(name)
     }
     config: Config = config_module.parse(before | changes)
+    if config.start_from and config.start_from == before["start_from"]:
+        source = config.start_from.rpartition("/")[0]
+        if not store.has_source(run, source):
+            raise ValueError(f"run {run.run_id} started from a checkpoint of {source}, which was deleted")
     values = config.to_json()
     del values["schema_version"]
     return values

@@ -97,6 +97,7 @@ FOLD_GROUPS = {
     "Training": {
         "optimizer": "Optimizer and schedule",
         "schedule": "Duration, evaluation, checkpoints",
+        "forward": "Forward to a tracker",
     },
     "Ranks and machine": {
         "parallel": "Parallelism",
@@ -125,6 +126,9 @@ OWN_DATA_FIELDS = (
 )  # fmt: skip
 FOLDED_WHERE = ("account", "qos", "extra_lines")
 FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
+START_FIELD = "start_from"
+# A run that starts from another one's weights takes over its model.
+FIXED_BY_START = ("model", "model_size", "pretrained_path")
 
 
 class Form:
@@ -161,7 +165,7 @@ class Form:
 
     def fields_of_topic(self, topic: str) -> list[str]:
         """Return the fields of a topic that have no separate section on the page."""
-        placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS)
+        placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS, START_FIELD)
         names = [
             name
             for name, setting in config_module.settings().items()
@@ -226,9 +230,14 @@ class Form:
             for name in self.depending()[other]
         ]
 
-    def dataset_choices(self) -> list[tuple[str, str]]:
-        """Return (label, name) of each data set."""
-        return [(label, name) for label, name, _ in self.grouped_datasets()]
+    def dataset_choices(self, like: str = "") -> list[tuple[str, str]]:
+        """Return (label, name) of each data set; with `like`, of those with that one's task, and own data."""
+        datasets = self.catalogue.datasets
+        return [
+            (label, name)
+            for label, name, _ in self.grouped_datasets()
+            if like not in datasets or name not in datasets or datasets[name].task == datasets[like].task
+        ]
 
     def grouped_datasets(self) -> list[tuple[str, str, str]]:
         """Return (label, name, group) of each data set, sorted by group; own data is last."""
@@ -280,8 +289,8 @@ class Form:
             "value": self._defaults[name],
             "elem_id": f"field-{name}",
         }
-        if not self.catalogue.means_something(name, self._defaults):
-            common["visible"] = "hidden"
+        if name == START_FIELD or not self.catalogue.means_something(name, self._defaults):
+            common["visible"] = "hidden"  # a line of text above the data set shows `start_from`
         option = self._own_options.get(name)
         kind, is_optional = (
             (config_module.value_type(name), config_module.is_optional(name))

@@ -14,10 +14,9 @@ import gradio as gr
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS
-from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.shell import as_html, visible
-from ddp_gui.launch.launcher import shown_as_text
+from ddp_gui.operations import as_current_user, shown_as_text
 from ddp_gui.plan import recipe
 from ddp_gui.plan.own_data import (
     FaultyDataError,
@@ -32,6 +31,7 @@ from ddp_gui.train.choices import BESIDE_PREVIEW, install_button
 from ddp_gui.train.form import Form
 from trainers.contract.config import ConfigError
 from trainers.contract.config.sections import COLUMN_KINDS
+from trainers.machine.os_errors import explain
 
 MAX_PROBLEMS_SHOWN = 20
 MAX_ROWS_SHOWN = 8
@@ -339,7 +339,7 @@ def add_controls(form: Form) -> Controls:
     place = fill_in.add_place()
     # The path when its field last lost focus: losing focus without a change needs no inspection.
     entered = gr.Textbox(visible=False)
-    # assets/js/train/drop.js clicks this button when a file is dropped.
+    # assets/js/train/form.js clicks this button when a file is dropped.
     choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
     with gr.Column(visible=False, elem_id="own-data") as group:
         with gr.Group():
@@ -400,7 +400,7 @@ def connect_own_data(
         try:
             return str(uploads.keep(uploaded))
         except (ValueError, OSError) as error:
-            raise shown_as_text(error) from error
+            raise shown_as_text(explain(error)) from error
 
     @as_current_user
     async def inspect(filled: str, *values: Any) -> list[Any]:
@@ -480,7 +480,9 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
         return [failed(error), *nothing]
     # Gradio translates choices, and a bare "label" is a group of its translations, which makes it complain.
     columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
-    choices = form.model_choices_for_task(result.task) if result.task else []
+    # The model of a form for a checkpoint is the checkpoint's.
+    is_fixed = bool(raw["start_from"])
+    choices = form.model_choices_for_task(result.task) if result.task and not is_fixed else []
     names = [name for _, name in choices]
     picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
     # Values from the run that the form was filled in from stay unchanged.

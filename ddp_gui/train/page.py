@@ -10,11 +10,10 @@ import gradio as gr
 from gradio.themes.utils.sizes import Size
 
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.shell import visible
-from ddp_gui.launch.launcher import shown_as_text
+from ddp_gui.operations import USER_ERRORS, as_current_user, shown_as_text, text_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
 from ddp_gui.plan.plan import Plan
@@ -117,7 +116,7 @@ HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
 ANEW = "() => String(performance.now())"
-# After a reload, return the values kept by assets/js/train/changes.js. A link opens the form with defaults.
+# After a reload, return the values kept by assets/js/train/form.js. A link opens the form with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   try {
@@ -128,7 +127,7 @@ KEPT = """() => {
   }
 }"""
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
-# assets/js/train/start.js sets aria-busy as soon as the button is pressed.
+# assets/js/train/form.js sets aria-busy as soon as the button is pressed.
 START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
 
 
@@ -290,8 +289,9 @@ class TrainPage:
             listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
             about = choices.pick(self.form.catalogue, raw)
             code = choices.code_settings(None)
-            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, code, about, changed
-        self.engine.expect(planned.config.world_size)
+            start = choices.start_words(raw[form_module.START_FIELD], None)
+            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, code, about, changed, start
+        self.engine.preparation.expect(planned.config.world_size)
         machine = self.api.machine(planned.config)
         return (
             choices.machine(machine),
@@ -306,6 +306,7 @@ class TrainPage:
                 self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)
             ),
             changed,
+            choices.start_words(raw[form_module.START_FIELD], planned),
         )
 
     def _run_values(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
@@ -339,6 +340,7 @@ class TrainPage:
             self._code_settings,
             self._about,
             self._changes,
+            self._choices.start_words,
         ]
 
     def _connect_preview(self) -> None:
@@ -391,7 +393,7 @@ class TrainPage:
         if "from" not in query:
             return [gr.skip(), *nothing]
         try:
-            values = fill_in.as_a_run_was(self.store, query)
+            values = self.api.starts.complete(fill_in.as_a_run_was(self.store, query))
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query["from"], *fill_in.updates(self.form, values)]
         except (ValueError, OSError) as error:
@@ -408,12 +410,10 @@ class TrainPage:
         try:
             started = await self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
             return str(started["run_id"])
-        except gr.Error as error:
-            cause = error.__cause__
-            is_of_form = isinstance(cause, ConfigError)
-            raise shown_as_text(
-                gr.Error(fill_in.problem_text(cause, self.form)) if is_of_form else error
-            ) from error
+        except ConfigError as error:
+            raise shown_as_text(fill_in.problem_text(error, self.form)) from error
+        except USER_ERRORS as error:
+            raise shown_as_text(text_of(error)) from error
 
     def _connect_start(self) -> None:
         # Queued, unlike the other events: Gradio displays errors as messages only for queued events.
@@ -446,3 +446,6 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
+        if topic == "forward":
+            box = gr.HTML(choices.trackers(), elem_id="trackers")
+            gr.on(None, choices.trackers, None, box, **QUIET)  # at each load: one may have been installed

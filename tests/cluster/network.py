@@ -15,6 +15,7 @@ from pathlib import Path
 PREFIX_BITS = 24
 LOGIN = "login"
 KILLED_AFTER_S = 0.05
+END_S = 10.0
 
 
 class NoNamespacesError(RuntimeError):
@@ -91,9 +92,19 @@ def without_cable(host: Host) -> Iterator[None]:
         _ip("-n", host.namespace, "link", "set", "eth0", "up")
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a daemon; kill it if it does not end."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _make(stack: contextlib.ExitStack, folder: Path, name: str, address: str, known: str) -> Host:
     """Create a host without a connection; the stack deletes it."""
-    namespace = f"ddp{os.getpid()}-{name}-{secrets.token_hex(2)}"  # host names are not unique on this machine
+    namespace = f"ddp{os.getpid()}-{name}-{secrets.token_hex(4)}"  # host names are not unique on this machine
     _ip("netns", "add", namespace)
     stack.callback(_remove, namespace)
     _ip("-n", namespace, "link", "set", "lo", "up")

@@ -13,13 +13,13 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster import stall
 from tests.cluster.disk import SMALL_DISK, mount_small_disk
-from tests.cluster.network import Host, Network, network, processes_on, without_cable
+from tests.cluster.network import Host, Network, end, network, processes_on, without_cable
 from tests.cluster.stall import Stall
 from tests.harness import wait_until
 
@@ -28,8 +28,9 @@ PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun", "sacct", "sacctmgr")
 UP_S = 60.0
+# Longer than a job waits after its start time is updated.
+AGAIN_AFTER_S = 15.0
 IDLE_S = 180.0
-END_S = 10.0
 CORES_A_NODE = 4
 OTHER_ADMINISTRATOR = "nobody"
 _WITHOUT_ACCOUNTING = ("AccountingStorageType=accounting_storage/none",)
@@ -174,6 +175,26 @@ class SlurmCluster:
     def wait_until_idle(self) -> None:
         """Wait until no job is on any node."""
         wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), IDLE_S)
+
+    def is_delayed(self, job_id: str) -> bool:
+        """Return True if a requeued job waits for its start time, by default for two minutes."""
+        said = self.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%T %r")
+        return said == "PENDING BeginTime\n"
+
+    def without_delay(self, job_id: str) -> Callable[[], None]:
+        """Return a function that starts a requeued job without its delay, and is called until it runs.
+
+        A job that restarts too early is refused by the nodes ("Job credential revoked") and delayed again.
+        """
+        asked_at = float("-inf")
+
+        def start_now() -> None:
+            nonlocal asked_at
+            if time.monotonic() - asked_at > AGAIN_AFTER_S and self.is_delayed(job_id):
+                self.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now+4")
+                asked_at = time.monotonic()
+
+        return start_now
 
     def processes_on(self, node: str) -> list[int]:
         """Return the PIDs of all processes on a node."""
@@ -375,16 +396,7 @@ def start_daemon(
     process = subprocess.Popen(
         command, env={**kept, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )
-    stack.callback(_end, process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    stack.callback(end, process)
 
 
 def _num_idle(cluster: SlurmCluster) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.cluster.disk import SMALL_DISK, mount_small_disk
-from tests.cluster.network import Host, Network, network, processes_on, without_cable
+from tests.cluster.network import Host, Network, end, network, processes_on, without_cable
 from tests.harness import wait_until
 
 PCS = ("pc1", "pc2")
@@ -25,7 +25,6 @@ PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "flock", "setsid", "ip", "nsen
 PORT = 2222
 BROUGHT = "home/brought here"
 UP_S = 60.0
-END_S = 10.0
 
 _DAEMON = """\
 Port {port}
@@ -186,16 +185,7 @@ def _start_daemon(stack: contextlib.ExitStack, folder: Path, host: Host) -> None
     log = stack.enter_context((folder / f"sshd-{host.name}.log").open("wb"))
     command = host.inside([sshd, "-D", "-e", "-f", str(config)])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    stack.callback(_end, process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    stack.callback(end, process)
 
 
 def _make_key(path: Path) -> None:

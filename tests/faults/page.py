@@ -16,6 +16,7 @@ from ddp_gui.run import logs, stream
 from ddp_gui.runs import exports
 from ddp_gui.runs.runs import RunStore, status_values
 from tests.faults.once import once
+from trainers.engines import liveness
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # starlette deprecates the HTTP client that gradio installs
@@ -68,7 +69,8 @@ class Page:
 
     def stop(self, run_id: str, *, save: bool = True) -> str:
         """Stop the run as the Stop button does."""
-        return launcher.stop(self.store.open(run_id), save=save)
+        run = self.store.open(run_id)
+        return launcher.stop(run, liveness.read_status(run), save=save)
 
     def said_of(self, run_id: str) -> str:
         """Return the error and the insights that the page of a run shows."""

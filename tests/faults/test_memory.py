@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from tests.harness import END_TIMEOUT_S, Launcher, ranks_of, wait_until
-from trainers.engines.local import torchrun_process
 from trainers.machine import host
 
 MB = 2**20
@@ -95,6 +94,6 @@ def _group_of_this_process() -> Path:
 
 
 def _folder_of(process: psutil.Process) -> Path:
-    folder = process.environ()[torchrun_process.VARIABLE]
+    folder = process.environ()[host.RUN_FOLDER]
     assert Path(folder).is_dir()
     return Path(folder)

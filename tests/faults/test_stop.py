@@ -11,7 +11,7 @@ import pytest
 
 import ddp_gui.launch.launcher
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
-from tests.harness import START_TIMEOUT_S, Launcher, create_run, wait_until
+from tests.harness import ONE_THREAD, START_TIMEOUT_S, Launcher, create_run, wait_until
 from trainers.engines import liveness
 
 __all__ = ["copy_with"]
@@ -67,7 +67,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     if stays_stopped:
         live.rank(1).suspend()  # otherwise rank 0 obeys the command without the supervisor
     asked_at = time.monotonic()
-    ddp_gui.launch.launcher.stop(live.run, save=True)
+    ddp_gui.launch.launcher.stop(live.run, liveness.read_status(live.run), save=True)
     status = live.is_over_within(DEADLINE_S)
     left_s = DEADLINE_S - (time.monotonic() - asked_at)
     wait_until("the last word", lambda: liveness.read_status(live.run).state == "stopped", left_s)
@@ -146,7 +146,7 @@ def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
     values |= {"batch_size": 4, "max_steps": 5, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
     in_step_three = tmp_path / "in step three"
     first = launcher.start_run(
-        create_run(launcher.runs_dir, **values), environment={"SLOWLY": str(in_step_three)}
+        create_run(launcher.runs_dir, **values), environment={**ONE_THREAD, "SLOWLY": str(in_step_three)}
     )
     first.wait_for_step(2)
     wait_until("the third step", in_step_three.exists, START_TIMEOUT_S)
@@ -157,9 +157,9 @@ def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
     assert first.events("warning") == [], first.story()
     assert [item.step for item in first.run.list_checkpoints()] == [2]
 
-    second = launcher.start_run(first.run, resume_step=2)
+    second = launcher.start_run(first.run, resume_step=2, environment=ONE_THREAD)
     assert second.wait_for_end().state == "finished", second.story()
-    undisturbed = launcher.start(**values)
+    undisturbed = launcher.start_run(create_run(launcher.runs_dir, **values), environment=ONE_THREAD)
     assert undisturbed.wait_for_end().state == "finished", undisturbed.story()
     assert first.losses() | second.losses() == undisturbed.losses(), first.story()
     assert second.events("eval")[-1]["loss"] == undisturbed.events("eval")[-1]["loss"]

@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, ranks_of, wait_until
-from tests.integration.test_standby import is_waiting
+from tests.integration.test_standby import template_of
 from trainers.contract import commands
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
-from trainers.machine import processes
 
-STANDBY = "trainers.engines.local.warm_supervisor"
+# In the command line of a supervisor without a run.
+WAITING = {"trainers.engines.local.supervisor", "--wait"}
 # The form's labels of the number of ranks, with GPUs and without.
 NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
 END_S = 600.0
@@ -72,14 +72,18 @@ class ClickedRun:
         """Press Pause. Return the step after which the run is paused."""
         self.click("pause_run")
         self.wait_for_state("paused", timeout_s=ANSWER_TIMEOUT_S)
-        return max(self.losses())
+        return self._paused_step()
 
     def pause_at_start(self) -> int:
         """Pause the run as soon as it trains. Return the step after which it is paused."""
         wait_until("the ranks being started", self.run.rank_log(0).exists, START_TIMEOUT_S)
         self.click("pause_run")
         self.wait_for_state("paused")
-        return max(self.losses())
+        return self._paused_step()
+
+    def _paused_step(self) -> int:
+        """Return the step named in the answer to Pause: the last losses are reported a little later."""
+        return max(int(event["step"]) for event in self.events("command") if event["name"] == "pause")
 
     def checkpoint(self) -> None:
         """Press Checkpoint and wait for the checkpoint."""
@@ -186,20 +190,15 @@ class Clicks:
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200
 
-    def wait_for_standby(self, num_ranks: int) -> set[int]:
-        """Wait until this number of standby ranks is ready. Return the PIDs of all standby processes."""
+    def wait_for_template(self) -> set[int]:
+        """Wait until the template has imported torch. Return its PID and that of its supervisor."""
 
         def are_there() -> set[int]:
-            below = psutil.Process(self._pid).children(recursive=True)
-            # Parents come first: a child has its parent's command line until it sets its own.
-            holder = next((each for each in below if STANDBY in _words(each)), None)
-            ranks = [each for each in below if processes.title_of(_words(each)) is not None]
-            if holder is None or len(ranks) != num_ranks:
-                return set()
-            family = {holder.pid, *(each.pid for each in holder.children(recursive=True))}
-            return family if all(is_waiting(holder, rank) for rank in ranks) else set()
+            below = psutil.Process(self._pid).children()
+            holder = next((each for each in below if set(_words(each)) >= WAITING), None)
+            return set() if holder is None else {holder.pid, template_of(holder).pid}
 
-        found: set[int] = wait_until(f"{num_ranks} ranks standing by", are_there, START_TIMEOUT_S)
+        found: set[int] = wait_until("a template", are_there, START_TIMEOUT_S)
         return found
 
     def kill_runs(self) -> None:

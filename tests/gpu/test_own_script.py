@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.place import Place
-from tests.harness import END_TIMEOUT_S, TORCHRUN, Launcher
-from tests.integration.test_scripts import losses_of, run_unwatched, start
+from tests.harness import END_TIMEOUT_S, TORCHRUN, Launcher, run_to_end
+from tests.integration.test_scripts import SCRIPTS, losses_of, start
 from tests.script_text import config_of, script_of
 from trainers.machine import hardware
 
@@ -22,7 +22,9 @@ def test_a_script_on_gpus_is_watched_without_changing_a_bit(
     gpu: Place, launcher: Launcher, tmp_path: Path
 ) -> None:
     alone, watched = tmp_path / "alone", tmp_path / "watched"
-    run_unwatched("on_gpus", alone, is_torchrun=True, num_ranks=gpu.num)
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", str(gpu.num), str(SCRIPTS / "on_gpus.py")]
+    exit_code, said = run_to_end(command, END_TIMEOUT_S, {"LOSSES": str(alone)})
+    assert exit_code == 0, said
     live = start(
         launcher,
         "on_gpus",

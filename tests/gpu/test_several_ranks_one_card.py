@@ -13,7 +13,7 @@ import pytest
 
 from tests.gpu.looked_at import look_at
 from tests.gpu.place import Place
-from tests.harness import Launcher, LiveRun, create_run, wait_until
+from tests.harness import ONE_THREAD, Launcher, LiveRun, create_run, wait_until
 from trainers.checkpoint import save_and_restore
 from trainers.contract.events import Event
 from trainers.files.json_files import write_json_atomically
@@ -84,6 +84,7 @@ def test_what_was_saved_goes_on_with_the_same_bits(
     launcher: Launcher, place: Place, shared: dict[str, str], strategy: str
 ) -> None:
     """A stopped and resumed run is compared with an uninterrupted one."""
+    shared = shared | ONE_THREAD
     first = launcher.start_run(create_run(launcher.runs_dir, **values_for(place, strategy)), None, shared)
     first.wait_for_step(10)
     stopped_at = first.ask("stop")["step"]

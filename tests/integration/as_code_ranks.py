@@ -2,9 +2,9 @@
 
 python -m tests.integration.as_code_ranks
 
-Each line on stdin is an object with `folder`, `num_ranks`, `environment`, and `what`: "run" trains the run
-directory `folder/run`, "script" executes `folder/train.py` as torchrun does. The answer is the list of exit
-codes. The output of the ranks is in `folder/<what>_<rank>.log`.
+Each line on stdin is an object with `folder`, `num_ranks`, `environment`, `arguments`, `what`: "run" trains
+the run `folder/run`, "script" executes `folder/train.py` as torchrun does, "watched" as the run `folder/run`.
+The answer is the list of exit codes. The output of the ranks is in `folder/<what>_<rank>.log`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,17 @@ import torch
 import torch.distributed.optim
 import torch.distributed.tensor.parallel
 import torch.utils.data
-from torch.distributed import fsdp  # noqa: F401 - what scripts and strategies import
+from torch.distributed import distributed_c10d, fsdp  # noqa: F401 - what scripts and strategies import
 
 import trainers.build
 import trainers.loop
 import trainers.worker
+from tests.harness import END_TIMEOUT_S, POLL_S, TIMEOUT_SCALE
 from trainers import registry
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local.torchrun import STORE
+from trainers.watch import __main__ as watch
+from trainers.watch import details, recorder  # noqa: F401 - what watched scripts import
 
 
 def main() -> None:
@@ -39,8 +44,22 @@ def main() -> None:
         asked = json.loads(line)
         asked["environment"] |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         processes = [_fork(asked, rank) for rank in range(asked["num_ranks"])]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
-        print(json.dumps(codes), flush=True)
+        print(json.dumps(_exit_codes(processes)), flush=True)
+
+
+def _exit_codes(processes: list[int]) -> list[int]:
+    """Wait for the ranks and return their exit codes; kill those that have not ended in time."""
+    codes: dict[int, int] = {}
+    deadline = time.monotonic() + END_TIMEOUT_S * TIMEOUT_SCALE
+    while len(codes) < len(processes):
+        for process in set(processes) - codes.keys():
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                codes[process] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline:
+                os.kill(process, signal.SIGKILL)
+        time.sleep(POLL_S)
+    return [codes[process] for process in processes]
 
 
 def _fork(asked: dict[str, Any], rank: int) -> int:
@@ -60,10 +79,17 @@ def _fork(asked: dict[str, Any], rank: int) -> int:
         # machine.
         os.environ |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": num_ranks, "OMP_NUM_THREADS": "1"}
         torch.set_num_threads(1)
-        if what == "run":
+        if what != "run":
+            _keep_process_group()
+        if what != "script":
             os.environ[STORE] = str(folder / "store")
+        if what == "run":
             trainers.worker.run_rank(RunDirectory(folder / "run"), None)
+        elif what == "watched":
+            sys.argv = ["trainers.watch", "--run-dir", "run", "train.py", *asked["arguments"]]
+            watch.main()  # ends this process
         else:
+            sys.argv = ["train.py", *asked["arguments"]]
             runpy.run_path("train.py", run_name="__main__")
         code = 0
     except BaseException:  # noqa: BLE001 - reported before exit
@@ -71,6 +97,23 @@ def _fork(asked: dict[str, Any], rank: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _keep_process_group() -> None:
+    """Keep the process group alive after `destroy_process_group`, until this process exits.
+
+    Otherwise a rank can wait forever: the destructor of ProcessGroupGloo takes the group's mutex while it has
+    the GIL, and gloo's thread, which has the mutex, needs the GIL to release its last all-reduce. Seen with
+    torch 2.13 at a load of 10, in a script whose model is released when its `main` returns.
+    """
+    destroy = distributed_c10d.destroy_process_group
+    kept = []
+
+    def destroy_but_keep(group: Any = None) -> None:
+        kept.append(torch.distributed.group.WORLD)
+        destroy(group)
+
+    torch.distributed.destroy_process_group = distributed_c10d.destroy_process_group = destroy_but_keep
 
 
 def _free_port() -> int:

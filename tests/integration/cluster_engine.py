@@ -18,7 +18,6 @@ import psutil
 
 from tests.harness import REPOSITORY, torchrun_that_forks
 from trainers.contract import commands, events
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
@@ -97,20 +96,19 @@ class ClusterEngine(Engine):
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
-    def capacity(self) -> Capacity:
+    def capacity(self, config: Config | None = None) -> Capacity:
         return Capacity(num_nodes=1, num_gpus=0, num_cores=2)
 
     def check(self, config: Config) -> list[Problem]:
         one = Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")
         return [] if config.num_nodes == 1 else [one]
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        assert ticket.grant is not None
+    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, ticket.grant.token)
+            commands.claim_ticket(run, token)
             name = f"job {len(self._jobs) + 1}"
-            worker = torchrun.worker_arguments(run.read_config(), run.path, ticket.resume_step)
+            worker = torchrun.worker_arguments(run.read_config(), run.path, resume_step)
             command = torchrun_that_forks(worker)
         finally:
             os.close(lock)
@@ -123,7 +121,7 @@ class ClusterEngine(Engine):
         return job is not None and job.follower.is_alive() and not job.is_forgotten
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        command_id = super().stop(run, save=save, why=why)
         self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
         return command_id
 
@@ -132,9 +130,6 @@ class ClusterEngine(Engine):
         job.ends_as = "stopped"
         job.kill()
         job.wait_for_end()
-
-    def logs(self, run: RunDirectory) -> list[Path]:
-        return [*sorted(run.logs.glob("rank_*.log")), run.logs / "torchrun.log"]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         return torchrun.torchrun_command(config, run_dir, resume_step)

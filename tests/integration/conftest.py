@@ -1,8 +1,12 @@
-"""Fixtures of the integration tests: a shared reference run, and the engines of real clusters."""
+"""Fixtures of the integration tests: a reference run, forked ranks, and the engines of real clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +16,13 @@ from tests.cluster import slurm_cluster
 from tests.cluster import ssh_hosts as ssh_hosts_module
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.cluster.ssh_hosts import SshHosts
-from tests.harness import Launcher, LiveRun, wait_until
+from tests.harness import REPOSITORY, Launcher, LiveRun, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.engine import SshEngine
-from trainers.engines.ssh.of_site import engine_of
+from trainers.engines.ssh.register import engine_of
 
 FREE_S = 180.0
 REFERENCE_STEPS = 600
@@ -80,10 +84,7 @@ class TwoNodes:
 
     def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
         """Start a run, or submit it to the scheduler."""
-        if isinstance(self.engine, SshEngine):
-            self.engine.launch(run, resume_step, token=None)
-        else:
-            self.engine.submit(run, resume_step, token=None)
+        self.engine.launch(run, resume_step, token=None)
 
 
 @pytest.fixture(params=["slurm", "ssh"])
@@ -110,3 +111,47 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
         num_runs_at_once=2,
         leave_one_core_each=lambda: None,  # Slurm gives a job one core per rank
     )
+
+
+class Ranks:
+    """Client of `tests.integration.as_code_ranks`, which starts the ranks of runs and scripts."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def start(
+        self,
+        what: str,
+        folder: Path,
+        num_ranks: int,
+        variables: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        *,
+        may_fail: bool = False,
+    ) -> str:
+        """Start ranks with these environment variables, wait until they end, and return rank 0's output.
+
+        Args:
+            arguments: Those of a script.
+            may_fail: Accept other exit codes than 0.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        environment = {name: os.environ[name] for name in ("TRAINERS_CACHE",) if name in os.environ}
+        environment |= variables or {}
+        asked = {"what": what, "folder": str(folder), "num_ranks": num_ranks, "environment": environment}
+        asked["arguments"] = list(arguments)
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        codes = json.loads(self._process.stdout.readline())
+        said = [(folder / f"{what}_{rank}.log").read_text() for rank in range(num_ranks)]
+        assert may_fail or codes == [0] * num_ranks, "\n".join(text[-2000:] for text in said)
+        return said[0]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    """Return a client that starts ranks from a process that has imported torch."""
+    command = [sys.executable, "-m", "tests.integration.as_code_ranks"]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Ranks(process)

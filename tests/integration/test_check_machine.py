@@ -108,11 +108,19 @@ def test_on_two_cpu_ranks_all_holds_and_nothing_is_left(program: RunningProgram)
     assert [check["check_id"] for check in files.read()] == [state["check_id"]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_cancel_in_the_middle_leaves_nothing(program: RunningProgram, number: int) -> None:
+def test_ctrl_c_at_the_beginning_leaves_nothing(program: RunningProgram) -> None:
+    wait_until("a check", lambda: program.state()["now"] is not None, START_TIMEOUT_S)
+    program.process.send_signal(signal.SIGINT)
+    wait_until("its end", lambda: program.process.poll() is not None, END_TIMEOUT_S)
+    assert program.process.returncode == 130, program.story()
+    assert program.state()["state"] == "cancelled" and program.processes() == []
+    assert not CheckFiles(program.runs_dir).work.exists()
+
+
+def test_a_cancel_in_the_middle_leaves_nothing(program: RunningProgram) -> None:
     program.wait_for("DDP trains and saves")
     wait_until("a job", program.processes, START_TIMEOUT_S)
-    program.process.send_signal(number)
+    program.process.send_signal(signal.SIGTERM)
     wait_until("its end", lambda: program.process.poll() is not None, END_TIMEOUT_S)
     assert program.process.returncode == 130, program.story()
     assert program.processes() == []

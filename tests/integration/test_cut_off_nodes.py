@@ -8,6 +8,7 @@ shows, and their timing.
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,12 +27,13 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness, registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.engines.slurm.script import CLEARED_WITHIN_S
 
 REPORTED_S = 30.0
 PATIENCE_S = 180.0
-# Slurm delays a requeued job by two minutes.
-RESTARTED_S = 240.0
-NODE_TIMEOUT_S = 60
+RESTARTED_S = 180.0
+# Longer than the lease, so that the launchers notice a lost node before Slurm does.
+NODE_TIMEOUT_S = 45
 # Causes without evidence that older versions reported.
 FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "system asked the run to end")
 
@@ -80,7 +82,7 @@ SAID = ("state", "warning", "error", "command")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start a cluster that marks a node as down after a minute."""
+    """Start a cluster that marks a silent node as down after `NODE_TIMEOUT_S`."""
     if missing := what_is_missing():
         pytest.skip(f"NOT RUN: {missing}")
     shape = Shape(node_timeout_s=NODE_TIMEOUT_S, returns_to_service=1)
@@ -97,7 +99,7 @@ def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     run = create_run(
         cluster.stall.under, num_nodes=2, nproc_per_node=1, num_epochs=100_000, checkpoint_every_steps=20
     )
-    engine.submit(run, None, token=None)
+    engine.launch(run, None, token=None)
     wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
     wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
     watched = Watched(run, cluster, engine, [rank_of(run, 0), rank_of(run, 1)])
@@ -109,6 +111,16 @@ def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def nodes(cluster: SlurmCluster) -> str:
     return cluster.ask("sinfo", "-h", "-N", "--format=%N %T %E")
+
+
+def steps_on(cluster: SlurmCluster, node: str) -> list[int]:
+    """Return the PIDs of the processes by which Slurm manages jobs on a node."""
+    found = []
+    for pid in cluster.processes_on(node):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).name() == "slurmstepd":
+                found.append(pid)
+    return found
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -136,7 +148,9 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
         assert ended_s < REPORTED_S, "the lease of a node that reaches nothing"
         assert "Node 0 (node1, rank 0) has not been heard" in watched.words()
         watched.watch_until(
-            "Slurm giving the node up", lambda: time.monotonic() - watched.began_at > 75.0, 90.0
+            "Slurm giving the node up, and the job waiting",
+            lambda: "node1 down" in nodes(cluster) and cluster.is_delayed(watched.job()),
+            PATIENCE_S,
         )
         written = len(list(events.read_all(run.events)))
     srun = [
@@ -144,7 +158,19 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
         for process in psutil.process_iter(["name", "cmdline"])
         if process.info["name"] == "srun" and str(run.path) in " ".join(process.info["cmdline"] or ())
     ]
-    watched.watch_until("the run at work again", lambda: watched.is_in("running"), RESTARTED_S)
+    # The delay of the restart is for this: a job that starts earlier is a duplicate on the node, which Slurm
+    # then drains.
+    watched.watch_until(
+        "the end of the first start", lambda: not steps_on(cluster, "node1"), CLEARED_WITHIN_S
+    )
+    assert cluster.is_delayed(watched.job())
+    start_now = cluster.without_delay(watched.job())
+
+    def is_at_work() -> bool:
+        start_now()
+        return watched.is_in("running")
+
+    watched.watch_until("the run at work again", is_at_work, RESTARTED_S)
     assert not list(filter(is_alive, srun)), "an orphan"
     assert "Duplicate" not in nodes(cluster) and "drain" not in nodes(cluster)
     later = list(events.read_all(run.events))[written:]
@@ -164,20 +190,22 @@ def test_node_1_cut_off_is_reported_and_its_rank_ends_by_its_own_lease(
         watched.watch_until("no rank", lambda: not any(map(is_alive, watched.ranks)), 10.0)
         assert time.monotonic() - watched.began_at < REPORTED_S + 2.0
     assert [state for _, state in watched.states] == ["running", "queued"], "one state, no failure first"
-    assert "Node 1 (node2, rank 1) has not been heard" in watched.words()
+    (error,) = [event for event in events.read_all(watched.run.events) if event["kind"] == "error"]
+    assert error["code"] == "node_lost"
+    assert "Node 1 (node2, rank 1) has not been heard" in error["message"]
     assert_only_what_was_observed(watched)
 
 
-@pytest.mark.parametrize("node", ["node1", "node2"])
 def test_a_broken_interconnect_is_named_by_its_two_ends_and_the_run_is_queued_again(
-    watched: Watched, cluster: SlurmCluster, node: str
+    watched: Watched, cluster: SlurmCluster
 ) -> None:
     watched.begin()
-    with cluster.without_cable(node):
+    with cluster.without_cable("node1"):
         watched.watch_until("the run waiting", lambda: watched.is_in("queued"), 40.0)
     assert [state for _, state in watched.states] == ["running", "queued"]
     assert "node1 and node2 cannot reach each other" in watched.words()
-    assert "at the same line" in watched.words()
+    # At different lines, if the cable was pulled when one rank had begun the next step.
+    assert re.search("at the same line|at different lines", watched.words()), watched.words()
     assert_only_what_was_observed(watched)
     watched.watch_until(
         "Slurm waiting to start it again",
@@ -220,11 +248,11 @@ def test_resume_ends_the_earlier_job_first(watched: Watched, cluster: SlurmClust
     run, first = watched.run, watched.job()
     recorded = liveness.read_status(run)
     with pytest.raises(ValueError, match="has not ended"):
-        watched.engine.submit(run, None, token=None)
+        watched.engine.launch(run, None, token=None)
     run.write_status(
         type(recorded)(state="failed", engine="slurm", handle=recorded.handle, ended_unix_s=time.time())
     )
-    watched.engine.submit(run, run.list_checkpoints()[-1].step, token=None)
+    watched.engine.launch(run, run.list_checkpoints()[-1].step, token=None)
     jobs = cluster.ask("squeue", "-h", "--states=all", "--format=%A %T").splitlines()
     assert f"{first} CANCELLED" in jobs
     assert watched.job() != first

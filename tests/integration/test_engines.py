@@ -27,7 +27,7 @@ from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine, job_of
-from trainers.engines.ssh.of_site import engine_of
+from trainers.engines.ssh.register import engine_of
 
 END_S = 180.0
 FOR_EVER = {"num_epochs": 100_000}
@@ -93,7 +93,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
             lose=lambda run: kill_head(there(run)),
             runs_dir=runs_dir,
             run_there=there,
-            program="trainers.engines.ssh.start",
+            program="trainers.engines.start",
         )
     if name == "ssh":
         hosts: SshHosts = request.getfixturevalue("ssh_hosts")
@@ -101,7 +101,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
             engine=engine_of(hosts.site_file, variables=hosts.environment),
             lose=lambda run: kill_together(launcher_of(run, node) for node in (0, 1)),
             runs_dir=runs_dir,
-            program="trainers.engines.ssh.start",
+            program="trainers.engines.start",
             shape={"num_nodes": 2, "nproc_per_node": 1},
         )
     cluster: SlurmCluster = request.getfixturevalue("slurm")
@@ -123,7 +123,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
         engine=SlurmEngine(slurm),
         lose=kill_job,
         runs_dir=runs_dir,
-        program="trainers.engines.slurm.submit",
+        program="trainers.engines.start",
         shape={"num_nodes": 2, "nproc_per_node": 1},
     )
 
@@ -161,7 +161,7 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert recorded is not None and recorded.engine == place.engine.name and recorded.handle is not None
     assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
     assert place.engine.is_alive(run, recorded.handle) and liveness.is_alive(run)
-    assert liveness.engine_of(run) is place.engine
+    assert liveness.engine_to_ask(liveness.read_status(run)) is place.engine
     command_id = place.engine.stop(run, save=True, why="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in kinds_of(run, "command")}
@@ -169,11 +169,12 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert not run.queued.exists()
 
 
-def test_a_run_is_trained_to_its_end(place: Place) -> None:
+def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchrun(place: Place) -> None:
     run, launch = place.start(max_steps=5)
     assert state_at_the_end(place, run, launch) == "finished"
     status = liveness.read_status(run)
     assert status.exit_code == 0 and status.error is None and status.ended_unix_s is not None
+    assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
 
 
 def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
@@ -189,7 +190,7 @@ def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> 
     assert state_at_the_end(place, run, launch) == "failed"
     status = liveness.read_status(run)
     assert status.error and status.exit_code not in (0, None)
-    assert any("is not there.csv" in path.read_text() for path in place.engine.logs(run))
+    assert any("is not there.csv" in path.read_text() for path in run.logs.glob("rank_*.log"))
 
 
 def test_a_run_whose_engine_has_lost_it_is_lost(place: Place) -> None:
@@ -198,14 +199,6 @@ def test_a_run_whose_engine_has_lost_it_is_lost(place: Place) -> None:
     place.lose(run)
     assert state_at_the_end(place, run, launch) == "lost"
     assert liveness.read_status(run).error
-
-
-def test_logs_are_those_of_the_ranks_rank_0_first(place: Place) -> None:
-    run, launch = place.start(max_steps=1)
-    assert state_at_the_end(place, run, launch) == "finished"
-    names = [path.name for path in place.engine.logs(run)]
-    assert names[:2] == ["rank_0.log", "rank_1.log"] and "torchrun.log" in names
-    assert all(path.exists() for path in place.engine.logs(run))
 
 
 def test_more_nodes_than_there_are_is_refused_in_words(place: Place) -> None:
@@ -226,7 +219,7 @@ def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path)
     status = liveness.read_status(run)
     assert status.state == "lost" and status.error is not None and "engine moon" in status.error
     with pytest.raises(registry.UnknownEngineError, match=r"allowed is: .*local"):
-        liveness.engine_of(run)
+        registry.named(status.engine)
 
 
 def test_a_status_of_schema_1_is_a_local_run(tmp_path: Path) -> None:

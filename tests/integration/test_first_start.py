@@ -125,6 +125,10 @@ class Checkout:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
+    def num_stored(self) -> int:
+        """Return the size of the interrupted download."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*.part"))
+
     @property
     def torch(self) -> str:
         """Return the version in torch's own version file."""
@@ -221,7 +225,10 @@ def test_gpu_that_is_added_later_is_told_and_torch_replaced_on_request(
 def test_interrupted_download_is_continued(checkout: Checkout, index: Index) -> None:
     (path,) = [path for path in index.files if "2Bcpu-" in path]
     index.stalls_after[path] = 100_000
-    checkout.interrupt(checkout.start())
+    process = checkout.start()
+    # The server stalls when it has sent them, which is before they are on the disk.
+    wait_until("the first bytes being stored", lambda: checkout.num_stored() == 100_000, TIMEOUT_S)
+    checkout.interrupt(process)
     code, said = checkout.run()
     assert code == 0, said
     assert [part for method, asked, part in index.asked if (method, asked) == ("GET", path)] == [

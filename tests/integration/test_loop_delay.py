@@ -1,4 +1,7 @@
-"""No request blocks the event loop, regardless of its content: all routes, streams and endpoints."""
+"""No request blocks the event loop, regardless of its content: all routes, streams and endpoints.
+
+`python -m tests.loop_delay` sends inputs of every kind to every route, which takes three times as long.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     form = {"username": ANN.name, "password": password_of(ANN)}
     with loop_delay.served(tmp_path, NUM_RUNS, login, form) as page:
-        rows = loop_delay.measure_all(page)
+        rows = loop_delay.measure_all(page, wanted=loop_delay.is_usual)
         still = loop_delay.ask(page, loop_delay.request("GET", "/live/me"))
     print(loop_delay.table(rows))
-    assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 20 * ROUTES
+    assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 15 * ROUTES
     # The session must still be valid: requests refused for a missing login do not reach the functions.
     assert b'"name":"ann"' in still
     over = [f"{row.target}: {row.seconds * 1e3:.0f} ms, {row.what}" for row in rows if row.seconds > LIMIT_S]

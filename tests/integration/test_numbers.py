@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.golden.make_golden import CONFIG, LOSSES
-from tests.harness import END_TIMEOUT_S, REPOSITORY, Launcher, LiveRun, torchrun_of
+from tests.harness import END_TIMEOUT_S, ONE_THREAD, REPOSITORY, Launcher, LiveRun, torchrun_of
 
 ACROSS_MACHINES = 1e-4
 ACROSS_WORLD_SIZES = 1e-3
@@ -57,7 +58,13 @@ def test_evaluation_on_several_ranks_counts_exactly_what_one_rank_counts(tmp_pat
 def _evaluate(num_ranks: int, answer: Path) -> dict[str, Any]:
     command = torchrun_of(num_ranks, "tests.integration.evaluate_worker", str(answer))
     ended = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=END_TIMEOUT_S, check=False
+        command,
+        cwd=REPOSITORY,
+        env=os.environ | ONE_THREAD,
+        capture_output=True,
+        text=True,
+        timeout=END_TIMEOUT_S,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))

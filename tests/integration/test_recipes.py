@@ -20,21 +20,6 @@ def finish(live: LiveRun, timeout_s: float = END_TIMEOUT_S) -> LiveRun:
     return live
 
 
-def test_accumulated_batches_train_like_one_large_batch(finished_run: LiveRun, launcher: Launcher) -> None:
-    """Two batches of 16 per rank and step equal one of 32, even in the uneven last step of the epoch (23)."""
-    live = finish(launcher.start(batch_size=16, gradient_accumulation_steps=2, max_steps=30, **LONG))
-    whole = finished_run.losses()
-    assert live.losses() == pytest.approx({step: whole[step] for step in range(1, 31)}, rel=1e-4)
-
-
-def test_loader_workers_change_nothing_but_where_the_data_comes_from(
-    finished_run: LiveRun, launcher: Launcher
-) -> None:
-    live = finish(launcher.start(num_workers=1, max_steps=30, **LONG))
-    whole = finished_run.losses()
-    assert live.losses() == {step: whole[step] for step in range(1, 31)}
-
-
 def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> None:
     values = {
         "optimizer": "sgd",

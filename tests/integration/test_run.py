@@ -32,6 +32,8 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local import fork_server
 from trainers.engines.local.engine import LocalEngine
+from trainers.machine import threads
+from trainers.parallel.process_group import num_cores_to_use
 
 
 def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) -> None:
@@ -261,7 +263,9 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     launcher: Launcher, finished_run: LiveRun
 ) -> None:
     run = create_run(launcher.runs_dir, **REFERENCE)
-    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
+    # The forked run divides all cores, an executed one those that are free when it starts.
+    num_threads = {threads.GIVEN: str(threads.choose(run.read_config().nproc_per_node, num_cores_to_use()))}
+    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn", **num_threads})
     live.pause_at_start()
     assert isinstance(finished_run.supervisor, ForkedProgram) == fork_server.can_fork()
     assert live.supervisor.args[1:3] == ["-m", SUPERVISOR], "executed, as a user's"

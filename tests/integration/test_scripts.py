@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import ANSWER_TIMEOUT_S, END_TIMEOUT_S, REPOSITORY, TORCHRUN, Launcher, LiveRun, run_to_end
-from trainers.contract import code, rundir
+from tests.harness import (
+    ANSWER_TIMEOUT_S,
+    END_TIMEOUT_S,
+    REPOSITORY,
+    TORCHRUN,
+    Launcher,
+    LiveRun,
+    all_events,
+    run_to_end,
+)
+from tests.integration.conftest import Ranks
+from trainers.contract import code, manifests, rundir
 from trainers.contract.config import Config, parse
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory
 
 SCRIPTS = REPOSITORY / "tests" / "scripts"
 COPIED = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"
@@ -28,56 +40,72 @@ def start(launcher: Launcher, name: str, **values: Any) -> LiveRun:
     return launcher.start_run(run)
 
 
+def run_watched(ranks: Ranks, name: str, folder: Path, *arguments: str, **variables: str) -> list[Event]:
+    """Run a script for torchrun as a run without a supervisor, on two forked ranks; return its events."""
+    folder.mkdir()
+    shutil.copy(SCRIPTS / f"{name}.py", folder / "train.py")
+    fails = "unused_parameters" in arguments  # DDP refuses them at the second step
+    ranks.start("watched", folder, 2, variables, arguments, may_fail=fails)
+    return all_events(RunDirectory(folder / "run"))
+
+
 def losses_of(path: Path) -> list[list[str]]:
     """Return the losses that each rank has written, as hexadecimal numbers."""
     return [file.read_text().split() for file in sorted(path.parent.glob(f"{path.name}.*"))]
 
 
-def run_unwatched(
-    name: str, losses: Path, *, is_torchrun: bool, arguments: Sequence[str] = (), num_ranks: int = 2
-) -> None:
-    """Run a script without the page, as a user would in a terminal."""
-    command = (
-        [*TORCHRUN, "--standalone", "--nproc-per-node", str(num_ranks)] if is_torchrun else [TORCHRUN[0]]
-    )
-    exit_code, said = run_to_end(
-        [*command, str(SCRIPTS / f"{name}.py"), *arguments], END_TIMEOUT_S, {"LOSSES": str(losses)}
-    )
-    assert exit_code == 0 or losses_of(losses), said
+def run_unwatched(ranks: Ranks, name: str, losses: Path, *, is_torchrun: bool, num_ranks: int) -> None:
+    """Run a script without the page. Ranks of torchrun are forked, to save importing torch in each."""
+    variables = {"LOSSES": str(losses)}
+    if is_torchrun:
+        folder = losses.with_name("unwatched")
+        folder.mkdir()
+        shutil.copy(SCRIPTS / f"{name}.py", folder / "train.py")
+        ranks.start("script", folder, num_ranks, variables)
+        return
+    exit_code, said = run_to_end([TORCHRUN[0], str(SCRIPTS / f"{name}.py")], END_TIMEOUT_S, variables)
+    assert exit_code == 0, said
 
 
-# For each script: number of ranks, steps, start command, model, samples of all ranks per step.
+# For each script: number of ranks, steps, how it is started, model, samples of all ranks per step. Forked
+# ranks have no supervisor and need not import torch.
 TABLE = {
     "plain_ddp": (2, 48, "torchrun", "Sequential", 64),
     "spawned": (2, 40, "python", "Linear", 40),
-    "accumulate": (2, 16, "torchrun", "Sequential", 64),
-    "two_optimizers": (2, 16, "torchrun", "Sequential", 128),
-    "mixed_precision": (2, None, "torchrun", "Sequential", 32),
-    "fsdp2": (2, 25, "torchrun", "FSDPSequential", 24),
+    "accumulate": (2, 16, "forked", "Sequential", 64),
+    "two_optimizers": (2, 16, "forked", "Sequential", 128),
+    "mixed_precision": (2, None, "forked", "Sequential", 32),
+    "fsdp2": (2, 25, "forked", "FSDPSequential", 24),
     "single": (1, 40, "python", "Net", 50),
-    "second_order": (2, 10, "torchrun", None, None),
+    "second_order": (2, 10, "forked", None, None),
 }
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_an_unmodified_script_is_watched_without_changing_a_bit(
-    name: str, launcher: Launcher, tmp_path: Path
+    name: str,
+    launcher: Launcher,
+    tmp_path: Path,
+    ranks: Ranks,
 ) -> None:
     num_ranks, num_steps, started_as, model, num_samples = TABLE[name]
     alone, watched = tmp_path / "alone", tmp_path / "watched"
-    run_unwatched(name, alone, is_torchrun=started_as == "torchrun")
-    live = start(
-        launcher,
-        name,
-        nproc_per_node=num_ranks,
-        script_start=started_as,
-        script_environment=f"LOSSES={watched}",
-    )
-    status = live.wait_for_end()
-    assert status.state == "finished", live.story()
+    run_unwatched(ranks, name, alone, is_torchrun=started_as != "python", num_ranks=num_ranks)
+    if started_as == "forked":
+        told = run_watched(ranks, name, tmp_path / "folder", LOSSES=str(watched))
+    else:
+        live = start(
+            launcher,
+            name,
+            nproc_per_node=num_ranks,
+            script_start=started_as,
+            script_environment=f"LOSSES={watched}",
+        )
+        assert live.wait_for_end().state == "finished", live.story()
+        told = live.events()
     expected = losses_of(alone)
     assert losses_of(watched) == expected and len(expected) == num_ranks, "the same bits on each rank"
-    steps = live.events("step")
+    steps = [event for event in told if event["kind"] == "step"]
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
     assert num_steps is None or len(steps) == num_steps
     own = [[float.fromhex(loss) for loss in rank] for rank in expected]
@@ -85,13 +113,56 @@ def test_an_unmodified_script_is_watched_without_changing_a_bit(
     assert len(means) == len(steps)
     for step, mean in zip(steps, means, strict=True):
         assert math.isclose(step["loss"], mean, rel_tol=1e-6), step
-    about = live.events("script")[-1]
+    about = [event for event in told if event["kind"] == "script"][-1]
     assert about["model"] == model
     assert about["global_batch"] == num_samples
     assert about["num_parameters"] or model is None
     assert all(step["lr"] > 0 for step in steps)
+    assert [event for event in told if event["kind"] == "finding"] == [], "no false alarm"
+    assert [event["state"] for event in told if event["kind"] == "state"] == [
+        "starting",
+        "running",
+        "finished",
+    ]
+
+
+# Scripts of libraries: the package, backward passes of a step, and whether its losses are means already.
+LIBRARIES = {
+    "hf_trainer": ("transformers", 1, True, "GPT2LMHeadModel", 8),
+    "with_accelerate": ("accelerate", 2, False, "Sequential", 32),
+    "with_lightning": ("lightning", 1, False, "Classifier", 16),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_script_of_a_library_is_watched_without_changing_a_bit(
+    name: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    package, num_backwards, are_means, model, num_samples = LIBRARIES[name]
+    pytest.importorskip(package, reason=f"{package} is not installed here")
+    alone, watched = tmp_path / "alone", tmp_path / "watched"
+    # Not forked ranks: these libraries look at their process before they start.
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(SCRIPTS / f"{name}.py")]
+    exit_code, said = run_to_end(command, END_TIMEOUT_S, {"LOSSES": str(alone)})
+    assert exit_code == 0, said
+    live = start(launcher, name, nproc_per_node=2, script_environment=f"LOSSES={watched}")
+    assert live.wait_for_end().state == "finished", live.story()
+    expected = losses_of(alone)
+    assert losses_of(watched) == expected and len(expected) == 2, "the same bits on each rank"
+    of_ranks = [[float.fromhex(loss) for loss in rank[::2]] for rank in expected]
+    rates = [float(rate) for rate in expected[0][1::2]][::num_backwards]
+    means = of_ranks[0] if are_means else [sum(losses) / 2 for losses in zip(*of_ranks, strict=True)]
+    means = [
+        sum(means[first : first + num_backwards]) / num_backwards
+        for first in range(0, len(means), num_backwards)
+    ]
+    steps = live.events("step")
+    assert [step["loss"] for step in steps] == pytest.approx(means, rel=1e-6)
+    assert [step["lr"] for step in steps] == rates
+    assert all(step["samples_per_s"] > 0 for step in steps)
+    about = live.events("script")[-1]
+    assert (about["model"], about["global_batch"]) == (model, num_samples)
     assert live.events("finding") == [], "no false alarm"
-    assert live.states() == ["starting", "running", "finished"]
 
 
 def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_path: Path) -> None:
@@ -117,6 +188,8 @@ def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_pat
         assert 0 < sum(rank[part] for part in parts) <= rank["step_time_s"] * 1.001
         assert 0 <= rank["wait_time_s"] <= rank["backward_time_s"]
         assert rank["loss"] > 0 and rank["peak_memory_bytes"] > 10**7
+    assert about["buckets"] == [4 * about["num_parameters"]]
+    assert about["groups"] == [{"num_parameters": about["num_parameters"], "lr": 0.5}]
     prints = live.events("fingerprints")
     assert [event["step"] for event in prints] == [1, 10, 50]
     assert all(len(set(event["hashes"])) == 1 for event in prints)
@@ -149,14 +222,13 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("mistake", ["none", *MISTAKES])
-def test_the_review_finds_each_mistake_and_no_other(mistake: str, launcher: Launcher, tmp_path: Path) -> None:
-    live = start(launcher, "wrong", script_arguments=mistake, script_environment=f"OUTPUT={tmp_path}")
-    live.wait_for_end()
-    findings = live.events("finding")
-    assert [finding["code"] for finding in findings] == ([] if mistake == "none" else [mistake]), live.story()
+def test_the_review_finds_each_mistake_and_no_other(mistake: str, ranks: Ranks, tmp_path: Path) -> None:
+    told = run_watched(ranks, "wrong", tmp_path / "folder", mistake, OUTPUT=str(tmp_path))
+    findings = [event for event in told if event["kind"] == "finding"]
+    assert [finding["code"] for finding in findings] == ([] if mistake == "none" else [mistake]), told[-3:]
     source = (SCRIPTS / "wrong.py").read_text().splitlines()
     for finding in findings:
-        assert finding["file"] == "wrong.py" and 1 <= finding["line"] <= len(source)
+        assert finding["file"] == "train.py" and 1 <= finding["line"] <= len(source)
         assert finding["message"] and finding["hint"]
 
 
@@ -239,3 +311,60 @@ def test_an_environment_with_torch_alone_can_be_the_interpreter(tmp_path: Path) 
     assert exit_code == 0, said
     lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     assert sum('"kind":"step"' in line for line in lines) == 5, said
+
+
+def example_of_the_docs() -> str:
+    """Return the script with `watch.load` and `watch.save` in docs/scripts.md."""
+    text = (REPOSITORY / "docs" / "scripts.md").read_text()
+    return next(part for part in text.split("```python\n") if "watch.load(" in part).partition("```")[0]
+
+
+def start_example(launcher: Launcher, source: str) -> LiveRun:
+    """Start a script on two CPU ranks."""
+    files = {"train.py": source.encode(), "watch.py": COPIED.read_bytes()}
+    raw = {"model": "script", "dataset": "script", "script": "train.py", "device": "cpu", "nproc_per_node": 2}
+    return launcher.start_run(
+        rundir.create(launcher.runs_dir, parse(raw), lambda made: code.write(made.path, files))
+    )
+
+
+def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) -> None:
+    """Resumed in the middle of an epoch, with dropout and a sampler; on the way, Checkpoint and Stop."""
+    source = example_of_the_docs()
+    whole = start_example(launcher, source)
+    assert whole.wait_for_end().state == "finished", whole.story()
+    expected = whole.losses()
+    slow = source.replace("optimizer.step()", "optimizer.step(), __import__('time').sleep(0.02)")
+    live = start_example(launcher, slow)
+    live.wait_for_step(5)
+    answer = live.ask("checkpoint")
+    assert answer["accepted"] and answer["message"].startswith("Saved step "), live.story()
+    live.wait_for("script", lambda event: event["saves"])
+    assert live.ask("stop", save=False)["accepted"]
+    status = live.is_over_within(ANSWER_TIMEOUT_S)
+    assert status.state == "stopped" and status.exit_code == 0, live.story()
+    asked, stopped = sorted(live.run.list_checkpoints(), key=lambda item: item.step)
+    assert (asked.reason, stopped.reason) == ("button", "stop")
+    assert all(manifests.find_fault(item) is None for item in (asked, stopped))
+    assert {path.name for path in asked.path.iterdir()} == {
+        "script.pt", "state.json", "manifest.json", "rank_0.pt", "rank_1.pt",
+    }  # fmt: skip
+    again = launcher.start_run(live.run, asked.step)
+    assert again.wait_for_end().state == "finished", again.story()
+    assert again.losses() == {step: loss for step, loss in expected.items() if step > asked.step}
+    weights = {event["step"]: event["hashes"] for event in whole.events("fingerprints")}
+    for event in again.events("fingerprints"):
+        assert event["hashes"] == weights[event["step"]]
+    steps = again.events("step")
+    assert [steps[-1]["step"], steps[-1]["epoch"]] == [192, 11]
+    about = again.events("script")[-1]
+    assert (about["num_epochs"], about["num_steps"]) == (12, 192)
+
+
+def test_a_script_that_saves_on_one_rank_only_is_told(launcher: Launcher) -> None:
+    source = example_of_the_docs().replace(" watch.save(", " dist.get_rank() or watch.save(")
+    live = start_example(launcher, source.replace('range(saved["epoch"], 12)', "range(10_000)"))
+    live.wait_for_step(5)
+    answer = live.ask("checkpoint")
+    assert not answer["accepted"] and "not called by rank 1" in answer["message"]
+    assert live.run.list_checkpoints() == [] and list(live.run.checkpoints.iterdir()) == []

@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ddp_gui.queue.starter import Starter
 from tests.cluster.slurm_cluster import OTHER_ADMINISTRATOR, SlurmCluster
+from tests.cluster.victims import launcher_of, rank_of
 from tests.harness import all_events, create_run, processes_of, wait_until
 from trainers.contract import commands
 from trainers.contract.commands import Grant, Ticket
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
 from trainers.engines.base import StartError
+from trainers.engines.several_nodes.reports import LOST_AFTER_S
 from trainers.engines.slurm import reasons
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
@@ -29,8 +32,8 @@ SHOWN_WITHIN_S = 5.0
 STEPS_S = 180.0
 # Slurm checks exceeded limits every 30 s and forgets jobs once a minute.
 ENDS_WITHIN_S = 200.0
-# Longer than the timeouts for a silent node, an idle rank and a lease.
-SUSPENDED_S = 40.0
+# Longer than a node may be silent, than its lease, and than the hang timeout of the test.
+SUSPENDED_S = LOST_AFTER_S + 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,11 @@ def preempt(slurm: SlurmCluster, job_id: str) -> None:
     """Preempt the job on node 2 with a job of a higher QOS."""
     slurm.ask("sbatch", "--qos=high", "--nodelist=node2", "--exclusive", "--output=/dev/null", "--wrap=true")
     wait_until("it", lambda: state_of(slurm, job_id) not in ("RUNNING", "COMPLETING"), ENDS_WITHIN_S)
+
+
+def exceed_time_limit(slurm: SlurmCluster, job_id: str) -> None:
+    """Move the end of the job to now; the shortest time limit is a minute."""
+    slurm.ask("scontrol", "update", f"JobId={job_id}", "EndTime=now+1")
 
 
 def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
@@ -128,6 +136,8 @@ ROWS: Mapping[str, Row] = {
     ),
     "the time limit": Row(
         options=(*AT_WORK, "--time=1"),
+        waits_for="RUNNING",
+        act=exceed_time_limit,
         has_begun=True,
         state="stopped",
         words="Slurm ended its job at the job's time limit.",
@@ -262,7 +272,7 @@ def test_a_run_that_waits_says_why(
         slurm.ask(*row.then, job_id)
 
     def why() -> str | None:
-        return engine.why_it_waits(liveness.read_status(run).handle)
+        return engine.describe(liveness.read_status(run).handle, is_queued=True).why
 
     wait_until("the reason", lambda: why() == reasons.in_words(row.reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"
@@ -295,13 +305,16 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
         hang_timeout_s=5,
         checkpoint_every_steps=50,
     )
-    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    job_id = engine.launch(run, None, token=None).job_id
     wait_until("a checkpoint", run.list_checkpoints, STEPS_S)
     assert liveness.detail(liveness.read_status(run)) is None
     slurm.ask("scontrol", "suspend", job_id)
     began = time.monotonic()
     wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
     assert liveness.detail(liveness.read_status(run)) == "suspended by Slurm"
+    # Slurm says so before its signal has reached the processes of both nodes.
+    parts = [find(run, node) for find in (launcher_of, rank_of) for node in (0, 1)]
+    wait_until("it", lambda: all(part.status() == psutil.STATUS_STOPPED for part in parts), STEPS_S)
     before = len(all_events(run))
     wait_until(
         "longer than a node or a rank may be silent", lambda: time.monotonic() - began > SUSPENDED_S, 60
@@ -324,7 +337,7 @@ def test_a_suspended_run_can_be_stopped(
     engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
 ) -> None:
     slurm, run = slurm_with_accounts, create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000)
-    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    job_id = engine.launch(run, None, token=None).job_id
     wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
     slurm.ask("scontrol", "suspend", job_id)
     wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)

@@ -63,12 +63,17 @@ def ended(copy: Copy) -> Copy:
     return copy
 
 
-def test_the_zip_has_everything_with_the_sums_of_its_card(
+def test_a_killed_process_is_a_message_and_the_next_zip_has_everything_with_the_sums_of_its_card(
     copies: Copies, run: RunDirectory, asking: TestClient
 ) -> None:
-    copy = copies.start(run.run_id, None)
+    killed, copy = copies.start(run.run_id, 5), copies.start(run.run_id, None)
     place = f"/live/runs/{run.run_id}/take_home/{copy.take_home_id}"
     assert asking.get(place).status_code == 404
+    wait_until("its process", lambda: copies._process is not None, END_S)
+    psutil.Process(copies._process.pid).kill()
+    assert ended(killed).state == "failed"
+    assert killed.error is not None and "ended early" in killed.error
+    assert asking.get(place.replace(copy.take_home_id, killed.take_home_id)).status_code == 404
     seen = set()
     wait_until("its end", lambda: seen.add(copy.doing) or copy.state != "running", END_S)
     assert (copy.state, copy.error, copy.step) == ("done", None, STEP)
@@ -99,17 +104,7 @@ def test_the_zip_has_everything_with_the_sums_of_its_card(
     assert copy.path is not None and not copy.path.exists()
 
 
-def test_a_killed_process_and_a_deleted_checkpoint_are_messages(
-    copies: Copies, run: RunDirectory, asking: TestClient
-) -> None:
-    copy, next_one = copies.start(run.run_id, 5), copies.start(run.run_id, None)
-    wait_until("its process", lambda: copies._process is not None, END_S)
-    process = psutil.Process(copies._process.pid)
-    process.kill()
-    assert ended(copy).state == "failed"
-    assert copy.error is not None and "ended early" in copy.error
-    assert asking.get(f"/live/runs/{run.run_id}/take_home/{copy.take_home_id}").status_code == 404
-    assert ended(next_one).state == "done" and next_one.step == STEP
+def test_a_deleted_and_a_damaged_checkpoint_are_messages(copies: Copies, run: RunDirectory) -> None:
     delete_checkpoint(run, 5)
     with pytest.raises(ValueError, match=r"checkpoint_step is 5, but allowed are .*: 10"):
         copies.start(run.run_id, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -54,13 +55,20 @@ def about(run: RunDirectory, step: int | None, **question: Any) -> dict[str, Any
 
 def templates() -> list[psutil.Process]:
     """Return the live children of this process that fork the answering processes."""
-    alive = [child for child in psutil.Process().children() if _is_alive(child)]
-    return [child for child in alive if "trainers.predict.server" in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            found += [child] if _is_alive(child) and "trainers.predict.server" in child.cmdline() else []
+    return found
 
 
 def forks() -> list[psutil.Process]:
     """Return the live answering processes."""
-    return [fork for template in templates() for fork in template.children() if _is_alive(fork)]
+    found = []
+    for template in templates():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [fork for fork in template.children() if _is_alive(fork)]
+    return found
 
 
 def test_a_process_killed_while_it_computes_is_a_message_and_the_next_attempt_works(
@@ -195,4 +203,6 @@ def test_the_page_has_no_torch() -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -53,15 +53,19 @@ def assert_nothing_is_left(run: RunDirectory) -> None:
     assert numbers == list(range(len(numbers))), "events without a gap"
 
 
+# The launchers are the same on every engine, so each victim is killed on one of them; the loss of a launcher
+# is also noticed by the engine.
 @pytest.mark.parametrize(
-    "victim",
+    ("two_nodes", "victim"),
     [
-        pytest.param(lambda run: rank_of(run, 0), id="rank 0"),
-        pytest.param(lambda run: rank_of(run, 1), id="rank 1, on the other node"),
-        pytest.param(lambda run: torchrun_of(run, 0), id="torchrun of node 0"),
-        pytest.param(lambda run: torchrun_of(run, 1), id="torchrun of node 1"),
-        pytest.param(lambda run: launcher_of(run, 1), id="launcher of node 1"),
+        pytest.param("ssh", lambda run: rank_of(run, 0), id="ssh: rank 0"),
+        pytest.param("slurm", lambda run: rank_of(run, 1), id="slurm: rank 1, on the other node"),
+        pytest.param("slurm", lambda run: torchrun_of(run, 0), id="slurm: torchrun of node 0"),
+        pytest.param("ssh", lambda run: torchrun_of(run, 1), id="ssh: torchrun of node 1"),
+        pytest.param("slurm", lambda run: launcher_of(run, 1), id="slurm: launcher of node 1"),
+        pytest.param("ssh", lambda run: launcher_of(run, 1), id="ssh: launcher of node 1"),
     ],
+    indirect=["two_nodes"],
 )
 def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
     begin: Callable[..., RunDirectory], victim: Callable[[RunDirectory], psutil.Process]
@@ -76,6 +80,7 @@ def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
     assert_nothing_is_left(run)
 
 
+@pytest.mark.parametrize("two_nodes", ["ssh"], indirect=True)
 def test_a_rank_that_is_suspended_on_another_node_is_found_and_named_with_its_host(
     begin: Callable[..., RunDirectory], two_nodes: TwoNodes
 ) -> None:

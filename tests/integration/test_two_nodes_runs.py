@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.disk import filled
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.conftest import TwoNodes
@@ -57,6 +59,7 @@ def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNo
 def test_two_runs_of_one_node_each_at_once_do_not_disturb_each_other(
     two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
+    two_nodes.leave_one_core_each()
     pair = [make(tmp_path, 1, 1, max_steps=200) for _ in range(2)]
     for run in pair:
         two_nodes.launch(run)
@@ -65,6 +68,7 @@ def test_two_runs_of_one_node_each_at_once_do_not_disturb_each_other(
     assert losses(pair[0]) == losses(pair[1]) and len(losses(pair[0])) == 200
 
 
+@pytest.mark.parametrize("two_nodes", ["slurm"], indirect=True)
 def test_a_shared_disk_that_is_full_loses_no_node_and_nothing_that_was_done(two_nodes: TwoNodes) -> None:
     run = make(two_nodes.small_disk, 2, 1, num_epochs=100_000, eval_every_steps=10**6)
     two_nodes.launch(run)

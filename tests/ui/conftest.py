@@ -6,12 +6,12 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Browser, FloatRect, Locator, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, Request, expect
 
 from tests import torch_template
 from tests.harness import ANSWER_TIMEOUT_S, processes_of, wait_until
@@ -21,20 +21,29 @@ from trainers.contract.rundir import RunDirectory
 
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
 STILL_MS = 250
+STORED = "cookies,indexeddb,local_storage,service_workers,cache_storage"
 # Upper bound that only failing tests reach: two possibly shared cores serve the page, train and draw.
 expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
 
 
 # Playwright keeps an event loop running in its thread. Package scope keeps it away from other tests.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def profile() -> Iterator[BrowserContext]:
+    """Return the browser profile whose cache most tests share; `watched` clears all other data in it."""
     if page_driver.find_browser() is None:
         reason = "no Chromium on this machine: the ui tests did not run (install the package chromium)"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with page_driver.open_browser() as chromium:
-        yield chromium
+    with page_driver.open_profile() as context:
+        yield context
+
+
+@pytest.fixture(scope="package")
+def browser(profile: BrowserContext) -> Browser:
+    """Return the browser, for contexts with other options. Their cache is empty, which costs CPU time."""
+    assert profile.browser is not None
+    return profile.browser
 
 
 @pytest.fixture(scope="session")
@@ -61,10 +70,17 @@ def kill_runs(runs_dir: Path) -> None:
 
 @pytest.fixture(scope="session")
 def server(runs_dir: Path) -> Iterator[Server]:
-    """Serve the page that most tests share; its runs are forked from this pytest worker's template."""
+    """Serve the page that most tests share."""
+    with serve(runs_dir) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serve(runs_dir: Path, *options: str) -> Iterator[Server]:
+    """Serve a page with these options, whose runs are forked from this pytest worker's template."""
     with contextlib.ExitStack() as stack:
         with page_driver.variables_set({torch_template.ADDRESS: torch_template.address()}):
-            page = page_driver.serve(runs_dir, page_driver.NO_STANDBY, program=torch_template.PAGE)
+            page = page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options, program=torch_template.PAGE)
             served = stack.enter_context(page)
         yield served
 
@@ -133,10 +149,45 @@ def wait_until_in_place(element: Locator) -> FloatRect:
     return boxes[-1]
 
 
+class NewPage(Protocol):
+    """Open a page with these settings, with an address or blank."""
+
+    def __call__(
+        self, address: str = "", *, width: int = 1440, height: int = 900, dark: bool = False
+    ) -> Page: ...
+
+
 @pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+def new_page(profile: BrowserContext) -> Iterator[NewPage]:
+    """Return a function that opens pages of the shared profile, in which nothing is stored but the cache."""
+
+    def open_one(address: str = "", *, width: int = 1440, height: int = 900, dark: bool = False) -> Page:
+        page = profile.new_page()
+        page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        if address:
+            page.goto(address)
+        return page
+
+    yield open_one
+    close_pages(profile)
+
+
+@pytest.fixture
+def watched(new_page: NewPage) -> Iterator[Watched]:
+    page = new_page()
     yield Watched(page)
     page.unroute_all(behavior="wait")  # pending requests would fail in the next test
-    page.close()
+
+
+def close_pages(profile: BrowserContext) -> None:
+    """Close all pages of the profile and clear all that they have stored, except the cache."""
+    blank, *pages = profile.pages
+    for page in pages:
+        page.close()
+    session = profile.new_cdp_session(blank)
+    session.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": STORED})
+    session.detach()
+    profile.clear_cookies()
+    profile.clear_permissions()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from tests.made_writer import finished_run, live_run
-from tests.ui.conftest import wait_until_in_place
+from tests.ui.conftest import NewPage, wait_until_in_place
 from tools import page_driver
 
 pytestmark = pytest.mark.ui
@@ -124,20 +123,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(server.address, ended.run_id, live.run_id)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_all_pages_have_one_frame(browser: Browser, site: Site, size: str, dark: bool) -> None:
+@pytest.mark.parametrize(("size", "dark"), [("1440", False), ("1920", True)], ids=["1440", "1920, dark"])
+def test_all_pages_have_one_frame(new_page: NewPage, site: Site, size: str, dark: bool) -> None:
     frames: dict[str, Any] = {}
     cards: dict[str, Any] = {}
     controls: dict[str, str] = {}
-    with _window(browser, site, SIZES[size], dark=dark) as page:
-        for name, address in site.pages().items():
-            _open(page, address)
-            frames[name] = page.evaluate(FRAME)
-            if name in CARDS:
-                cards[name] = page.locator(CARDS[name]).first.evaluate(BOX)
-            if name in CONTROLS:
-                controls[name] = page.locator(CONTROLS[name]).first.evaluate(RADIUS)
+    page = _window(new_page, site, SIZES[size], dark=dark)
+    for name, address in site.pages().items():
+        _open(page, address)
+        frames[name] = page.evaluate(FRAME)
+        if name in CARDS:
+            cards[name] = page.locator(CARDS[name]).first.evaluate(BOX)
+        if name in CONTROLS:
+            controls[name] = page.locator(CONTROLS[name]).first.evaluate(RADIUS)
     assert all(frame == frames["runs"] for frame in frames.values()), frames
     assert all(card == cards["run"] for card in cards.values()), cards
     assert len(set(controls.values())) == 1, controls
@@ -145,98 +143,91 @@ def test_all_pages_have_one_frame(browser: Browser, site: Site, size: str, dark:
 
 @pytest.mark.parametrize("size", [(1024, 768), (390, 844)], ids=["1024", "phone"])
 def test_what_is_above_the_content_takes_a_quarter_of_a_small_screen(
-    browser: Browser, site: Site, size: tuple[int, int]
+    new_page: NewPage, site: Site, size: tuple[int, int]
 ) -> None:
-    with _window(browser, site, size) as page:
-        for name, address in (site.pages() | {"live": f"{site.address}/run?id={site.live_run_id}"}).items():
-            _open(page, address)
-            content = page.locator(CONTENT[name]).first
-            if name == "train":
-                page.locator(".ddp-live-strip").wait_for()  # the banner appears, because a run is live
-            top = wait_until_in_place(content)["y"]
-            assert top <= size[1] / 4, f"{name}: the content begins at {top} of {size[1]} px"
-            assert page.evaluate(NUM_LINES_OF_NAVIGATION) == 1, name
-            assert page.evaluate("document.documentElement.scrollWidth") == size[0], name
+    page = _window(new_page, site, size)
+    for name, address in (site.pages() | {"live": f"{site.address}/run?id={site.live_run_id}"}).items():
+        _open(page, address)
+        content = page.locator(CONTENT[name]).first
+        if name == "train":
+            page.locator(".ddp-live-strip").wait_for()  # the banner appears, because a run is live
+        top = wait_until_in_place(content)["y"]
+        assert top <= size[1] / 4, f"{name}: the content begins at {top} of {size[1]} px"
+        assert page.evaluate(NUM_LINES_OF_NAVIGATION) == 1, name
+        assert page.evaluate("document.documentElement.scrollWidth") == size[0], name
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_tour_covers_neither_start_nor_what_is_said_of_the_job(
-    browser: Browser, site: Site, size: str
+    new_page: NewPage, site: Site, size: str
 ) -> None:
-    with _window(browser, site, SIZES[size]) as page:
-        _open(page, site.address)
-        page.locator(".ddp-equation").wait_for()
-        tour = wait_until_in_place(page.locator(".ddp-tour"))
-        for said in ("#start-button", "#equation", "#memory"):
-            box = wait_until_in_place(page.locator(said))
-            assert box["y"] + box["height"] <= tour["y"], f"{said} {box} lies under the tour {tour}"
+    page = _window(new_page, site, SIZES[size])
+    _open(page, site.address)
+    page.locator(".ddp-equation").wait_for()
+    tour = wait_until_in_place(page.locator(".ddp-tour"))
+    for said in ("#start-button", "#equation", "#memory"):
+        box = wait_until_in_place(page.locator(said))
+        assert box["y"] + box["height"] <= tour["y"], f"{said} {box} lies under the tour {tour}"
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_each_cell_of_a_confusion_matrix_can_be_read(browser: Browser, site: Site, dark: bool) -> None:
-    with _window(browser, site, SIZES["1440"], dark=dark) as page:
-        contrasts = page.evaluate(CONTRAST_OF_CELLS)
+def test_each_cell_of_a_confusion_matrix_can_be_read(new_page: NewPage, site: Site, dark: bool) -> None:
+    page = _window(new_page, site, SIZES["1440"], dark=dark)
+    contrasts = page.evaluate(CONTRAST_OF_CELLS)
     assert len(contrasts) == 22
     assert min(contrasts) >= LEAST_CONTRAST, contrasts
 
 
-def test_what_the_browser_draws_itself_is_dark_in_dark(browser: Browser, site: Site) -> None:
-    with _window(browser, site, SIZES["1440"], dark=True) as page:
-        _open(page, site.pages()["runs"])
-        scheme = page.locator(".ddp-cell-select input").first.evaluate(
-            "(box) => getComputedStyle(box).colorScheme"
-        )
+def test_what_the_browser_draws_itself_is_dark_in_dark(new_page: NewPage, site: Site) -> None:
+    page = _window(new_page, site, SIZES["1440"], dark=True)
+    _open(page, site.pages()["runs"])
+    scheme = page.locator(".ddp-cell-select input").first.evaluate(
+        "(box) => getComputedStyle(box).colorScheme"
+    )
     assert scheme == "dark"
 
 
-def test_a_run_is_printed_whole_and_without_buttons(browser: Browser, site: Site) -> None:
-    with _window(browser, site, SIZES["1440"], dark=True) as page:
-        _open(page, site.pages()["run"])
-        page.wait_for_function("() => document.querySelectorAll('.ddp-plot .main-svg').length > 0")
-        page.locator(".ddp-log").evaluate("(log) => log.append('a line\\n'.repeat(500))")
-        page.emulate_media(media="print")
-        tabs = page.locator(".ddp-tabs button").count()
-        # Evaluated in one call: parts of the page that arrive later would change the indices of the buttons.
-        shown = page.locator("button:not([data-term], td button), select, input").evaluate_all(
-            """(controls) => controls
-              .filter((control) => control.checkVisibility({visibilityProperty: true}))
-              .map((control) => control.outerHTML)"""
-        )
-        assert [re.sub("<.*?>", "", button) for button in shown] == ["rank 0"], shown
-        assert tabs > 1
-        log = page.locator(".ddp-log")
-        assert log.evaluate("(log) => log.scrollHeight <= log.clientHeight"), "no line is cut off"
-        # Evaluated in one call, as for printing: no chart is redrawn for the narrower page.
-        charts = page.evaluate("""() => {
-          dispatchEvent(new Event("beforeprint"));
-          document.body.style.width = "700px";
-          return [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].map((chart) => {
-            const box = chart.getBoundingClientRect();
-            const drawn = [...chart.querySelectorAll(".main-svg .gridlayer path, .main-svg .xtick")];
-            const right = Math.max(...drawn.map((each) => each.getBoundingClientRect().right));
-            return [getComputedStyle(chart).breakInside, box.left, right, box.right];
-          });
-        }""")
-        assert charts
-        for break_inside, left, drawn_to, right in charts:
-            assert break_inside == "avoid"
-            assert left < drawn_to <= right
-        white = page.locator(".ddp-tile").first.evaluate("(tile) => getComputedStyle(tile).backgroundColor")
-        assert white == "rgb(255, 255, 255)"
-
-
-@contextlib.contextmanager
-def _window(browser: Browser, site: Site, size: tuple[int, int], *, dark: bool = False) -> Iterator[Page]:
-    """Open a window that has visited the site before, so that the font is cached."""
-    context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
+def test_a_run_is_printed_whole_and_without_buttons(new_page: NewPage, site: Site) -> None:
+    page = _window(new_page, site, SIZES["1440"], dark=True)
+    _open(page, site.pages()["run"])
+    page.wait_for_function("() => document.querySelectorAll('.ddp-plot .main-svg').length > 0")
+    page.locator(".ddp-log").evaluate("(log) => log.append('a line\\n'.repeat(500))")
+    page.emulate_media(media="print")
+    tabs = page.locator(".ddp-tabs button").count()
+    # Evaluated in one call: parts of the page that arrive later would change the indices of the buttons.
+    shown = page.locator("button:not([data-term], td button), select, input").evaluate_all(
+        """(controls) => controls
+          .filter((control) => control.checkVisibility({visibilityProperty: true}))
+          .map((control) => control.outerHTML)"""
     )
-    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    page = context.new_page()
-    page.goto(site.pages()["runs"])
+    assert [re.sub("<.*?>", "", button) for button in shown] == ["rank 0"], shown
+    assert tabs > 1
+    log = page.locator(".ddp-log")
+    assert log.evaluate("(log) => log.scrollHeight <= log.clientHeight"), "no line is cut off"
+    # Evaluated in one call, as for printing: no chart is redrawn for the narrower page.
+    charts = page.evaluate("""() => {
+      dispatchEvent(new Event("beforeprint"));
+      document.body.style.width = "700px";
+      return [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].map((chart) => {
+        const box = chart.getBoundingClientRect();
+        const drawn = [...chart.querySelectorAll(".main-svg .gridlayer path, .main-svg .xtick")];
+        const right = Math.max(...drawn.map((each) => each.getBoundingClientRect().right));
+        return [getComputedStyle(chart).breakInside, box.left, right, box.right];
+      });
+    }""")
+    assert charts
+    for break_inside, left, drawn_to, right in charts:
+        assert break_inside == "avoid"
+        assert left < drawn_to <= right
+    white = page.locator(".ddp-tile").first.evaluate("(tile) => getComputedStyle(tile).backgroundColor")
+    assert white == "rgb(255, 255, 255)"
+
+
+def _window(new_page: NewPage, site: Site, size: tuple[int, int], *, dark: bool = False) -> Page:
+    """Open a window that has visited the site before, so that the font is cached."""
+    page = new_page(site.pages()["runs"], width=size[0], height=size[1], dark=dark)
     page.evaluate("document.fonts.load('16px Inter')")
-    yield page
-    context.close()
+    return page
 
 
 def _open(page: Page, address: str) -> None:

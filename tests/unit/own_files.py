@@ -1,4 +1,4 @@
-"""Small custom data sets for the tests, and the problems reported for them."""
+"""Small custom data sets for the tests, and the problems reported for them. Fixtures act where imported."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from trainers import registry
 from trainers.data.dataset import DataOptions
 from trainers.data.own.dataset import Own
 from trainers.data.own.problems import DataError, DataProblem, Problems
@@ -23,6 +24,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("TRAINERS_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe only the data, because building every model takes seconds."""
+    monkeypatch.setattr(registry, "models", dict)
 
 
 def make_image(

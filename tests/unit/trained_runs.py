@@ -68,7 +68,7 @@ def leave_trained_run(
 
 def forget_description(run: RunDirectory, step: int) -> None:
     """Turn a checkpoint into one from an earlier version, which has no description."""
-    from trainers.checkpoint.checkpoint_files import final_path
+    from trainers.contract.checkpoint_files import final_path
     from trainers.contract.manifests import DESCRIPTION, MANIFEST
     from trainers.files.json_files import read_json, write_json_atomically
 

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from trainers.checkpoint import checkpoint_files, loaded_state
-from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
+from trainers.checkpoint import loaded_state
 from trainers.checkpoint.snapshot import Snapshot
-from trainers.contract import commands, fence
+from trainers.contract import checkpoint_files, commands, fence
+from trainers.contract.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.contract.manifests import DESCRIPTION, OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory, without_advice
 from trainers.files import plain_files
@@ -76,7 +76,7 @@ class CheckpointWriter:
         self._description = None if description is None else json.dumps(description, indent=1)
         self._keep_last = keep_last
         self._keep_best = keep_best
-        self._most_bytes = _granted_bytes(run) if world.is_main else None
+        self._most_bytes = commands.granted_checkpoint_bytes(run) if world.is_main else None
         # Communication about files has its own group, so that it never interleaves with training's
         # collectives.
         self.group = (
@@ -132,7 +132,7 @@ class CheckpointWriter:
 
     def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
         """Write this rank's own files: its random state, and on rank 0 everything shared."""
-        checkpoint_files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
+        loaded_state.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
             return
         state = {
@@ -150,7 +150,7 @@ class CheckpointWriter:
             return
         assert snapshot.state is not None
         sealing.begin(loaded_state.write_weights(aside, snapshot.state["model"]))
-        checkpoint_files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
+        loaded_state.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
 
     def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
         """Rename the checkpoint and delete old ones, on rank 0; every rank gets the outcome."""
@@ -235,13 +235,3 @@ class CheckpointWriter:
             # A rank's process is gone, which ends this run; the supervisor reports why.
             message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
             raise PeersGoneError(message) from error
-
-
-def _granted_bytes(run: RunDirectory) -> int | None:
-    """Return the queue's limit for the checkpoints of a run, in bytes, or None."""
-    try:
-        ticket = commands.read_granted(run)
-    except commands.TicketError as error:
-        log.warning("the share of the disk is not known: %s", error)
-        return None
-    return None if ticket is None or ticket.grant is None else ticket.grant.checkpoint_bytes

@@ -138,6 +138,8 @@ def check(found: Any) -> None:
             values = inputs.get(name)
             are_numbers = isinstance(values, list) and len(values) == width and all(map(_is_number, values))
             _require(are_numbers, f"input.{name}", f"a list of {width} numbers")
+    largest = inputs.get("largest", 255)
+    _require(_is_number(largest) and largest > 0, "input.largest", "a positive number")
     if kind == TABLE:
         _require(_are_texts(inputs.get("feature_names")), "input.feature_names", "a list of texts")
         _require(isinstance(inputs.get("columns"), list), "input.columns", "a list of columns")
@@ -255,7 +257,7 @@ def _describe_images(split: Split) -> dict[str, Any]:
     A drawn image is brought to the same range, on the same background, in the same size.
     """
     images = _first_inputs(split).float()
-    largest = 255 if float(images.max()) > 127 else max(1, int(images.max()))
+    largest = _largest(images)
     edges = torch.cat([images[..., 0, :].flatten(), images[..., -1, :].flatten()])
     background = float(edges.median())
     is_object = ((images - background).abs() > INK_SHARE * largest).any(dim=1)
@@ -265,6 +267,15 @@ def _describe_images(split: Split) -> dict[str, Any]:
         "background": round(background),
         "extent": round(float(spans.mean()) or 1.0, 3),
     }
+
+
+def largest_pixel(split: Split) -> int:
+    """Return the largest value that pixels can have, from the first images of a split."""
+    return _largest(_first_inputs(split))
+
+
+def _largest(images: Tensor) -> int:
+    return 255 if float(images.max()) > 127 else max(1, int(images.max()))
 
 
 def _span(is_there: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.serialization import get_crc32_options, set_crc32_options
 
-from trainers.checkpoint import checkpoint_files
-from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.contract.checkpoint_files import CheckpointError
 from trainers.files.plain_files import open_plain
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,20 @@ SAFETENSORS = "model.safetensors"
 TORCH = "model.pt"
 # safetensors reports the system's error only as text.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+def write_tensors(path: Path, state: object) -> None:
+    """Write tensors and plain values with `torch.save`."""
+    # The manifest has a stronger checksum of the entire file; the zip's CRC32 of each tensor would only cost
+    # time.
+    computes_crc32 = get_crc32_options()
+    set_crc32_options(False)
+    try:
+        # A Python file object, because errors of files that torch opens itself lack the system's reason.
+        with path.open("wb") as file:
+            torch.save(state, file)
+    finally:
+        set_crc32_options(computes_crc32)
 
 
 def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
@@ -40,7 +54,7 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     """
     if not is_safetensors_there():
         log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
-        checkpoint_files.write_tensors(folder / TORCH, dict(weights))
+        write_tensors(folder / TORCH, dict(weights))
         return folder / TORCH
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -70,7 +84,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if not (folder / SAFETENSORS).exists():
         return load_weights(folder / TORCH)
     if not is_safetensors_there():
-        raise checkpoint_files.CheckpointError(
+        raise CheckpointError(
             f"{folder.name} holds its weights as {SAFETENSORS}, but safetensors is not installed"
         )
     from safetensors import SafetensorError, safe_open
@@ -80,7 +94,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             found: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        raise checkpoint_files.CheckpointError(f"{SAFETENSORS} is not whole or altered ({error})") from error
+        raise CheckpointError(f"{SAFETENSORS} is not whole or altered ({error})") from error
     tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
     return found | tied
 
@@ -93,7 +107,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     """
     weights = load_tensors(path)
     if not isinstance(weights, dict):
-        raise checkpoint_files.CheckpointError(f"{path.name} holds no weights by name (damaged or altered)")
+        raise CheckpointError(f"{path.name} holds no weights by name (damaged or altered)")
     return weights
 
 

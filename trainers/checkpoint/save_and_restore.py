@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from trainers.checkpoint import checkpoint_files, loaded_state
-from trainers.checkpoint.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
+from trainers.checkpoint import loaded_state
 from trainers.checkpoint.checkpoint_writer import CheckpointWriter, Saved
 from trainers.checkpoint.loaded_state import check_optimizer, check_random_state, check_weights, load_tensors
 from trainers.checkpoint.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
+from trainers.contract import checkpoint_files
+from trainers.contract.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
 from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.machine.os_errors import explain

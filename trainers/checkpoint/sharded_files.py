@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from trainers.checkpoint.checkpoint_files import CheckpointError, why
+from trainers.contract.checkpoint_files import CheckpointError, why
 from trainers.contract.manifests import DESCRIPTION_OF_SHARDS as _DESCRIPTION
 from trainers.contract.manifests import SHARDS
 from trainers.contract.rundir import library_error_text

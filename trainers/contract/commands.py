@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +11,11 @@ from typing import Any, ClassVar, Literal
 
 from trainers.contract import config
 from trainers.contract.rundir import RunDirectory
+from trainers.files import typed
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.typed import Count, PositiveCount
+
+log = logging.getLogger(__name__)
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -37,9 +42,9 @@ class Grant:
 
     token: str
     granted_unix_s: float
-    gpus: tuple[GrantedGpu, ...] = ()
-    num_threads: int | None = None
-    checkpoint_bytes: int | None = None
+    gpus: tuple[GrantedGpu, ...]
+    num_threads: Count | None = None
+    checkpoint_bytes: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ class Ticket:
 
     person: str
     kind: DeviceKind
-    num_ranks: int
+    num_ranks: PositiveCount
     asked_unix_s: float
     resume_step: int | None = None
     uses_occupied_gpus: bool = False
@@ -79,6 +84,16 @@ def read_granted(run: RunDirectory) -> Ticket | None:
         TicketError: if it is invalid.
     """
     return _read(run.granted)
+
+
+def granted_checkpoint_bytes(run: RunDirectory) -> int | None:
+    """Return the queue's limit for the checkpoints of a run, in bytes, or None; also if it cannot be read."""
+    try:
+        ticket = read_granted(run)
+    except TicketError as error:
+        log.warning("the share of the disk is not known: %s", error)
+        return None
+    return None if ticket is None or ticket.grant is None else ticket.grant.checkpoint_bytes
 
 
 def write_queued(run: RunDirectory, ticket: Ticket) -> None:
@@ -111,44 +126,15 @@ def leave_line(run: RunDirectory) -> None:
 
 def _read(path: Path) -> Ticket | None:
     try:
-        return _checked(read_json(path, must_be_ours=True))
+        raw = read_json(path, must_be_ours=True)
+        ticket = typed.read(Ticket, raw)
+        if "grant" not in raw:
+            raise ValueError("grant is missing, but needed is: an object or null")
+        return ticket
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise TicketError(f"{path.name} of run {path.parent.name} is invalid: {error}") from error
-
-
-def _checked(raw: Any) -> Ticket:
-    """Return the ticket of a JSON value.
-
-    Raises:
-        ValueError, LookupError, TypeError, AttributeError: if a field is missing or has a wrong type.
-    """
-    grant = None if raw["grant"] is None else _checked_grant(raw["grant"])
-    ticket = Ticket(**raw | {"grant": grant})
-    texts = isinstance(ticket.person, str) and ticket.kind in ("cuda", "cpu")
-    numbers = type(ticket.num_ranks) is int and ticket.num_ranks >= 1 and _is_time(ticket.asked_unix_s)
-    step = ticket.resume_step is None or type(ticket.resume_step) is int
-    before = ticket.config_before is None or isinstance(ticket.config_before, dict)
-    if not (texts and numbers and step and before and isinstance(ticket.uses_occupied_gpus, bool)):
-        raise ValueError("a field of the wrong kind")
-    return ticket
-
-
-def _checked_grant(raw: Any) -> Grant:
-    gpus = tuple(GrantedGpu(**gpu) for gpu in raw["gpus"])
-    grant = Grant(**raw | {"gpus": gpus})
-    limits = (grant.num_threads, grant.checkpoint_bytes)
-    if not all(limit is None or (type(limit) is int and limit >= 0) for limit in limits):
-        raise ValueError("a limit of the wrong kind in its grant")
-    named = all(type(gpu.index) is int and isinstance(gpu.uuid, str) for gpu in gpus)
-    if not (named and isinstance(grant.token, str) and _is_time(grant.granted_unix_s)):
-        raise ValueError("a field of the wrong kind in its grant")
-    return grant
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 MOST_RECORDED_STEPS = 20

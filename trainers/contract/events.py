@@ -101,6 +101,12 @@ def _is_trivial(value: Any) -> bool:
     ) and _is_number(value.get("train_loss", 0.0))  # added in a later version
 
 
+def _is_start(value: Any) -> bool:
+    counts = ("step", "num_classes_before", "num_classes")
+    is_right = _has(value, {"run_id": _is_text, **dict.fromkeys(counts, _is_count)})
+    return is_right and _is_list_of(_is_text)(value.get("replaced"))
+
+
 def _is_count_or_none(value: Any) -> bool:
     return value is None or _is_count(value)
 
@@ -157,13 +163,18 @@ _FURTHER: Mapping[str, Check] = {
     "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
     "dealing": _or_none(_is_dealing),
     "trivial": _or_none(_is_trivial),
+    "start": _or_none(_is_start),
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
     "removed": _or_none(_is_list_of(_is_count)),
     "replaced": _or_none(_is_list_of(_is_text)),
+    "groups": _or_none(
+        _is_list_of(lambda group: _has(group, {"num_parameters": _is_count, "lr": _is_number_or_none}))
+    ),
+    "buckets": _or_none(_is_list_of(_is_count)),
     **dict.fromkeys(("num_epochs", "num_steps", "num_train", "line"), _is_count_or_none),
     **dict.fromkeys(("model", "optimizer", "backend", "file", "lesson"), _is_text_or_none),
-    "accepted": lambda value: value is None or isinstance(value, bool),
+    **dict.fromkeys(("accepted", "saves"), lambda value: value is None or isinstance(value, bool)),
 }
 
 
@@ -192,6 +203,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "all_reduce",
         "dealing",
         "trivial",
+        "start",
     ),
     "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
     "eval": ("step", "epoch", "loss", "metrics", "confusion"),
@@ -216,6 +228,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "num_epochs",
         "num_steps",
         "replaced",
+        "saves",
+        "groups",
+        "buckets",
     ),
     "finding": ("code", "message", "hint", "level", "file", "line", "rank", "lesson"),
 }
@@ -228,7 +243,7 @@ RANK_FIELDS = (
     "wait_time_s", "all_reduce_time_s", "hidden_time_s", "doing", "base_memory_bytes", "peak_memory_bytes",
     "parameter_bytes", "gradient_bytes", "optimizer_bytes", "loss",
 )  # fmt: skip
-# How certain a finding about a script is: a mistake, or something to know.
+# Severity of a finding about a script.
 FINDING_LEVELS = ("mistake", "remark")
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 # Evaluations are compared by the first of these metrics that is present; True: higher is better.
@@ -258,19 +273,21 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
     return best is None or (value > best if PRIMARY_METRICS[name] else value < best)
 
 
-def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list[Event], int]:
+def read(
+    path: Path, offset: int = 0, kinds: tuple[str, ...] = (), most_bytes: int = MAX_LINE_BYTES
+) -> tuple[list[Event], int]:
     """Return the complete events after byte `offset`, and the offset for the next call.
 
-    A missing file has no events; damaged lines are skipped. Reads at most `MAX_LINE_BYTES`; call again for
-    the rest.
+    A missing file has no events; damaged lines are skipped. Call again for the rest of a longer file.
 
     Args:
         kinds: only these kinds; lines of other kinds are not parsed. Empty: all kinds.
+        most_bytes: about how much is read; at most `MAX_LINE_BYTES`.
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
         with open_plain(path) as file:
-            chunk, end = read_lines(file, offset)
+            chunk, end = read_lines(file, offset, most_bytes)
     except FileNotFoundError:
         return [], offset
     lines = chunk.split(b"\n")

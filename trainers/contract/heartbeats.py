@@ -8,18 +8,18 @@ rest. A heartbeat is three stores into mapped memory: cheap enough for several p
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from trainers.files import typed
 from trainers.files.json_files import parse_json
+from trainers.machine import facilities
 
 ADDRESS = "TRAINERS_HEARTBEATS"
 
@@ -35,7 +35,6 @@ DOING = (
     "making a sample",
     "saving",
     "ending",
-    "waiting in the warm pool",
 )
 (
     STARTING,
@@ -48,7 +47,6 @@ DOING = (
     SAMPLING,
     SAVING,
     ENDING,
-    STANDING_BY,
 ) = range(len(DOING))
 
 COUNT, PID, STEP, DOING_NOW, ON_GPU, ASKED, ANSWERED, ANSWER_SIZE = range(8)
@@ -162,12 +160,10 @@ def begin_heartbeats(rank: int | None = None) -> None:
     write_heartbeat(STARTING)
     # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
-    if address is not None and sys.platform.startswith("linux"):
-        # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of
-        # the supervisor. This allows the supervisor and its descendants. Its pid is in the address,
-        # /proc/PID/fd/N.
-        supervisor_pid = int(address.split("/")[2])
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
+    # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of the
+    # supervisor. This allows the supervisor and its descendants.
+    if address is not None and (supervisor_pid := facilities.owner_of_path(address)) is not None:
+        facilities.prctl(_PR_SET_PTRACER, supervisor_pid)
 
 
 def write_heartbeat(doing: int, step: int | None = None) -> None:
@@ -251,23 +247,9 @@ def to_bytes(answer: Answer) -> bytes:
 def from_bytes(reply: bytes) -> Answer | None:
     """Parse an answer; None if it is empty or invalid."""
     try:
-        raw = parse_json(reply)
-        done = raw["gradients_done"]
-        return Answer(
-            groups=tuple(_parse_group(group) for group in raw["groups"]),
-            gradients_done=None if done is None else int(done),
-        )
-    except (ValueError, LookupError, TypeError):
+        return typed.read(Answer, parse_json(reply))
+    except ValueError:
         return None
-
-
-def _parse_group(raw: Mapping[str, Any]) -> Group:
-    return Group(
-        name=str(raw["name"]),
-        ranks=tuple(int(rank) for rank in raw["ranks"]),
-        newest=None if raw["newest"] is None else Collective(**raw["newest"]),
-        unfinished=None if raw["unfinished"] is None else Collective(**raw["unfinished"]),
-    )
 
 
 def _size_text(num_bytes: int) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.files import typed
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import open_plain
+from trainers.files.typed import Count, FieldError, Limit, PositiveCount
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -25,14 +28,75 @@ OPTIMIZER = "optimizer.pt"
 WEIGHTS = ("model.safetensors", "model.pt")
 SHARDS = "shards"
 DESCRIPTION_OF_SHARDS = f"{SHARDS}/.metadata"
+# The strategy in the manifest of a script's checkpoint, and the file with what the script saved.
+SCRIPT = "script"
+SCRIPT_VALUES = "script.pt"
 
 MAX_FILES = 100_000
 # While a user waits, checksums are computed up to this size; for larger checkpoints only sizes are compared.
 QUICK_BYTES = 256 * 10**6
 
 _NAME = re.compile(rf"({SHARDS}/)?\.?[A-Za-z0-9_][A-Za-z0-9_.-]{{0,100}}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK_BYTES = 2**20
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedFile:
+    """One file of a checkpoint, as it was saved."""
+
+    size_bytes: Count
+    sha256: Annotated[str, Limit(pattern="[0-9a-f]{64}", words="a SHA-256 checksum")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The content of `manifest.json`, without what is only shown.
+
+    Attributes:
+        num_threads: threads of each rank on the CPU; None for GPUs, and in older checkpoints.
+    """
+
+    step: Count
+    world_size: PositiveCount
+    strategy: str
+    files: Mapping[str, SavedFile]
+    num_threads: PositiveCount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The progress of training in `state.json`."""
+
+    step: Count
+    epoch: Count
+    samples_in_epoch: Count
+    learning_rate: Annotated[float, Limit(low=0)] | None
+    best_value: float | None
+    best_step: Count | None
+    num_evaluations_without_best: Count
+    evaluated_step: Count | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaler:
+    """The state of torch's gradient scaler."""
+
+    scale: float
+    growth_factor: float
+    backoff_factor: float
+    growth_interval: Count
+    _growth_tracker: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingState:
+    """The content of `state.json`. A run without a scaler has null or an empty object."""
+
+    progress: Progress
+    binding: Mapping[str, bool | int | str]
+    scaler: Annotated[Mapping[str, Any], Limit(most=0)] | Scaler | None
 
 
 class DamageError(ValueError):
@@ -60,11 +124,11 @@ def recorded_threads(run: RunDirectory, step: int | None, world_size: int) -> in
     if step is None:
         return None
     try:
-        manifest = read_json(run.checkpoints / f"step_{step}" / MANIFEST)
-        found = manifest.get("num_threads") if manifest["world_size"] == world_size else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raw = read_json(run.checkpoints / f"step_{step}" / MANIFEST)
+        manifest = typed.read(Manifest, raw, ignores_unknown=True)
+    except (OSError, ValueError):
         return None
-    return found if type(found) is int and found > 0 else None
+    return manifest.num_threads if manifest.world_size == world_size else None
 
 
 def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
@@ -74,14 +138,21 @@ def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
         sum_bytes: if the files are larger in total, only their sizes are compared.
     """
     try:
-        manifest = _read_object(item, MANIFEST)
-        _check_manifest(manifest, item.step)
-        for name, about in manifest["files"].items():
+        for name, about in _read_manifest(item).files.items():
             _compare(item, name, about, sums=item.size_bytes <= sum_bytes)
         read_state(item)
     except DamageError as error:
         return str(error)
     return None
+
+
+def saved_files(item: Checkpoint) -> Mapping[str, SavedFile]:
+    """Return the files of a checkpoint by name, as they were saved.
+
+    Raises:
+        DamageError: naming the field of the manifest that is missing or wrong.
+    """
+    return _read_manifest(item).files
 
 
 def read_state(item: Checkpoint) -> dict[str, Any]:
@@ -91,18 +162,21 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
         DamageError: naming the field that is missing or wrong.
     """
     state = _read_object(item, STATE)
-    _require(state, {"progress": _is_object, "binding": _is_object, "scaler": _is_scaler}, STATE)
-    _require(state["progress"], _PROGRESS, f"progress in {STATE}")
-    if unknown := sorted(state["progress"].keys() - _PROGRESS.keys()):
+    _typed(TrainingState, state, STATE)
+    if unknown := sorted(state["progress"].keys() - typed.field_names(Progress)):
         raise DamageError(f"progress in {STATE} has {unknown[0][:80]!r}, which is not known here")
     if state["progress"]["step"] != item.step:
         raise DamageError(
             f"{STATE} is of step {state['progress']['step']:,}, its folder of step {item.step:,}"
         )
-    for name, value in state["binding"].items():
-        if not isinstance(value, int | str):
-            raise DamageError(f"binding in {STATE} has no number or text as {name[:80]!r}")
     return state
+
+
+def _typed(kind: type[Content], value: dict[str, Any], name: str) -> Content:
+    try:
+        return typed.read(kind, value, ignores_unknown=True)
+    except FieldError as error:
+        raise DamageError(f"{name}: {error} (damaged or altered)") from None
 
 
 def _read_object(item: Checkpoint, name: str) -> dict[str, Any]:
@@ -117,44 +191,43 @@ def _read_object(item: Checkpoint, name: str) -> dict[str, Any]:
     return value
 
 
-def _check_manifest(manifest: dict[str, Any], step: int) -> None:
-    version = manifest.get("format_version")
+def _read_manifest(item: Checkpoint) -> Manifest:
+    raw = _read_object(item, MANIFEST)
+    version = raw.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         versions = f"format {version}, this one knows {FORMAT_VERSION}"
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
-    # An older checkpoint has no number of threads; a checkpoint of a GPU run has null.
-    _require({"num_threads": None, **manifest}, _MANIFEST, MANIFEST)
-    if manifest["step"] != step:
-        raise DamageError(f"{MANIFEST} is of step {manifest['step']:,}, its folder of step {step:,}")
-    files = manifest["files"]
+    manifest = _typed(Manifest, raw, MANIFEST)
+    if manifest.step != item.step:
+        raise DamageError(f"{MANIFEST} is of step {manifest.step:,}, its folder of step {item.step:,}")
+    files = manifest.files
     if not files:
         raise DamageError(f"{MANIFEST} names no files")
     if len(files) > MAX_FILES:
         raise DamageError(f"{MANIFEST} names {len(files):,} files; {MAX_FILES:,} are the most")
-    for name, about in files.items():
+    for name in files:
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise DamageError(f"{MANIFEST} names {name[:80]!r}, which is not a file of a checkpoint")
-        if not isinstance(about, dict):
-            raise DamageError(f"{MANIFEST} does not describe {name}")
-        _require(about, _FILE, f"what {MANIFEST} says of {name}")
-    num_ranks = manifest["world_size"]
     needed: list[tuple[str, ...]] = [(STATE,), WEIGHTS, (OPTIMIZER, DESCRIPTION_OF_SHARDS)]
-    needed += [(f"rank_{rank}.pt",) for rank in range(min(num_ranks, len(files) + 1))]
+    if manifest.strategy == SCRIPT:
+        needed = [(STATE,), (SCRIPT_VALUES,)]
+    needed += [(f"rank_{rank}.pt",) for rank in range(min(manifest.world_size, len(files) + 1))]
     for names in needed:
         if not any(name in files for name in names):
             raise DamageError(f"{MANIFEST} does not name {' or '.join(names)}, which every checkpoint has")
+    return manifest
 
 
-def _compare(item: Checkpoint, name: str, about: Mapping[str, Any], *, sums: bool) -> None:
+def _compare(item: Checkpoint, name: str, about: SavedFile, *, sums: bool) -> None:
     path = item.path / name
     if path.parent.is_symlink():
         raise DamageError(f"{path.parent.name} is a link, and links are not followed")
     try:
         with open_plain(path) as file:
-            is_same = path.stat().st_size == about["size_bytes"] and (
-                not sums or _sha256_of(file, about["size_bytes"]) == about["sha256"]
+            is_same = path.stat().st_size == about.size_bytes and (
+                not sums or _sha256_of(file, about.size_bytes) == about.sha256
             )
     except OSError as error:
         raise DamageError(f"{name} cannot be read ({error.strerror})") from None
@@ -171,59 +244,3 @@ def _sha256_of(file: BinaryIO, num_bytes: int) -> str:
         digest.update(block)
         num_bytes -= len(block)
     return digest.hexdigest()
-
-
-def _require(values: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]], where: str) -> None:
-    for name, is_right in fields.items():
-        if name not in values:
-            raise DamageError(f"{where} lacks {name!r} (damaged or altered)")
-        if not is_right(values[name]):
-            raise DamageError(f"{where} has something else as {name!r} than was saved (damaged or altered)")
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
-def _is_scaler(value: Any) -> bool:
-    if not value:
-        return value is None or value == {}
-    if not isinstance(value, dict):
-        return False
-    numbers = all(_is_number(value.get(name)) for name in ("scale", "growth_factor", "backoff_factor"))
-    return numbers and _is_count(value.get("growth_interval")) and _is_count(value.get("_growth_tracker"))
-
-
-_MANIFEST: Mapping[str, Callable[[Any], bool]] = {
-    "files": _is_object,
-    "step": _is_count,
-    "world_size": lambda value: _is_count(value) and value > 0,
-    "strategy": lambda value: isinstance(value, str),
-    "num_threads": lambda value: value is None or (_is_count(value) and value > 0),
-}
-_FILE: Mapping[str, Callable[[Any], bool]] = {
-    "size_bytes": _is_count,
-    "sha256": lambda value: isinstance(value, str) and _SHA256.fullmatch(value) is not None,
-}
-_PROGRESS: Mapping[str, Callable[[Any], bool]] = {
-    "step": _is_count,
-    "epoch": _is_count,
-    "samples_in_epoch": _is_count,
-    "learning_rate": _or_none(lambda value: _is_number(value) and value >= 0),
-    "best_value": _or_none(_is_number),
-    "best_step": _or_none(_is_count),
-    "num_evaluations_without_best": _is_count,
-    "evaluated_step": _or_none(_is_count),
-}

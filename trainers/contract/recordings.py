@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainers.contract.rundir import RunDirectory
+from trainers.files import typed
 from trainers.files.json_files import read_json
+from trainers.files.typed import Count
 
 VERSION = 1
 # The parts of a step in the order of the loop; "both" if forward and backward are interleaved.
-PARTS = ("data", "forward", "backward", "both", "optimizer", "other")
+Part = Literal["data", "forward", "backward", "both", "optimizer", "other"]
+PARTS: tuple[Part, ...] = ("data", "forward", "backward", "both", "optimizer", "other")
 # The fields of one bucket's all-reduce through shared memory.
 ROUND_FIELDS = ("began_s", "written_s", "met_s", "ended_s", "bytes")
 MOST_FILES = 200
@@ -23,6 +24,109 @@ MOST_FILES = 200
 LIMITS_TIMES = 16
 _NAME = re.compile(r"step_([0-9]{1,15})\.json")
 _LATEST_UNIX_S = 253_402_300_800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bytes:
+    """A parameter of a bucket, with its size."""
+
+    name: str
+    bytes: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A bucket of gradients, which one all-reduce averages."""
+
+    bytes: Count
+    parameters: list[Bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduce:
+    """One bucket's all-reduce on a rank; the rounds have the fields `ROUND_FIELDS`."""
+
+    bucket: Count
+    began_s: float
+    ended_s: float
+    rounds: list[tuple[float, float, float, float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherCollective:
+    """A collective other than the all-reduce of a bucket."""
+
+    name: str
+    bytes: float | None
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedStep:
+    """One step of a rank; each part has its name, begin and end."""
+
+    step: Count
+    began_s: float
+    ended_s: float
+    parts: list[tuple[Part, float, float]]
+    all_reduces: list[AllReduce]
+    collectives: list[OtherCollective]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRank:
+    """The steps of one rank."""
+
+    rank: Count
+    node: Count
+    host: str
+    steps: list[RecordedStep]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """How the clocks of the ranks were aligned, and the error."""
+
+    method: str
+    error_s: float
+    num_checked: Count
+    worst_contradiction_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankNumbers:
+    """Numbers computed from a rank's steps."""
+
+    rank: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """Numbers computed from all ranks' steps."""
+
+    overlap: float | None
+    ranks: list[RankNumbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """The content of a recording's file; times are in seconds of one clock for all ranks."""
+
+    first_step: Count
+    num_steps: Count
+    world_size: Count
+    strategy: str
+    device: str
+    all_reduce: str | None
+    algorithm: str | None
+    is_blocking: bool
+    ended_early: str | None
+    not_measured: list[str]
+    clock: Clock
+    buckets: list[Bucket]
+    ranks: list[RecordedRank]
+    numbers: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,94 +182,6 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
     raw = read_json(path_of(run, step), times=LIMITS_TIMES)
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
         raise ValueError(f"The recording of step {step:,} is of another version, or damaged.")
-    if not _fits(raw, _RECORDING):
+    if not typed.fits(Recording, raw):
         raise ValueError(f"The recording of step {step:,} is damaged.")
     return raw
-
-
-Check = Callable[[Any], bool]
-
-
-def _fits(value: Any, fields: Mapping[str, Check]) -> bool:
-    return isinstance(value, dict) and all(
-        name in value and check(value[name]) for name, check in fields.items()
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_yes_or_no(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _each(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def _with(fields: Mapping[str, Check]) -> Check:
-    return lambda value: _fits(value, fields)
-
-
-def _is_part(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) == 3 and value[0] in PARTS and all(map(_is_number, value[1:]))
-    )
-
-
-def _is_round(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == len(ROUND_FIELDS) and all(map(_is_number, value))
-
-
-_TIMES: Mapping[str, Check] = {"began_s": _is_number, "ended_s": _is_number}
-_STEP: Mapping[str, Check] = {
-    **_TIMES,
-    "step": _is_count,
-    "parts": _each(_is_part),
-    "all_reduces": _each(_with({**_TIMES, "bucket": _is_count, "rounds": _each(_is_round)})),
-    "collectives": _each(_with({**_TIMES, "name": _is_text, "bytes": _is_number_or_none})),
-}
-_RECORDING: Mapping[str, Check] = {
-    "first_step": _is_count,
-    "num_steps": _is_count,
-    "world_size": _is_count,
-    "strategy": _is_text,
-    "device": _is_text,
-    "all_reduce": _is_text_or_none,
-    "algorithm": _is_text_or_none,
-    "is_blocking": _is_yes_or_no,
-    "ended_early": _is_text_or_none,
-    "not_measured": _each(_is_text),
-    "clock": _with(
-        {
-            "method": _is_text,
-            "error_s": _is_number,
-            "num_checked": _is_count,
-            "worst_contradiction_s": _is_number,
-        }
-    ),
-    "buckets": _each(
-        _with({"bytes": _is_count, "parameters": _each(_with({"name": _is_text, "bytes": _is_count}))})
-    ),
-    "ranks": _each(
-        _with({"rank": _is_count, "node": _is_count, "host": _is_text, "steps": _each(_with(_STEP))})
-    ),
-    "numbers": _with({"overlap": _is_number_or_none, "ranks": _each(_with({"rank": _is_count}))}),
-}

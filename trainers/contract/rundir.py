@@ -398,7 +398,7 @@ def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None]
         if fill is not None:
             fill(run)
         write_json_atomically(run.config, config.to_json())
-    except OSError:
+    except (OSError, ValueError):
         plain_files.remove(run.path)  # an incomplete run would occupy its number
         raise
 

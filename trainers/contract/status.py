@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from trainers.contract import events
 from trainers.contract.events import State
+from trainers.files import typed
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import descriptor_of_plain
+from trainers.files.typed import FieldError, Limit
 
 SCHEMA_VERSION = 2
 MAX_NAME = 100
@@ -42,6 +42,23 @@ class StatusError(ValueError):
 Handle = str | Mapping[str, Any] | None
 
 
+WholeNumber = Annotated[int, Limit(low=-(2**62) + 1, high=2**62 - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Process:
+    pid: WholeNumber | None = None
+    pid_start_time: float | None = None
+
+
+def _process_of(handle: Handle) -> _Process:
+    """Return the process of a handle; without values if it is a job of another kind."""
+    try:
+        return typed.read(_Process, handle, ignores_unknown=True)
+    except FieldError:
+        return _Process()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Status:
     """The content of `status.json`.
@@ -54,10 +71,10 @@ class Status:
     """
 
     state: State
-    engine: str = LOCAL
+    engine: Annotated[str, Limit(least=1, most=MAX_NAME)] = LOCAL
     handle: Handle = None
     last_seen_unix_s: float | None = None
-    exit_code: int | None = None
+    exit_code: WholeNumber | None = None
     error: str | None = None
     started_unix_s: float | None = None
     ended_unix_s: float | None = None
@@ -65,14 +82,12 @@ class Status:
     @property
     def pid(self) -> int | None:
         """The run's supervisor process, if the handle is a process of one machine."""
-        pid = self.handle.get("pid") if isinstance(self.handle, Mapping) else None
-        return pid if _is_whole_number(pid) else None
+        return _process_of(self.handle).pid
 
     @property
     def pid_start_time(self) -> float | None:
         """The start time of that process: the pid alone may have been reused."""
-        time = self.handle.get("pid_start_time") if isinstance(self.handle, Mapping) else None
-        return time if _is_number(time) else None
+        return _process_of(self.handle).pid_start_time
 
 
 def process_handle(pid: int, start_time: float | None = None) -> Handle:
@@ -122,35 +137,12 @@ def read(path: Path) -> Status | None:
             f"The status file was made by a newer version of this program (schema {version}, this one knows "
             f"{SCHEMA_VERSION}), so the state is taken from the events. Open the run with the newer version."
         )
-    if not all(is_right(raw.get(name)) for name, is_right in _FIELDS.items()):
-        raise StatusError(DAMAGED_MESSAGE)
-    values: dict[str, Any] = {name: raw.get(name) for name in _FIELDS}
-    pid, pid_start_time = values.pop("pid"), values.pop("pid_start_time")
-    if "handle" not in raw and pid is not None:  # schema 1 had one engine, whose runs are processes
-        values["handle"] = process_handle(pid, pid_start_time)
-    values["error"] = None if values["error"] is None else values["error"][:MAX_ERROR]
-    return Status(**values | {"engine": values["engine"] or LOCAL})
-
-
-def _is_whole_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    )
-
-
-_FIELDS: Mapping[str, Callable[[Any], bool]] = {
-    "state": lambda value: value in events.STATES,
-    "engine": lambda value: value is None or (isinstance(value, str) and 0 < len(value) <= MAX_NAME),
-    "handle": lambda value: value is None or isinstance(value, str | dict),
-    "last_seen_unix_s": _is_number,
-    "pid": _is_whole_number,
-    "pid_start_time": _is_number,
-    "exit_code": _is_whole_number,
-    "error": lambda value: value is None or isinstance(value, str),
-    "started_unix_s": _is_number,
-    "ended_unix_s": _is_number,
-}
+    given = {name: value for name, value in raw.items() if value is not None}
+    try:
+        process = typed.read(_Process, raw, ignores_unknown=True)
+        status = typed.read(Status, given, ignores_unknown=True)
+    except FieldError as error:
+        raise StatusError(DAMAGED_MESSAGE) from error
+    if "handle" not in raw and process.pid is not None:  # schema 1 had one engine, whose runs are processes
+        status = replace(status, handle=process_handle(process.pid, process.pid_start_time))
+    return replace(status, error=status.error and status.error[:MAX_ERROR])

@@ -210,6 +210,15 @@ class Split(ABC):
         """
         return {}
 
+    def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Scale inputs by this mean and deviation of each channel or column from now on.
+
+        Raises:
+            ValueError: if this kind of split cannot.
+        """
+        del mean, std
+        raise ValueError(f"{type(self).__name__} cannot scale its inputs as those of another run")
+
 
 def digest(split: Split) -> str:
     """Return a short SHA-256 over at most 1,024 evenly spaced samples, to detect changed data."""
@@ -307,6 +316,10 @@ class ImageSplit(Split):
     def preparation(self) -> dict[str, list[float]]:
         """Return mean and deviation of each channel."""
         return self._preparation.scale(self.images.shape[1])
+
+    def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Normalise by this mean and deviation of each channel from now on."""
+        self._preparation = ImagePreparation(mean, std)
 
 
 class ImagePreparation:

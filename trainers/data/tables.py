@@ -6,6 +6,7 @@ import csv
 import functools
 import gzip
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,6 +49,13 @@ class TableSplit(TensorSplit):
     def preparation(self) -> dict[str, list[float]]:
         """Return mean and deviation of each column."""
         return {"mean": self.feature_mean.tolist(), "std": self.feature_std.tolist()}
+
+    def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Standardise the columns by this mean and deviation from now on."""
+        before = self.feature_mean.to(self.device), self.feature_std.to(self.device)
+        now = torch.tensor(mean, device=self.device), torch.tensor(std, device=self.device)
+        self.inputs = (self.inputs * before[1] + before[0] - now[0]) / now[1]
+        self.feature_mean, self.feature_std = (each.to(self.feature_mean.device) for each in now)
 
 
 def table_splits(

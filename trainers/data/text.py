@@ -92,6 +92,30 @@ class CharacterTokenizer:
         return "".join(_names(self.characters, tokens))
 
 
+class LetterTokenizer:
+    """One token per character, without padding; unseen characters are left out.
+
+    Args:
+        characters: the vocabulary of a language model that was trained on a text without a tokenizer.
+    """
+
+    padding = PADDING
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self.characters = tuple(characters)
+        self.vocabulary_size = len(self.characters)
+        self._number_of = {character: number for number, character in enumerate(self.characters)}
+
+    def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """Return each text's tokens, truncated to `max_length`."""
+        known = self._number_of
+        return [[known[each] for each in text if each in known][:max_length] for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the characters of some tokens."""
+        return "".join(self.characters[token] for token in tokens)
+
+
 class TextSplit(TensorSplit):
     """Short texts as token rows of equal length; `texts` keeps the originals for display.
 

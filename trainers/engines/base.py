@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +98,8 @@ def _lost_message(run: RunDirectory) -> str:
 
 
 THIS_MACHINE = "this machine"
+# Replaced by the folder of a script's stored code in the literal command.
+CODE_PLACE = "@CODE@"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +255,13 @@ class StartError(RuntimeError):
 
 
 class Launch(ABC):
-    """One start of a run, from the request to its end."""
+    """One start of a run, from the request to its end.
+
+    Attributes:
+        place: Where it was started, such as the number of a job, for a terminal.
+    """
+
+    place = THIS_MACHINE
 
     @abstractmethod
     def wait_until_owned(self) -> None:
@@ -261,37 +271,134 @@ class Launch(ABC):
             StartError: If the engine cannot take the run.
         """
 
+    def wait_until_at_work(self) -> None:
+        """Wait until the run has started where it trains, for engines that first copy it there.
+
+        Raises:
+            StartError: If it does not.
+        """
+        self.wait_until_owned()
+
     @abstractmethod
     def wait_for_end(self) -> None:
         """Wait until no process of this start remains."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What an engine knows about a submitted or live run, as text. None: nothing to report.
+
+    Attributes:
+        is_waiting: True if the run waits to be started or restarted.
+        why: Why it waits.
+        place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
+        starts_unix_s: Estimated start of a waiting run.
+        silence: Since when its processes have not reported.
+        detail: Why its processes are suspended.
+    """
+
+    is_waiting: bool = False
+    why: str | None = None
+    place: str = ""
+    starts_unix_s: float | None = None
+    silence: str | None = None
+    detail: str | None = None
+
+
+class HostChecks(ABC):
+    """Reports on the hosts of an engine that knows them by name, and measurements between them."""
+
+    @abstractmethod
+    def report(self, runs_dir: Path) -> Sequence[HostReport]:
+        """Return the state of each host and any mismatch between them. Takes seconds.
+
+        Raises:
+            OSError: If the folder of the runs is not writable.
+        """
+
+    @abstractmethod
+    def links(self) -> Sequence[tuple[str, str]]:
+        """Return the pairs of hosts that `measure_link` accepts."""
+
+    @abstractmethod
+    def measure_link(self, first: str, second: str) -> LinkReport:
+        """Measure real all-reduces between two hosts. Takes seconds."""
+
+
+class Preparation:
+    """What an engine keeps ready so that a run starts sooner. This one keeps nothing."""
+
+    def begin(self) -> None:
+        """Start keeping processes ready for the expected runs, until `close`."""
+
+    def close(self) -> None:
+        """Release everything kept ready."""
+
+    def expect(self, num_ranks: int) -> None:
+        """Note that a run with this number of ranks may start soon."""
+
+    def note_running(self, is_anything_running: bool) -> None:
+        """Note whether runs are active. Active runs get the entire machine."""
+
+    def kept_ready(self) -> Mapping[str, int] | None:
+        """Return the expected number of ranks and the memory in use, in bytes; None if nothing is ready."""
+        return None
+
+    def processes(self) -> Mapping[int, float]:
+        """Return the processes of this machine that belong to no run yet: pid to start time."""
+        return {}
+
+
+def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Problem]:
+    """Return what a user's script cannot do on other machines.
+
+    Args:
+        why_nothing_named: Why paths of this machine cannot be named; empty: they can.
+    """
+    if config.script_start == "python" and config.num_nodes > 1:
+        allowed = "1: this script starts its ranks itself (python), on one machine; torchrun can use several"
+        return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
+    named = [name for name in ("script_python", "script_folder") if getattr(config, name)]
+    allowed = f"empty: {why_nothing_named}"
+    return [
+        Problem(field=name, value=getattr(config, name), allowed=allowed)
+        for name in named
+        if why_nothing_named
+    ]
+
+
 class Engine(ABC):
-    """One way to run jobs. Thread-safe."""
+    """One way to run jobs. Thread-safe.
+
+    Attributes:
+        site_file: The site file that it was created from; None: none.
+    """
 
     name: ClassVar[str]
+    # Runs train on this machine. The page then counts its cores, and can kill a single rank, to demonstrate
+    # how the others react.
+    is_this_machine: ClassVar[bool] = False
     # The engine schedules runs itself, so the page's queue submits each run immediately.
     has_queue: ClassVar[bool] = False
     # Runs are submitted as a script.
     has_scripts: ClassVar[bool] = False
-    # Where a submitted run waits, as a phrase for messages.
-    waits_where: ClassVar[str] = "in the cluster's queue"
-    # The engine knows its hosts by name and reports on them.
-    has_hosts: ClassVar[bool] = False
-    # The engine can kill a single rank, to demonstrate how the other ranks react.
-    kills_ranks: ClassVar[bool] = False
-    # The engine runs users' own scripts.
-    runs_own_scripts: ClassVar[bool] = False
+    # For an engine that knows its hosts by name.
+    host_checks: HostChecks | None = None
+    site_file: Path | None = None
+    preparation: Preparation = Preparation()
 
     @abstractmethod
-    def capacity(self) -> Capacity:
-        """Return the current capacity for a run."""
+    def capacity(self, config: Config | None = None) -> Capacity:
+        """Return the current capacity for a run.
+
+        Args:
+            config: Its configuration, which may name a place; None: of the default place.
+        """
 
     @abstractmethod
     def check(self, config: Config) -> list[Problem]:
         """Return the problems of a configuration on this engine, before anything is started."""
 
-    @abstractmethod
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         """Start a run with the options of its ticket.
 
@@ -299,21 +406,42 @@ class Engine(ABC):
             OSError: If its files cannot be written.
             ValueError: If it may not be started.
         """
+        assert ticket.grant is not None, "a run is started when it was given what it needs"
+        return self.launch(run, ticket.resume_step, token=ticket.grant.token)
+
+    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
+        """Start a run that needs nothing else from its ticket; an engine overrides this or `start`.
+
+        Args:
+            token: Of the ticket that starts it; None: started from a terminal (`trainers.engines.start`).
+
+        Raises:
+            OSError: If it cannot be started now, or files cannot be written.
+            ValueError: If it may not be started.
+        """
+        raise NotImplementedError(f"engine {self.name} overrides neither start nor launch")
 
     @abstractmethod
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
         """True if a process owns the run; None if that is unknown."""
 
-    @abstractmethod
+    def status_of(self, run: RunDirectory) -> Status:
+        """Return the actual state of a run of this engine."""
+        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
+
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
-        Returns immediately. Processes that ignore the command are killed after the engine's grace period.
+        Returns immediately. Engines kill processes that ignore the command after their grace period.
+
+        Args:
+            why: The reason, if the user did not press Stop. The run then also stops if it cannot save.
 
         Raises:
             OSError: If the run's folder cannot be written.
             ValueError: If it may not be stopped.
         """
+        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
     def kill(self, run: RunDirectory) -> None:
@@ -331,33 +459,34 @@ class Engine(ABC):
             f"a single rank can be killed from here only on this machine; this run is on {self.name}"
         )
 
-    @abstractmethod
-    def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the log files of the run's processes, rank 0 first."""
-
-    @abstractmethod
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the equivalent shell command, to be run in the project's folder.
 
         It creates a new run in `run_dir`; with `resume_step` it resumes the existing one.
         """
+        command = [sys.executable, "-m", "trainers.engines.start", str(run_dir), "--engine", self.name]
+        if self.site_file is not None:
+            command += ["--site", str(self.site_file)]
+        if resume_step is None:
+            code = ["--code", CODE_PLACE] if config.is_script else []
+            return [*command, *code, "--config", json.dumps(config.changed())]
+        return [*command, "--resume", str(resume_step)]
 
     def script_of(self, run: RunDirectory) -> str | None:
         """Return the script that submitted the run, or None."""
         del run
         return None
 
-    def is_waiting(self, handle: Handle) -> bool:
-        """True if a submitted run waits to be started or restarted."""
-        del handle
-        return False
+    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
+        """Return what the engine knows about a run.
+
+        Args:
+            is_queued: The run waits: also return why and where, which may take a request to a scheduler.
+        """
+        del handle, is_queued
+        return Description()
 
     # For engines with more than one place to run. Most have one.
-
-    def capacity_for(self, config: Config) -> Capacity:
-        """Return the current capacity for a run of this configuration, which may name a place."""
-        del config
-        return self.capacity()
 
     def asks(self) -> Mapping[str, AskedField]:
         """Return the fields, by name, with which a user selects where a run trains."""
@@ -377,21 +506,6 @@ class Engine(ABC):
         del config, run_dir, resume_step
         return None
 
-    def why_it_waits(self, handle: Handle) -> str | None:
-        """Return why a submitted run waits, as text; None if runs never wait for this engine."""
-        del handle
-        return None
-
-    def silence(self, handle: Handle) -> str | None:
-        """Return since when a live run's processes have not reported, as text; None if they report."""
-        del handle
-        return None
-
-    def detail(self, handle: Handle) -> str | None:
-        """Return a short reason why a live run's processes are suspended; None if they are not."""
-        del handle
-        return None
-
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
         """Return the status of an ended run, completed with what the engine knows about the end.
 
@@ -405,57 +519,56 @@ class Engine(ABC):
         """Return the current user's jobs in the engine's queue; None if it has no queue."""
         return None
 
-    def place_of(self, handle: Handle) -> str | None:
-        """Return a run's position in the engine's queue, as text; None if unknown."""
-        del handle
-        return None
 
-    def starts_at(self, handle: Handle) -> float | None:
-        """Return the estimated start of a waiting run (Unix time in s); None if unknown."""
-        del handle
-        return None
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of the command line for an engine."""
 
-    def host_reports(self, runs_dir: Path) -> Sequence[HostReport] | None:
-        """Return the state of each host and any mismatch between them; None if the engine has no hosts.
+    runs_dir: Path
+    site_file: Path | None = None
+    keeps_ready: bool = True
 
-        Takes seconds.
 
-        Raises:
-            OSError: If the folder of the runs is not writable.
-        """
-        del runs_dir
-        return None
+@dataclass(frozen=True, kw_only=True)
+class EngineKind:
+    """An engine that `--engine` offers.
 
-    def links(self) -> Sequence[tuple[str, str]]:
-        """Return the pairs of hosts that `measure_link` accepts."""
-        return ()
+    Attributes:
+        label: Where runs train, for --help.
+        create: Returns the engine; raises a ValueError with advice if it cannot work.
+        uses_site: True if it reads a table of the site file.
+        site_advice: What to write into that table, if the engine cannot do without; empty: it can.
+        one_user: Why it serves only the user who started the page, as a verb phrase; empty: it serves all.
+        is_on_login_node: True if the page runs on a login node, which --ssh shows elsewhere.
+        has_other_code: True if its hosts run their own copy of this program, without the user's plug-ins.
+    """
 
-    def measure_link(self, first: str, second: str) -> LinkReport:
-        """Measure real all-reduces between two hosts. Takes seconds.
+    name: str
+    label: str
+    create: Callable[[EngineOptions], Engine]
+    uses_site: bool = False
+    site_advice: str = ""
+    one_user: str = ""
+    is_on_login_node: bool = False
+    has_other_code: bool = False
 
-        Raises:
-            ValueError: If the engine has no such hosts.
-        """
-        raise ValueError(f"{self.name} names no machines, so none that are {first} and {second}")
 
-    # For engines that keep processes warm, so that a run starts sooner. Most keep none.
+KINDS: dict[str, EngineKind] = {}
 
-    def begin(self) -> None:  # noqa: B027
-        """Start keeping processes ready for the expected runs, until `close`."""
 
-    def close(self) -> None:  # noqa: B027
-        """Release everything kept ready."""
+def register_engine(
+    name: str, **facts: Any
+) -> Callable[[Callable[[EngineOptions], Engine]], Callable[[EngineOptions], Engine]]:
+    """Register a function that creates an engine; `facts` are the fields of `EngineKind`.
 
-    def expect(self, num_ranks: int) -> None:  # noqa: B027
-        """Note that a run with this number of ranks may start soon."""
+    Raises:
+        ValueError: If the name is taken.
+    """
 
-    def note_running(self, is_anything_running: bool) -> None:  # noqa: B027
-        """Note whether runs are active. Active runs get the entire machine."""
+    def decorate(create: Callable[[EngineOptions], Engine]) -> Callable[[EngineOptions], Engine]:
+        if name in KINDS:
+            raise ValueError(f"engine is {name!r}, but there is one of that name")
+        KINDS[name] = EngineKind(name=name, create=create, **facts)
+        return create
 
-    def kept_ready(self) -> Mapping[str, int] | None:
-        """Return the number of warm ranks and their total memory in bytes; None if no rank is warm."""
-        return None
-
-    def own_processes(self) -> Mapping[int, float]:
-        """Return the processes of this machine that belong to no run yet: pid to start time."""
-        return {}
+    return decorate

@@ -13,13 +13,12 @@ from datetime import timedelta
 
 from trainers.contract import heartbeats as layout
 from trainers.contract.config import Config
-from trainers.machine import host
 from trainers.machine.host import MemoryFile
 
 # isort: off
 from trainers.contract.heartbeats import (
     ADDRESS, BUILDING, COMPUTING, DOING, ENDING, EVALUATING, FETCHING, MAX_ANSWER_BYTES, REPORTING,
-    SAMPLING, SAVING, STACKS_SIGNAL, STANDING_BY, STARTING, STEPPING, Answer, Beat, Collective, Group,
+    SAMPLING, SAVING, STACKS_SIGNAL, STARTING, STEPPING, Answer, Beat, Collective, Group,
     Place, answer_when_asked, begin_heartbeats, describe_activity, from_bytes, note_gpu, to_bytes,
     write_heartbeat,
 )  # fmt: skip
@@ -29,9 +28,9 @@ from trainers.contract.heartbeats import (
 # A rank's side is in `contract/`; callers of the engine find both sides here.
 __all__ = [
     "ADDRESS", "BUILDING", "COMPUTING", "DOING", "ENDING", "EVALUATING", "FETCHING", "MAX_ANSWER_BYTES",
-    "REPORTING", "SAMPLING", "SAVING", "STACKS_SIGNAL", "STANDING_BY", "STARTING", "STEPPING", "Answer",
+    "REPORTING", "SAMPLING", "SAVING", "STACKS_SIGNAL", "STARTING", "STEPPING", "Answer",
     "Beat", "Board", "Collective", "Group", "Place", "answer_when_asked", "begin_heartbeats",
-    "behind_on_gpu", "blamed_ranks", "can_be_watched", "describe_activity", "from_bytes", "gaps",
+    "behind_on_gpu", "blamed_ranks", "describe_activity", "from_bytes", "gaps",
     "is_in_one", "note_gpu", "silence_limit", "to_bytes", "write_heartbeat",
 ]  # fmt: skip
 
@@ -81,11 +80,6 @@ class Board:
             return None
         room = layout.answer_buffer(self._bytes, self.num_ranks, rank)
         return bytes(room[: numbers[layout.ANSWER_SIZE]])
-
-
-def can_be_watched() -> bool:
-    """True if this system has memory files, as Linux does."""
-    return host.is_in_memory()
 
 
 UNWATCHED_PATIENCE = timedelta(seconds=60)

@@ -15,24 +15,9 @@ from trainers.engines.registry import UnknownEngineError
 from trainers.engines.several_nodes import restarts
 
 
-def engine_of(run: RunDirectory) -> Engine:
-    """Return the engine that started a run.
-
-    Raises:
-        UnknownEngineError: If no engine of that name is registered.
-    """
-    with contextlib.suppress(StatusError):
-        recorded = status_file.read(run.status)
-        return registry.named(LOCAL if recorded is None else recorded.engine)
-    return registry.named(LOCAL)
-
-
-def engine_to_ask(run: RunDirectory) -> Engine:
-    """Return the run's engine; if it is not registered, the engine that would resume the run."""
-    try:
-        return engine_of(run)
-    except UnknownEngineError:
-        return registry.named(LOCAL)
+def engine_to_ask(status: Status) -> Engine:
+    """Return the engine of a run with this status; if it is not registered, the one that would resume it."""
+    return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
 
 
 def read_status(run: RunDirectory) -> Status:
@@ -46,8 +31,8 @@ def read_status(run: RunDirectory) -> Status:
         return replace(status, error=f"{words}: its state cannot be determined here.")
     if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
         # After a node failure, an engine may requeue the run without changing its status.
-        is_waiting = registry.named(status.engine).is_waiting(status.handle)
-        if is_waiting:
+        found = registry.named(status.engine).describe(status.handle)
+        if found.is_waiting:
             return replace(status, state="queued")
     if status.state in ("lost", "stopped") and registry.is_known(status.engine):
         return registry.named(status.engine).ended_status(run, status)
@@ -62,7 +47,7 @@ def silence(status: Status, run: RunDirectory | None = None) -> str | None:
     """
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
-    text = registry.named(status.engine).silence(status.handle)
+    text = registry.named(status.engine).describe(status.handle).silence
     is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
     return text or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
 
@@ -71,7 +56,7 @@ def detail(status: Status) -> str | None:
     """Return a short reason why a live run's processes are suspended; None if they are not."""
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
-    return registry.named(status.engine).detail(status.handle)
+    return registry.named(status.engine).describe(status.handle).detail
 
 
 def is_alive(run: RunDirectory) -> bool:

@@ -1,8 +1,14 @@
-"""Registry of engines by name."""
+"""Registry of engines: those that the command line offers, and the running one of each name."""
 
 from __future__ import annotations
 
-from trainers.engines.base import Engine
+import functools
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainers.engines import base
+from trainers.engines.base import Engine, EngineKind
 from trainers.engines.local.engine import LocalEngine
 
 _ENGINES: dict[str, Engine] = {LocalEngine.name: LocalEngine()}
@@ -32,3 +38,15 @@ def named(name: str) -> Engine:
         known = ", ".join(sorted(_ENGINES))
         raise UnknownEngineError(f"engine is {name[:80]!r}, but allowed is: {known}")
     return _ENGINES[name]
+
+
+@functools.cache
+def kinds() -> Mapping[str, EngineKind]:
+    """Return the engines that the command line offers, by name: this machine's, then the others sorted.
+
+    Each folder of trainers/engines with a module `register` adds its own.
+    """
+    here = Path(__file__).parent
+    for file in sorted(here.glob("*/register.py")):
+        importlib.import_module(f"{__package__}.{file.parent.name}.register")
+    return dict(sorted(base.KINDS.items(), key=lambda item: (item[0] != LocalEngine.name, item[0])))

@@ -15,6 +15,8 @@ from typing import BinaryIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
+# The environment variable with the user's folder of plug-ins, which all processes of the program inherit.
+PLUGINS_VARIABLE = "DDP_PLUGINS"
 
 
 FileStat = tuple[int, int, int]
@@ -53,9 +55,17 @@ def settled_stat_of(path: str) -> FileStat | None:
     return mark if mark is not None and are_settled((mark,)) else None
 
 
+def own_plugins() -> Path | None:
+    """Return the user's folder of plug-ins, or None."""
+    named = os.environ.get(PLUGINS_VARIABLE, "")
+    return Path(named) if named else None
+
+
 def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
     """Return a hash of path, time and size of all files of the training code and of `watched`."""
     files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
+    if (own := own_plugins()) is not None:
+        files += own.rglob("*.py")
     digest = hashlib.sha256(sys.executable.encode())
     for path in sorted(set(files)):
         try:

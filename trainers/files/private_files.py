@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY, descriptor_of_plain
+from trainers.machine import facilities
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +146,7 @@ def make_folder(path: Path) -> Path:
 
 
 def cache_folder(name: str = "") -> Path | None:
-    """Return a folder for caches: in the checkout or in the user's cache directory.
+    """Return a folder for caches: in the checkout, or in the user's cache directory.
 
     None if neither is writable. Never a temporary folder, because its names are predictable.
     """
@@ -159,12 +161,11 @@ def cache_folder(name: str = "") -> Path | None:
 
 
 def _cache_places() -> Iterator[Path]:
-    yield REPOSITORY / ".cache"
-    wanted = os.environ.get("XDG_CACHE_HOME", "")
-    with contextlib.suppress(RuntimeError):  # no home
-        at_home = Path(wanted) if os.path.isabs(wanted) else Path.home() / ".cache"  # noqa: PTH117
+    if not installation.is_installed():
+        yield REPOSITORY / ".cache"
+    with contextlib.suppress(ValueError):  # no home
         # Each checkout has its own.
-        yield at_home / f"ddp-{hashlib.sha256(os.fsencode(REPOSITORY)).hexdigest()[:12]}"
+        yield installation.cache_root() / f"ddp-{hashlib.sha256(os.fsencode(REPOSITORY)).hexdigest()[:12]}"
 
 
 def begin(runs_dir: Path | None = None) -> None:
@@ -220,10 +221,31 @@ def is_locked_by_sight(path: Path) -> bool:
     """Return True if the system lists a lock (Linux), for a file that this user may not open."""
     try:
         inode = path.stat().st_ino
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return False
+    lines = (facilities.read("/proc/locks") or "").splitlines()
     return any("FLOCK" in line and "WRITE" in line and f":{inode} " in line for line in lines)
+
+
+def plugins(runs_dir: Path, named: Path | None = None) -> Path | None:
+    """Return the folder of the user's plug-ins; None if none is named and none is next to the runs.
+
+    Raises:
+        ValueError: if the named folder does not exist, or another user can change a file in it.
+    """
+    place = named or runs_dir.resolve().parent / "plugins"
+    folder = place.resolve()
+    if not folder.is_dir():
+        if named is None:
+            return None
+        raise ValueError(f"there is no folder {folder}")
+    # `place` may be a link, which decides whose code runs.
+    for path in (place, folder, *folder.glob("*"), *folder.glob("*/*")):
+        require_ours(path)
+        require_ours(path, about := path.stat())
+        if about.st_mode & stat.S_IWOTH:
+            raise ValueError(f"every user of this machine can change {path}: chmod o-w {path}")
+    return folder
 
 
 def run_mode(runs_dir: Path) -> int:

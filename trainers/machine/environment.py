@@ -28,10 +28,9 @@ def now_unix_s() -> float:
 
 
 NOTIFY_URLS = "DDP_NOTIFY_URLS"
-# Sending notifications needs the addresses and the proxies, which may contain a password.
-FOR_NOTIFYING = frozenset(
-    {NOTIFY_URLS, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"}
-)
+PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"})
+# Sending notifications needs the addresses and the proxies. Both may contain a password.
+FOR_NOTIFYING = frozenset({NOTIFY_URLS, *PROXIES})
 
 _NAMES = re.compile(
     r"TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|CREDENTIAL|WEBHOOK|COOKIE"

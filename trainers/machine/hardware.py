@@ -8,24 +8,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from trainers.machine import cuda_environment
+from trainers.machine import cuda_environment, facilities
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.host import Reading
 from trainers.machine.os_errors import explain
 
 # The Windows driver's device as seen from WSL2.
 _WINDOWS_DRIVER = Path("/dev/dxg")
-# Devices of NVIDIA's driver: the usual one, a Jetson's, and the Windows driver's.
-_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-gpu"), _WINDOWS_DRIVER)
-_PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The kernel's fixed inode of the initial PID namespace (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
-
-
-def may_have_gpu() -> bool:
-    """Return True if this machine may have an NVIDIA GPU, usable or not."""
-    has_files = any(path.exists() for path in _DEVICE_FILES)
-    return has_files or num_nvidia_cards() > 0 or num_gpus() > 0
 
 
 def sees_all_processes() -> bool:
@@ -35,15 +26,13 @@ def sees_all_processes() -> bool:
     """
     if _WINDOWS_DRIVER.exists():
         return False
-    try:
-        return str(_PID_NAMESPACE.readlink()) == _FIRST_PID_NAMESPACE
-    except OSError:
-        return True  # not Linux, so no PID namespaces
+    # None: not Linux, so no PID namespaces.
+    return facilities.read_link("/proc/self/ns/pid") in (None, _FIRST_PID_NAMESPACE)
 
 
 NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_PCI_DEVICES = "/sys/bus/pci/devices"
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
 # From nvml.h: NVML_TEMPERATURE_GPU, and the version field of nvmlMemory_v2_t.
@@ -251,13 +240,10 @@ def all_gpus() -> dict[int, Any | None]:
 def num_nvidia_cards() -> int:
     """Return the number of NVIDIA graphics cards on the bus, with or without a driver."""
     found = 0
-    for device in _PCI_DEVICES.glob("*") if _PCI_DEVICES.is_dir() else []:
-        try:
-            vendor = (device / "vendor").read_text(encoding="ascii").strip()
-            kind = (device / "class").read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        found += vendor == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
+    for device in facilities.names_in(_PCI_DEVICES):
+        vendor = facilities.read(f"{_PCI_DEVICES}/{device}/vendor") or ""
+        kind = facilities.read(f"{_PCI_DEVICES}/{device}/class") or ""
+        found += vendor.strip() == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
     return found
 
 

@@ -7,7 +7,6 @@ import functools
 import mmap
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,23 +17,33 @@ from typing import Any
 
 import psutil
 
+from trainers.machine import facilities
+
+# Environment variable with the temporary folder of a run's processes on this machine.
+RUN_FOLDER = "TRAINERS_TEMP"
+
 
 class MemoryFile:
-    """Shared memory, owner's side; others open its `address` while this process lives."""
+    """Shared memory, owner's side; others open its `address` while this process lives.
+
+    On systems without files in memory it is a private temporary file, in the run's folder if there is one:
+    that is removed with the run, even if the owner was killed.
+    """
 
     def __init__(self, name: str, size_bytes: int = 0) -> None:
         self._path: str | None = None
-        if is_in_memory():
-            self._fd = os.memfd_create(name)
+        if facilities.has_memory_files():
+            self._fd = facilities.make_memory_file(name)
         else:
-            self._fd, self._path = tempfile.mkstemp(prefix=f"{name}-")
+            folder = os.environ.get(RUN_FOLDER) or None
+            self._fd, self._path = tempfile.mkstemp(prefix=f"{name}-", dir=folder)
         os.ftruncate(self._fd, size_bytes)
         self._size_bytes = size_bytes
 
     @property
     def address(self) -> str:
         """The path by which processes of the same user open it."""
-        return self._path or f"/proc/{os.getpid()}/fd/{self._fd}"
+        return self._path or facilities.path_of_descriptor(self._fd)
 
     def map(self) -> mmap.mmap:
         """Return the content as a writable mapping."""
@@ -62,12 +71,6 @@ def map_file(address: str) -> mmap.mmap:
         os.close(fd)
 
 
-def is_in_memory() -> bool:
-    """Return True if this system supports files in memory (Linux)."""
-    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")  # noqa: PTH112
-
-
-_CPU_INFO = Path("/proc/cpuinfo")
 # Flag names in Linux, on x86 and on Arm.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
@@ -104,9 +107,7 @@ def find_psutil() -> ModuleType | None:
 
 def num_cores() -> int:
     """Return the number of CPU cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(facilities.cores() or ()) or os.cpu_count() or 1
 
 
 class ProcessReader:
@@ -147,27 +148,19 @@ def has_bf16() -> bool | None:
 
     These are AMX, AVX512-BF16 or Arm's BF16; without them torch emulates bf16.
     """
-    try:
-        with _CPU_INFO.open(encoding="utf-8") as file:
-            for line in file:
-                name, _, listed = line.partition(":")
-                if name.strip() in ("flags", "Features"):
-                    return not _BF16_FLAGS.isdisjoint(listed.split())
-    except OSError:
-        pass
+    for line in (facilities.read("/proc/cpuinfo") or "").splitlines():
+        name, _, listed = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return not _BF16_FLAGS.isdisjoint(listed.split())
     return None
 
 
 @functools.cache
 def cpu_name() -> str:
     """Return the processor's name as the system reports it."""
-    try:
-        with _CPU_INFO.open(encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in (facilities.read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return "CPU"
 
 
@@ -233,12 +226,9 @@ _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 def be_ended_first() -> None:
     """Make the kernel kill this process and its children first when memory runs out (Linux)."""
-    if not sys.platform.startswith("linux"):
-        return
-    path = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):  # a container may hide the file
-        if int(path.read_text()) < RANK_SCORE:
-            path.write_text(str(RANK_SCORE))
+    score = facilities.read("/proc/self/oom_score_adj")  # a container may hide the file
+    if score is not None and int(score) < RANK_SCORE:
+        facilities.write("/proc/self/oom_score_adj", str(RANK_SCORE))
 
 
 def num_kills() -> int | None:
@@ -247,18 +237,14 @@ def num_kills() -> int | None:
     None if no counter is readable. If the group has no counter, the machine's is used.
     """
     for path in (*_counters_of_group(), Path("/proc/vmstat")):
-        with contextlib.suppress(OSError):
-            if found := _COUNTER.search(path.read_text()):
-                return int(found[1])
+        if found := _COUNTER.search(facilities.read(path) or ""):
+            return int(found[1])
     return None
 
 
 def _counters_of_group() -> list[Path]:
     """Return possible counter files of this process's control group: version 2, then version 1."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
+    lines = (facilities.read("/proc/self/cgroup") or "").splitlines()
     found = []
     for line in sorted(lines):  # "0::" (version 2) is first
         _, controllers, group = line.split(":", 2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,32 +11,32 @@ from pathlib import Path
 
 import psutil
 
+from trainers.machine import facilities
+
 # The first word of our process titles.
 OURS = "ddp:"
 
 _PR_SET_NAME = 15
 # Index from the third field of /proc/PID/stat; the second field may contain spaces.
 _ARG_START, _ARG_END = 45, 46
-_END_OF_NAME = b") "
+_END_OF_NAME = ") "
 MAX_SHOWN = 100
 
 
-def show_rank(run_id: str | None, rank: int) -> None:
-    """Set this process's title to a rank of a run (None: not assigned yet); call it from the main thread.
+def show_rank(run_id: str, rank: int) -> None:
+    """Set this process's title to a rank of a run; call it from the main thread.
 
     If the title is longer than the original command line, the run's name is cut.
     """
-    if not sys.platform.startswith("linux"):
-        return
     tail = f" rank {rank}".encode()
     # No space: Slurm's proctrack/linuxproc parses /proc/PID/stat up to the first one and would lose track of
     # the rank: ranks of a suspended job would train on.
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode(), 0, 0, 0)
+    facilities.prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode())
     begin, end = _command_line_place()
     room = end - begin - 2  # a zero after the title, and the last byte
     if room < len(tail):
         return  # this system hides the position
-    head = f"{OURS} {run_id or 'waiting for a run,'}".encode()[: room - len(tail)]
+    head = f"{OURS} {run_id}".encode()[: room - len(tail)]
     ctypes.memmove(begin, (head + tail).ljust(room + 1, b"\0") + b".", end - begin)
 
 
@@ -49,7 +47,10 @@ def title_of(command_line: Sequence[str]) -> str | None:
 
 def _command_line_place() -> tuple[int, int]:
     """Return the start and end addresses of this process's command line; (0, 0) if hidden."""
-    fields = Path("/proc/self/stat").read_bytes().rpartition(_END_OF_NAME)[2].split()
+    stat = facilities.read("/proc/self/stat")
+    if stat is None:
+        return 0, 0
+    fields = stat.rpartition(_END_OF_NAME)[2].split()
     return int(fields[_ARG_START]), int(fields[_ARG_END])
 
 
@@ -89,7 +90,8 @@ def sample_effort(pid: int) -> Effort | None:
         wanted_s=sum(_wanted_s(process.pid) for process in family),
         io_bytes=io_bytes,
         is_stopped=status == psutil.STATUS_STOPPED,
-        waits_for_disk=any(_waits_for_disk(process.pid) for process in family),
+        waits_for_disk=status == psutil.STATUS_DISK_SLEEP
+        or any(_waits_for_disk(process.pid) for process in family),
     )
 
 
@@ -104,21 +106,21 @@ def _io_bytes(process: psutil.Process) -> int:
 def _wanted_s(pid: int) -> float:
     """Return how long a process's threads ran and waited for a core (proc(5), schedstat); 0 if hidden."""
     wanted_ns = 0
-    for task in names_in(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError, ValueError):
-            ran_ns, waited_ns, _ = map(int, Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split())
+    for task in facilities.names_in(f"/proc/{pid}/task"):
+        times = facilities.read(f"/proc/{pid}/task/{task}/schedstat")
+        with contextlib.suppress(ValueError):
+            ran_ns, waited_ns, _ = map(int, (times or "").split())
             wanted_ns += ran_ns + waited_ns
     return wanted_ns / 1e9
 
 
 def _waits_for_disk(pid: int) -> bool:
     """Return True if a thread of a process is in uninterruptible sleep."""
-    for task in names_in(f"/proc/{pid}/task"):
-        stat = Path(f"/proc/{pid}/task/{task}/stat")
-        with contextlib.suppress(OSError, IndexError):
-            # The name before it may contain any character; the state is the first word after it.
-            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
-                return True
+    for task in facilities.names_in(f"/proc/{pid}/task"):
+        stat = facilities.read(f"/proc/{pid}/task/{task}/stat")
+        # The name before it may contain any character; the state is the first word after it.
+        if stat is not None and stat.rpartition(")")[2].split()[:1] == ["D"]:
+            return True
     return False
 
 
@@ -151,18 +153,6 @@ class ProcessFacts:
 def all_pids() -> list[int]:
     """Return the ids of all visible processes."""
     return psutil.pids()
-
-
-def names_in(folder: str) -> list[str]:
-    """Return the names in a folder of /proc; empty if its process has ended or it is hidden.
-
-    `Path.glob` raises if the folder disappears while it is read (until Python 3.13), which happens sooner or
-    later in a polling loop.
-    """
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def inspect(pid: int) -> ProcessFacts | None:
@@ -215,18 +205,22 @@ def _working_directory(process: psutil.Process) -> str | None:
 
 def output_of(pid: int) -> Path | None:
     """Return the file of a process's standard output, or None if it is hidden or not a file."""
+    if facilities.are_available():  # a hundredth of the time that psutil takes
+        output = facilities.read_link(f"/proc/{pid}/fd/1")
+        return None if output is None else Path(output)
     try:
-        return Path(f"/proc/{pid}/fd/1").readlink()
-    except OSError:
+        files = psutil.Process(pid).open_files()
+    except psutil.Error:
         return None
+    return next((Path(file.path) for file in files if file.fd == 1), None)
 
 
 def holds_gpu(pid: int) -> bool:
     """Return True if a process has a GPU's driver open; False if that is hidden, or the process is ending."""
-    for descriptor in names_in(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):  # closed by now
-            if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith(_GPU_FILES):
-                return True
+    for descriptor in facilities.names_in(f"/proc/{pid}/fd"):
+        file = facilities.read_link(f"/proc/{pid}/fd/{descriptor}")  # None: closed by now
+        if file is not None and file.startswith(_GPU_FILES):
+            return True
     return False
 
 

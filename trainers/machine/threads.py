@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from trainers.machine import facilities
 from trainers.machine.host import find_psutil, num_cores
 from trainers.machine.os_errors import explain
 
@@ -152,7 +152,7 @@ def _times_of_our_cores() -> tuple[float, float] | None:
     if psutil is None:
         return None
     cores = psutil.cpu_times(percpu=True)
-    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
+    ours = facilities.cores() or range(len(cores))
     idle = busy = 0.0
     for number, core in enumerate(cores):
         if number not in ours:
@@ -247,9 +247,11 @@ def _free_cores(cores: int) -> float:
 
 
 def _environment_of(pid: int) -> dict[str, str] | None:
-    try:
-        block = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+    psutil = find_psutil()
+    if psutil is None:
         return None
-    pairs = (entry.decode(errors="replace").partition("=") for entry in block.split(b"\0") if entry)
-    return {name: value for name, _, value in pairs}
+    try:
+        found: dict[str, str] = psutil.Process(pid).environ()
+    except (psutil.Error, OSError):
+        return None
+    return found

@@ -12,7 +12,12 @@ from trainers.registry import ModelOptions, register_model
 
 # Layers, heads, width.
 SHAPES = {"small": (2, 4, 128), "medium": (4, 8, 256), "base": (12, 12, 768)}
-DROPOUT = 0.1
+DROPOUT = 0.2
+# A rare word is hardly trained, so its embedding keeps its random start, by which the model can memorise
+# texts: with the 0.5 of `init_transformer` its accuracy on Austen's novels is 0.64, with 0.1 it is 0.72. The
+# few tokens of a vocabulary of characters are all trained, and learn faster from 0.5 (names: 0.73, not 0.70).
+WORDS_STD = 0.1
+MOST_CHARACTERS = 1000
 
 
 class Bert(nn.Module):
@@ -30,6 +35,8 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, spec.num_classes)
         transformer.init_transformer(self)
+        if spec.vocabulary_size > MOST_CHARACTERS:
+            nn.init.normal_(self.tokens.weight, std=WORDS_STD)
         nn.init.normal_(self.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainers.files import installation
 from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import VisibleGpu
@@ -225,8 +226,7 @@ def _require_given(index: int, properties: Any) -> None:
         return
     raise ValueError(
         f"this rank was given {given}, but holds {held}: something called CUDA before the run said which GPU "
-        "is its own. A file in trainers/models, trainers/datasets or trainers/strategies must not do so when "
-        "it is imported; until this is fixed, start the page with --no-standby"
+        "is its own, probably a package that torch imports: start the page with --no-standby"
     )
 
 
@@ -271,7 +271,7 @@ def _unsupported(names: Sequence[str]) -> Obstacle:
     return Obstacle(
         reason=f"This torch ({torch.__version__}) has no kernels for {unsupported}: only for {supported}.",
         remedy=(
-            "Install a torch that was built for this card (./run.sh --torch-build auto), or name other "
+            f"Install a torch that was built for this card ({installation.torch_for_gpus()}), or name other "
             f"GPUs in {cuda_environment.VISIBLE}."
         ),
     )
@@ -280,7 +280,7 @@ def _unsupported(names: Sequence[str]) -> Obstacle:
 def _built_for_the_cpu() -> Obstacle:
     return Obstacle(
         reason=f"This torch ({torch.__version__}) was built for CPUs only.",
-        remedy="Install one for GPUs (./run.sh --torch-build auto).",
+        remedy=f"Install one for GPUs ({installation.torch_for_gpus()}).",
     )
 
 
@@ -326,5 +326,5 @@ def _driver_too_old(built_for: str | None, driver: str | None) -> Obstacle:
             f"NVIDIA's driver ({driver or 'of unknown version'}) is too old for this torch "
             f"({torch.__version__}), which was built for CUDA {built_for}."
         ),
-        remedy=f"Install {newer}, or a torch for an older CUDA (./run.sh --torch-build auto).",
+        remedy=f"Install {newer}, or a torch for an older CUDA ({installation.torch_for_gpus()}).",
     )

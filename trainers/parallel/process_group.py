@@ -14,10 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from trainers.engines.local.torchrun import STORE
 from trainers.engines.several_nodes import peers
-from trainers.machine import threads
+from trainers.machine import host, threads
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices
 
@@ -76,7 +77,7 @@ def num_cores_to_use() -> int:
 
     Slurm does not always enforce its allocation by CPU affinity: the other cores may belong to other jobs.
     """
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = host.num_cores()
     given = os.environ.get("SLURM_CPUS_PER_TASK", "")
     return min(there, int(given)) if given.isdecimal() and int(given) > 0 else there
 
@@ -187,6 +188,12 @@ def use_interface_towards(address: str) -> None:
             os.environ.setdefault(name, interface)
 
 
+# Destroyed groups, kept until the process ends. The destructor of ProcessGroupGloo takes the group's mutex
+# while it has the GIL; gloo's thread, which has the mutex, needs the GIL to release its last all-reduce: with
+# torch 2.13 on a busy machine, a rank waited forever.
+_destroyed: list[dist.ProcessGroup] = []
+
+
 def leave() -> None:
     """Destroy the process group; the caller must have dropped model, optimizer and losses.
 
@@ -194,6 +201,7 @@ def leave() -> None:
     """
     gc.collect()
     if dist.is_initialized():
+        _destroyed.extend(distributed_c10d._world.pg_map)  # noqa: SLF001 - there is no public list of groups
         dist.destroy_process_group()
 
 

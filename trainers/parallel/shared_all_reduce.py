@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.machine import host
+from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Round
@@ -74,10 +74,11 @@ class SharedSum:
     def addresses(self) -> dict[str, Any]:
         """Return the paths by which the other ranks open this rank's memory and pipes.
 
-        They are paths in /proc/PID/fd, valid while this process lives.
+        They are valid while this process lives.
         """
-        own = f"/proc/{os.getpid()}/fd"
-        pipes = {str(rank): f"{own}/{writing}" for rank, (_, writing) in self._pipes.items()}
+        pipes = {
+            str(rank): facilities.path_of_descriptor(writing) for rank, (_, writing) in self._pipes.items()
+        }
         return {"memory": self._memory.address, "pipes": pipes}
 
     def connect(self, addresses: list[dict[str, Any]]) -> None:
@@ -194,7 +195,7 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
         and 1 < world.world_size <= MOST_RANKS
         # On another machine, the same /proc path would belong to an unrelated process.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
-        and host.is_in_memory()
+        and facilities.has_memory_files()
     )
     if not is_applicable:
         return None

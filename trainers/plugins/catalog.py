@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,70 +19,65 @@ import torch
 from torch import nn
 
 from trainers import registry
+from trainers.contract import catalogue
+from trainers.contract.catalogue import (
+    BrokenPlugin,
+    Dataset,
+    Mistake,
+    Model,
+    OwnData,
+    PrintedCatalogue,
+    Size,
+    Task,
+    Unavailable,
+    entry_of,
+)
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.machine.os_errors import explain
 from trainers.parallel.strategy import Strategy
-from trainers.registry import MistakeEntry, ModelEntry, ModelOptions
+from trainers.registry import ModelEntry, ModelOptions
 
 Found = TypeVar("Found")
 
 
-def describe() -> dict[str, Any]:
-    """Return the catalogue as JSON values; parameters are counted on the meta device."""
-    broken = [asdict(plugin) for plugin in registry.discover_all()]
+def describe() -> PrintedCatalogue:
+    """Return the catalogue; parameters are counted on the meta device."""
+    broken = registry.discover_all()
     specs, unavailable, watched = read_specs(broken)
     models = [_describe_model(entry, specs, broken) for entry in registry.models().values()]
-    return {
-        "models": [model for model in models if model is not None],
-        "datasets": [
-            describe_dataset(name, registry.datasets()[name].label, spec)
-            | {"num_places": _num_places(name, spec)}
+    entries = registry.datasets()
+    return PrintedCatalogue(
+        models=tuple(model for model in models if model is not None),
+        datasets=tuple(
+            replace(describe_dataset(name, spec), num_places=_num_places(name, spec))
             for name, spec in specs.items()
-        ],
-        "own_data": [
-            {"name": entry.name, "label": entry.label}
-            for entry in registry.datasets().values()
-            if entry.needs_path
-        ],
-        "unavailable": unavailable,
-        "strategies": [describe_strategy(strategy) for strategy in ordered_strategies()],
-        "mistakes": [describe_mistake(entry) for entry in registry.mistakes().values()],
-        "tasks": [
-            {"name": name, "loss_words": task.loss_words, "first_metric": task.first_metric}
-            for name, task in registry.tasks().items()
-        ],
-        "errors": broken,
-        "watched_paths": sorted(str(path) for path in watched),
-    }
+        ),
+        own_data=tuple(entry_of(OwnData, entry) for entry in entries.values() if entry.needs_path),
+        unavailable=tuple(unavailable),
+        strategies=tuple(map(describe_strategy, ordered_strategies())),
+        mistakes=tuple(entry_of(Mistake, entry) for entry in registry.mistakes().values()),
+        tasks=tuple(entry_of(Task, task, name=name) for name, task in registry.tasks().items()),
+        errors=tuple(broken),
+        watched_paths=tuple(sorted(map(str, watched))),
+    )
 
 
-def describe_strategy(strategy: type[Strategy]) -> dict[str, Any]:
+def describe_strategy(strategy: type[Strategy]) -> catalogue.Strategy:
     """Return the catalogue entry of a strategy."""
-    return {
-        "name": strategy.name,
-        "label": strategy.label,
-        "description": strategy.description,
-        "sharing": strategy.sharing,
-        "ranks_per_replica": strategy.ranks_per_replica,
-        "memory_shares": asdict(strategy.memory_shares),
-        "gradient_copies": strategy.gradient_copies,
-        "holds_replica": strategy.holds_replica,
-        "options": list(strategy.options),
-        "own_options": [option.to_json() for option in strategy.own_options()],
-        "checks": [asdict(check) for check in strategy.all_checks()],
-    }
+    return entry_of(
+        catalogue.Strategy,
+        strategy,
+        memory_shares=asdict(strategy.memory_shares),
+        own_options=strategy.own_options(),
+        checks=strategy.all_checks(),
+    )
 
 
-def describe_mistake(entry: MistakeEntry) -> dict[str, Any]:
-    """Return the catalogue entry of a mistake."""
-    return {
-        "name": entry.name,
-        "label": entry.label,
-        "description": entry.description,
-        "hangs": entry.hangs,
-        "checks": [asdict(check) for check in entry.checks],
-    }
+def describe_dataset(name: str, spec: DataSpec) -> Dataset:
+    """Return the catalogue entry of a data set."""
+    label = registry.datasets()[name].label
+    return entry_of(Dataset, spec, name=name, label=label, num_places=None, prepared="")
 
 
 def ordered_strategies() -> list[type[Strategy]]:
@@ -94,21 +89,6 @@ def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
     """Return a sort key: the default strategy first, then by the number of ranks that share a model."""
     sharing = {"one": 0, "all": 1}.get(strategy.ranks_per_replica, 2)
     return strategy.name != Config().strategy, sharing, strategy.name
-
-
-def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
-    """Return the catalogue entry of a data set."""
-    return {
-        "name": name,
-        "label": label,
-        "description": spec.description,
-        "source": spec.source,
-        "task": spec.task,
-        "num_train": spec.num_train,
-        "num_validation": spec.num_validation,
-        "num_classes": spec.num_classes,
-        "sample_unit": spec.sample_unit,
-    }
 
 
 def _num_places(name: str, spec: DataSpec) -> int | None:
@@ -138,18 +118,18 @@ def _is_installed(package: str) -> bool:
 
 
 def read_specs(
-    broken: list[dict[str, str]],
-) -> tuple[dict[str, DataSpec], list[dict[str, str | None]], set[Path]]:
+    broken: list[BrokenPlugin],
+) -> tuple[dict[str, DataSpec], list[Unavailable], set[Path]]:
     """Return the available data sets, the unavailable ones with instructions, and the paths to watch."""
     specs: dict[str, DataSpec] = {}
-    unavailable: list[dict[str, str | None]] = []
+    unavailable: list[Unavailable] = []
     watched: set[Path] = set()
     for name, entry in registry.datasets().items():
         for requirement, label in entry.optional.items():
             package = requirement.split("==")[0]
             if not _is_installed(package):
                 how = f"{label}; get them with: pip install {requirement}"
-                unavailable.append({"name": package, "label": label, "how": how, "requirement": requirement})
+                unavailable.append(Unavailable(name=package, label=label, how=how, requirement=requirement))
         if entry.needs_path:
             continue
         try:
@@ -157,18 +137,18 @@ def read_specs(
             watched.update(specs[name].watched_paths)
         except NotInstalledError as error:
             unavailable.append(
-                {"name": name, "label": entry.label, "how": str(error), "requirement": error.requirement}
+                Unavailable(name=name, label=entry.label, how=str(error), requirement=error.requirement)
             )
             watched.update(error.watched_paths)
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             message = f"{type(error).__name__}: {explain(error)}"
-            broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
+            broken.append(BrokenPlugin(module=f"data set {name}", message=message))
     return specs, unavailable, watched
 
 
 def _describe_model(
-    entry: ModelEntry, specs: Mapping[str, DataSpec], broken: list[dict[str, str]]
-) -> dict[str, Any] | None:
+    entry: ModelEntry, specs: Mapping[str, DataSpec], broken: list[BrokenPlugin]
+) -> Model | None:
     fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
     counts: dict[str, dict[str, int]] = {}
     strategies = list(registry.strategies())
@@ -181,27 +161,20 @@ def _describe_model(
                 )
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             message = f"{type(error).__name__}: {explain(error)}"
-            broken.append({"module": f"model {entry.name}", "message": message, "traceback": ""})
+            broken.append(BrokenPlugin(module=f"model {entry.name}", message=message))
             return None
-    return {
-        "name": entry.name,
-        "label": entry.label,
-        "description": entry.description,
-        "tasks": list(entry.tasks),
-        "family": entry.family,
-        "needs_path": entry.needs_path,
-        "may_have_path": entry.needs_path or bool(entry.requires),
-        "missing_packages": missing_packages(entry),
-        "sizes": [
-            {
-                "name": size,
-                "description": words,
-                "num_parameters": {name: counted[size] for name, counted in counts.items()},
-            }
-            for size, words in entry.sizes.items()
-        ],
-        "strategies": strategies,
-    }
+    sizes = (
+        Size(name=size, description=words, num_parameters={name: each[size] for name, each in counts.items()})
+        for size, words in entry.sizes.items()
+    )
+    return entry_of(
+        Model,
+        entry,
+        sizes=tuple(sizes),
+        strategies=tuple(strategies),
+        may_have_path=entry.needs_path or bool(entry.requires),
+        missing_packages=tuple(missing_packages(entry)),
+    )
 
 
 def fitting_strategies(network: nn.Module) -> list[str]:
@@ -232,4 +205,4 @@ def _num_parameters(network: nn.Module) -> int:
 
 
 if __name__ == "__main__":
-    json.dump(describe(), sys.stdout, indent=1)
+    json.dump(asdict(describe()), sys.stdout, indent=1)

@@ -148,7 +148,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
             needs[entry.name] = memory.needs_of_sizes(entry, spec)
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
-    about = catalog.describe_dataset(NAME, registry.datasets()[NAME].label, spec)
+    about = asdict(catalog.describe_dataset(NAME, spec))
     described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
     return described
 

@@ -31,11 +31,13 @@ import psutil
 import torch
 
 from trainers import registry
+from trainers.contract.config import parse as parse_config
 from trainers.contract.rundir import RunDirectory, library_error_text
+from trainers.machine import facilities
 from trainers.machine.lifeline import die_with_parent
 from trainers.predict.prepare import InputError
 from trainers.predict.program import snippet
-from trainers.predict.trained_model import Models
+from trainers.predict.trained_model import Models, compare_start
 
 # Below the page and training.
 NICENESS = 5
@@ -99,7 +101,7 @@ def _fork(control: socket.socket, descriptor: int) -> int:
     try:
         control.close()
         die_with_parent(parent)
-        if sys.platform.startswith("linux"):
+        if facilities.are_available():
             in_use = psutil.Process().memory_info().vms
             resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
         serve(socket.socket(fileno=descriptor))
@@ -180,6 +182,9 @@ def answers(models: Models, question: Answer) -> Iterator[Answer]:
     model = models.get(run, question["step"])
     if question["do"] == "describe":
         yield {"end": True, "step": model.step, "about": model.about, "code": snippet(model.about)}
+    elif question["do"] == "compare":
+        config = parse_config(question["config"])
+        yield {"end": True, **compare_start(model, config, question["num_classes"])}
     elif question["do"] == "predict":
         yield {"end": True, **model.predict(question["inputs"])}
     elif question["do"] == "nearest":

@@ -28,11 +28,12 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from trainers import registry
-from trainers.checkpoint.checkpoint_files import sha256_of
 from trainers.checkpoint.description import IMAGE, TABLE, TEXT
+from trainers.contract.checkpoint_files import sha256_of
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.data.dataset import LANGUAGE_MODELLING
 from trainers.files.json_files import parse_json
+from trainers.machine import facilities
 from trainers.predict.program import program, snippet
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
 from trainers.report import samples
@@ -55,7 +56,7 @@ Report = Callable[[str], None]
 def main() -> None:
     """Fill the folder that the question on stdin names."""
     os.nice(NICENESS)
-    if sys.platform.startswith("linux"):
+    if facilities.are_available():
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
     asked = parse_json(sys.stdin.buffer.read())

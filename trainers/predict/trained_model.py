@@ -6,6 +6,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from torch import Tensor, nn
 
 from trainers import build, registry
 from trainers.checkpoint import description, loaded_state
-from trainers.checkpoint.checkpoint_files import CheckpointError
 from trainers.checkpoint.description import PRETRAINED, TEXT, Description, DescriptionError
+from trainers.checkpoint.starting import Start, StartError
 from trainers.contract import manifests
+from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.config import Config
 from trainers.contract.rundir import Checkpoint, RunDirectory, library_error_text
 from trainers.data.dataset import (
@@ -57,13 +60,13 @@ class TrainedModel:
     Args:
         about: the description of the model; see `trainers.checkpoint.description`.
     Attributes:
-        step: the step of the checkpoint.
+        item, step: the checkpoint, and its step.
     """
 
     def __init__(self, run: RunDirectory, item: Checkpoint, about: Description) -> None:
         self.about = about
         self.run = run
-        self.step = item.step
+        self.item, self.step = item, item.step
         self.spec: DataSpec = description.spec_of(about)
         model = about["model"]
         self._entry: ModelEntry = build.pick(registry.models(), model["name"], "model")
@@ -262,7 +265,7 @@ class TrainedModel:
             ValueError: if the data is not on this machine, or has changed since the run.
         """
         if self._validation is None:
-            self._validation = data_of(self.run.read_config())[1]
+            self._validation = data_of(self.run)[1]
         return self._validation
 
     @torch.inference_mode()
@@ -348,21 +351,65 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
         raise InputError(f"{name} is {str(value)[:40]}, but allowed is: {low:g} to {high:,g}")
 
 
-def data_of(config: Config) -> tuple[DataSpec, Split]:
+def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:
     """Return the description and the validation split of a run's data.
 
     Raises:
         ValueError: if the data is not on this machine, or has changed since the run.
     """
+    config = run.read_config()
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
-    dataset = build.create_dataset(config, entry, options)
+    start = Start.of_run(run, config)
+    dataset = build.create_dataset(config, entry, options, start)
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
         raise ValueError("the data of this run is not on this machine, or it has changed since")
     try:
-        return dataset.spec(), dataset.load(CPU)[1]
+        validation = dataset.load(CPU)[1]
+        if start is not None:
+            start.use_scale(validation)
+        return dataset.spec(), validation
     except (OSError, LookupError) as error:
         raise ValueError(f"the data of this run cannot be read here: {library_error_text(error)}") from error
+
+
+def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict[str, Any]:
+    """Return whether a run with this configuration can start from a model's weights.
+
+    Args:
+        num_classes: number of classes of data that is not prepared yet.
+
+    Returns:
+        `problem`, a text or None; and the names of the tensors in `replaced`. Without them the data is not
+        known yet: the run compares at its start.
+    """
+    start, before = Start(model.item, model.run.run_id), model.spec
+    entry = build.pick(registry.models(), config.model, "model")
+    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    dataset = build.create_dataset(config, entry, options)  # without its tokenizer, as the page inspected it
+    is_known = not isinstance(dataset, Own) or cache.find(dataset.fingerprint) is not None
+    is_text = model.about["input"]["kind"] == TEXT
+    if not is_known and not is_text:
+        return {"problem": None}
+    try:
+        unknown = replace(before, num_classes=num_classes, class_names=())
+        spec = start.spec(dataset.spec()) if is_known else unknown
+        if is_text:
+            classes = before if before.task == LANGUAGE_MODELLING else spec
+            length = config.sequence_length or before.input_shape[0]
+            spec = replace(
+                before,
+                input_shape=(length,),
+                num_classes=classes.num_classes,
+                class_names=classes.class_names,
+            )
+        build_for = partial(build.build_network, entry, options=options)
+        replaced = start.replaced(spec, build_for)
+        start.check(build_for(spec), model.network.state_dict(), spec, replaced)
+    except StartError as error:
+        return {"problem": str(error)}
+    counts = {"num_classes_before": before.num_classes, "num_classes": spec.num_classes}
+    return {"problem": None, "replaced": replaced, **counts}
 
 
 def describe_older(run: RunDirectory) -> dict[str, Any]:
@@ -372,7 +419,7 @@ def describe_older(run: RunDirectory) -> dict[str, Any]:
         ValueError: if the data is not on this machine.
     """
     config = run.read_config()
-    spec, validation = data_of(config)
+    spec, validation = data_of(run)
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
     network = build.build_network(entry, spec, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.engines import heartbeats
-from trainers.machine import hardware, host
+from trainers.machine import facilities, hardware, host
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import devices
@@ -265,9 +263,8 @@ def forget_peak_memory(device: torch.device) -> None:
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    elif sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    else:
+        facilities.write("/proc/self/clear_refs", "5")
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -108,8 +108,8 @@ class DataParallel(Strategy):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
         )
-        # An attribute and not an argument: all versions of torch have this name, and DDP still sends the
-        # buffers once at construction.
+        # Set after construction, when DDP has broadcast the buffers once. Its argument has another name in
+        # some versions of torch.
         self._ddp.broadcast_buffers = self._sends_buffers(network)
         if config.gradient_compression in _COMPRESSIONS:
             self._ddp.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])

@@ -161,7 +161,11 @@ class Pipeline(ShardedStrategy):
         stage = PipelineStage(
             part, world.rank, world.world_size, world.device, input_args=takes, output_args=gives
         )
-        schedule = ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+        try:
+            schedule = ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+        except ValueError:  # torch 2.8 refuses fewer pieces than stages, although GPipe can run them
+            schedule = ScheduleGPipe(stage, world.world_size, loss_fn=loss, scale_grads=False)
+            schedule._n_microbatches = num_pieces  # noqa: SLF001
         return schedule, _like(shapes[-1], world.device)
 
     def _try_stages(self, part: nn.Module, piece: Tensor) -> list[Any]:

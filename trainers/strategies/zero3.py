@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.parallel.sharded import ShardedStrategy, has_batch_norm, layers_of
@@ -46,7 +47,7 @@ class FullySharded(ShardedStrategy):
 
         The parameters of one call are gathered together, so sharding by layer keeps peak memory low.
         """
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
         takes_fewer_bits = self.config.precision == "bf16" and not has_batch_norm(network)
         policy = _bf16_policy() if takes_fewer_bits else MixedPrecisionPolicy()
@@ -54,6 +55,11 @@ class FullySharded(ShardedStrategy):
             fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=self.frees_after_forward)
         whole = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
         fully_shard(network, mesh=mesh, mp_policy=whole, reshard_after_forward=self.frees_after_forward)
+        if dist.get_backend(mesh.get_group()) == "gloo":
+            # With torch 2.8, gloo's reduce-scatter ignores AVG and returns the sum (pytorch issue 162338).
+            for module in network.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_force_sum_reduction_for_comms(True)
 
     @contextlib.contextmanager
     def gradient_sync(self, *, enabled: bool) -> Iterator[None]:

@@ -23,11 +23,12 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainers.contract import code as code_module
-from trainers.contract import rundir
+from trainers.contract import fence, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
+from trainers.machine.lifeline import die_with_parent
 from trainers.machine.os_errors import explain
 from trainers.watch import session, settings, spool
 from trainers.watch.settings import STORE, SUPERVISED, Settings
@@ -54,9 +55,14 @@ def main() -> NoReturn:
         code_dir=_code_dir(run, entry),
         on_cpu=options.on_cpu,
         store=os.environ.get(STORE, ""),
+        meeting=_meeting(),
         num_ranks=num_ranks,
+        resume_step=options.resume,
     )
     os.environ.pop("PYTHONSAFEPATH", None)
+    if SUPERVISED in os.environ and rank >= 0:
+        die_with_parent()  # torchrun, whose end by SIGKILL no rank would notice
+    fence.enter_by_environment(run.path)
     if options.folder is not None:
         os.chdir(options.folder)
     prepare_path(entry)
@@ -72,6 +78,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="trainers.watch", description="Run a script and watch it.")
     parser.add_argument("--run-dir", type=Path, required=True, help="the run's directory")
     parser.add_argument("--folder", type=Path, help="the working folder of the script")
+    parser.add_argument("--resume", type=int, metavar="STEP", help="the checkpoint for watch.load")
     parser.add_argument("--on-cpu", action="store_true", help="requests for a GPU have no effect")
     parser.add_argument("entry", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -89,6 +96,8 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
                 return f"Rank 0 has made no {run.config} that can be seen here."
             time.sleep(0.02)
         return None
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks_a_machine = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     if run.path.exists():
         return f"{run.path} is there already, and is not a run: choose another name."
     try:
@@ -100,12 +109,19 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
             script_arguments=shlex.join(options.arguments),
             script_folder=str(Path.cwd()),
             script_on_cpu=options.on_cpu,
-            nproc_per_node=int(os.environ.get("WORLD_SIZE", "1")),
+            num_nodes=world_size // ranks_a_machine,
+            nproc_per_node=ranks_a_machine,
         )
         rundir.make(run, config, lambda made: code_module.write(made.path, code))
     except (OSError, ValueError) as error:
         return f"{run.path} cannot be made: {explain(error)}"
     return None
+
+
+def _meeting() -> tuple[str, str] | None:
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+        return None
+    return os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
 
 
 def _code_dir(run: RunDirectory, entry: Path) -> Path:
@@ -167,7 +183,7 @@ def report_error(error: BaseException, rank: int) -> dict[str, Any]:
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    started = getattr(error, "error_index", None)  # the rank that failed, of those that `mp.spawn` started
+    started = getattr(error, "error_index", None)  # the failed rank, with `mp.spawn`
     if isinstance(started, int):
         rank, text = started, str(error)
         message = str(error).strip().splitlines()[-1]

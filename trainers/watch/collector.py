@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands
+from trainers.contract import checkpoint_files, commands, manifests
 from trainers.contract.commands import Command
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.files import plain_files
 from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import open_own
 from trainers.watch import spool
@@ -23,11 +24,17 @@ from trainers.watch.spool import Control, SpoolReader
 # The ranks of one step may come at different times; a rank without steps is not waited for any longer.
 MOST_WAIT_S = 3.0
 REPORT_EVERY_S = 1.0
+# Learning rates of several parameter groups are reported at most this often.
+RATES_EVERY_S = 10.0
+# A rank that is past the step of a checkpoint is waited for no longer to write its part of it.
+MOST_SAVE_WAIT_S = 10.0
 # After this many steps, the number of backward passes in a step is known.
 STEPS_TO_KNOW = 3
 # Steps until a stop or a save takes effect: no rank may have done more when it learns of it.
 FEWEST_STEPS_AHEAD, OF_SLOW_STEPS, SLOW_STEP_S = 3, 2, 1.0
 AHEAD_S = 0.5
+# On several machines, the others read the step from the shared folder.
+AHEAD_ON_MACHINES_S = 2.0
 
 Item = tuple[float, str, Mapping[str, Any]]
 
@@ -49,9 +56,18 @@ class Collector:
         self._fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
+        # Checkpoints that are being written, by the step asked for: the notes of the ranks; the commands.
+        self._parts: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+        self._asked: list[Command] = []
+        self._is_save_asked = False
+        self._completed = 0  # the last step asked for that is saved or has failed
+        self.is_publishing = False
+        checkpoint_files.remove_leftovers(self._run)
         self._replaced: list[str] = []
         self._num_backwards: deque[float] = deque(maxlen=50)
         self._batch_samples: deque[float] = deque(maxlen=50)
+        self._rates: list[float | None] = []
+        self._rates_at = -math.inf
         self._is_running = False
         self._waiting_since: float | None = None
         self._ended_unix_s = math.nan
@@ -61,12 +77,14 @@ class Collector:
         self._pace_s = 1.0
 
     def pump(self, *, is_over: bool = False) -> None:
-        """Read what is new, and write events."""
+        """Read the new records, and write events."""
         for rank, reader in enumerate(self._readers):
             self._steps[rank].extend(reader.steps())
             for note in reader.notes():
                 self._take_note(rank, note)
         self._merge(is_over=is_over)
+        for wanted in list(self._parts):
+            self._complete_checkpoint(wanted, is_over=is_over)
         now = time.monotonic()
         if is_over or now - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = now
@@ -77,16 +95,18 @@ class Collector:
             del self._events[:written]
 
     def close(self) -> None:
-        """Write what the other ranks have reported by now, and close the file."""
+        """Write the reports of the other ranks until now, and close the file."""
         deadline = time.monotonic() + MOST_WAIT_S
         while time.monotonic() < deadline and not all(
             self._control.of_rank(rank, spool.END) or not self._control.of_rank(rank, spool.STEP)
             for rank in range(1, self.num_ranks)
         ):
             time.sleep(0.05)
+            self._control.exchange()
         self.pump(is_over=True)
         for finding in self._review.found(is_over=True):
             self._add("finding", finding)
+        self._answer_saves("the script ended before its next watch.save")
         if self._events:
             self._file.append(self._events)
         self._file.close()
@@ -109,7 +129,7 @@ class Collector:
             self._add_steps(done)
 
     def _may_go_on_without(self, missing: Sequence[int]) -> bool:
-        """True if the ranks without a step have ended, or have kept the others waiting for long."""
+        """True if the ranks without a step have ended, or have delayed the others for too long."""
         if all(self._control.of_rank(rank, spool.END) for rank in missing):
             return True
         now = time.monotonic()
@@ -153,8 +173,6 @@ class Collector:
             if row["samples"]:
                 self._batch_samples.append(sum(each["samples"] for each in ranks))
             self._review.take_step(ranks)
-        if self.step >= STEPS_TO_KNOW:
-            self._describe()
 
     # Notes
 
@@ -163,6 +181,8 @@ class Collector:
         self._review.take_note(rank, kind, note)
         if kind == "sample":
             self._samples[rank] = note
+            if rank == 0 and note["rates"] and time.monotonic() - self._rates_at >= RATES_EVERY_S:
+                self._rates, self._rates_at = note["rates"], time.monotonic()
         elif kind == "fingerprint":
             hashes = self._fingerprints[note["step"]]
             hashes[rank] = note["hash"]
@@ -175,14 +195,20 @@ class Collector:
             fields = {"step": note["step"], "epoch": note["epoch"], "loss": None, "confusion": None}
             if rank == 0:
                 self._add("eval", {**fields, "metrics": note["values"]})
+        elif kind == "checkpoint":
+            if note["wanted"] <= self._completed:
+                return  # another rank has failed already
+            self._parts[note["wanted"]][rank] = note | {"at": time.monotonic()}
         elif kind == "replaced" and rank == 0:
             where = f", line {note['line']}" if "line" in note else ""
             self._replaced.append(f"{note['what']}{where}")
-        elif rank == 0 and kind in ("model", "optimizer", "group", "pass"):
+        elif rank == 0 and kind in ("model", "optimizer", "group", "pass", "buckets"):
             self._about[kind] = note if kind != "pass" else note | {"number": None}
+            if kind == "optimizer":
+                self._rates = note["rates"]
 
     def _describe(self) -> None:
-        """Report what is known about the script as a whole, once and after each change."""
+        """Report the properties of the script, once and after each change."""
         model, one_pass = self._about.get("model", {}), self._about.get("pass", {})
         num_backwards = statistics.median(self._num_backwards) if self._num_backwards else 1
         num_batches, num_epochs = one_pass.get("num_batches"), one_pass.get("num_epochs")
@@ -200,12 +226,22 @@ class Collector:
             "num_epochs": num_epochs,
             "num_steps": steps_per_epoch * num_epochs if steps_per_epoch and num_epochs else None,
             "replaced": self._replaced,
+            "saves": bool(self._control.get(spool.SAVES)),
+            "groups": [
+                {"num_parameters": size, "lr": rate}
+                for size, rate in zip(
+                    self._about.get("optimizer", {}).get("group_sizes", ()), self._rates, strict=False
+                )
+            ],
+            "buckets": self._about.get("buckets", {}).get("sizes", []),
         }
         if fields != self._told:
             self._told = {**fields, "replaced": list(self._replaced)}
             self._add("script", self._told)
 
     def _report(self) -> None:
+        if self.step >= STEPS_TO_KNOW:
+            self._describe()
         if self._samples:
             ordered = [self._samples[rank] for rank in sorted(self._samples)]
             devices = [each["device"] for each in ordered]
@@ -232,17 +268,91 @@ class Collector:
                 self._add("warning", {"code": "command_unreadable", **words, "rank": None, "traceback": None})
 
     def _obey(self, command: Command) -> None:
-        if command.name != "stop":
-            self._answer(
-                command, accepted=False, message=f"A script does not take the command {command.name}."
-            )
-        elif self._control.get(spool.ASKS):  # otherwise the supervisor ends the script, and answers
-            is_slow = self._pace_s > SLOW_STEP_S
-            ahead = OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(AHEAD_S / self._pace_s))
-            at_step = self._control.newest_step(self.num_ranks) + ahead
+        asks, saves = self._control.get(spool.ASKS), self._control.get(spool.SAVES)
+        is_slow = self._pace_s > SLOW_STEP_S
+        ahead_s = AHEAD_ON_MACHINES_S if self._control.has_other_machines else AHEAD_S
+        ahead = OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(ahead_s / self._pace_s))
+        at_step = self._control.newest_step(self.num_ranks) + ahead
+        if command.name == "checkpoint" and saves:
+            self._ask_to_save(at_step)
+            self._asked.append(command)
+        elif command.name != "stop":
+            without = "without watch.load and watch.save " if command.name == "checkpoint" else ""
+            message = f"A script {without}does not take the command {command.name}."
+            self._answer(command, accepted=False, message=message)
+        elif asks or saves:  # otherwise the supervisor ends the script, and answers
+            if saves:
+                self._ask_to_save(at_step)
             self._control.set(spool.STOP_STEP, at_step)
-            self._add("state", {"state": "stopping", "reason": f"The script stops after step {at_step:,}."})
-            self._answer(command, accepted=True, message=f"The script is told to stop at step {at_step:,}.")
+            word, does = ("stop", "stops") if asks else ("save", "saves a checkpoint, and then gets SIGTERM,")
+            self._add("state", {"state": "stopping", "reason": f"The script {does} after step {at_step:,}."})
+            self._answer(command, accepted=True, message=f"The script is told to {word} at step {at_step:,}.")
+
+    def _ask_to_save(self, at_step: int) -> None:
+        # A requested step does not change until it is saved: some ranks may have read it.
+        if not self._is_save_asked:
+            self._is_save_asked = True
+            self._control.set(spool.SAVE_STEP, at_step)
+
+    def _answer_saves(self, problem: str, step: int = 0) -> None:
+        for command in self._asked:
+            message = f"Not saved: {problem}." if problem else f"Saved step {step:,}."
+            self._answer(command, accepted=not problem, message=message)
+        self._asked.clear()
+
+    def _complete_checkpoint(self, wanted: int, *, is_over: bool) -> None:
+        """Publish a checkpoint if all ranks have written their parts; discard it if one has failed."""
+        parts = self._parts[wanted]
+        failed = [f"rank {rank}: {part['problem']}" for rank, part in parts.items() if part["problem"]]
+        problem = failed[0] if failed else ""
+        missing = [rank for rank in range(self.num_ranks) if rank not in parts]
+        steps = {part["step"] for part in parts.values()}
+        step = max(steps)
+        if missing and not problem:
+            is_past = all(self._control.of_rank(rank, spool.STEP) > step for rank in missing)
+            waited_s = time.monotonic() - min(part["at"] for part in parts.values())
+            if not is_over and not (is_past and waited_s > MOST_SAVE_WAIT_S):
+                return
+            ranks = ", ".join(map(str, missing))
+            problem = f"watch.save was not called by rank {ranks}, and every rank has to call it"
+        elif len(steps) > 1:
+            problem = problem or "the ranks called watch.save after different numbers of optimizer steps"
+        del self._parts[wanted]
+        self._completed = wanted
+        self._is_save_asked = False
+        if not problem:
+            self.is_publishing = True
+            try:
+                self._publish(step, parts)
+            except OSError as error:
+                problem = checkpoint_files.why(error)
+            finally:
+                self.is_publishing = False
+        if problem:
+            for each in steps:
+                plain_files.remove(checkpoint_files.partial_path(self._run, each))
+            message = f"A checkpoint was not saved: {problem}."
+            is_stopping = self._control.get(spool.STOP_STEP)
+            hint = "The script ends without it." if is_stopping else "The script continues."
+            words = {"code": "checkpoint_failed", "message": message, "hint": hint}
+            self._add("warning", {**words, "rank": None, "traceback": None})
+        self._answer_saves(problem, step)
+
+    def _publish(self, step: int, parts: Mapping[int, Mapping[str, Any]]) -> None:
+        stopped, stall_s = self._control.get(spool.STOP_STEP), max(part["stall_s"] for part in parts.values())
+        about = {
+            "strategy": manifests.SCRIPT,
+            "world_size": self.num_ranks,
+            "reason": "stop" if stopped else "button",
+            "num_threads": None,
+        }
+        began = time.monotonic()
+        with checkpoint_files.Sealing() as sealing:
+            files = sealing.finish(checkpoint_files.partial_path(self._run, step))
+        size_bytes = checkpoint_files.publish(self._run, step, about, files)
+        fields = {"step": step, "path": f"checkpoints/step_{step}", "size_bytes": size_bytes, "removed": []}
+        fields |= {"duration_s": round(stall_s + time.monotonic() - began, 4), "stall_s": stall_s}
+        self._add("checkpoint", {**fields, "reason": about["reason"]})
 
     def _answer(self, command: Command, *, accepted: bool, message: str) -> None:
         fields = {"id": command.id, "name": command.name, "step": self.step, "accepted": accepted}

@@ -57,6 +57,18 @@ def recorded_groups() -> tuple[Group, ...] | None:
     )
 
 
+def collectives_since(record: int) -> tuple[list[Collective], int]:
+    """Return this rank's collectives from a record on, oldest first, and the number of the next record.
+
+    torch keeps the newest 2,000 records, so their count stops growing.
+    """
+    dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
+    entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
+    new = [entry for entry in entries if entry["record_id"] >= record]
+    following = max((entry["record_id"] + 1 for entry in new), default=record)
+    return [_collective(entry) for entry in new if not entry["is_p2p"]], following
+
+
 def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
     """Return the ranks of each process group by torch's name for it; the dump has them for NCCL only."""
     world = getattr(distributed_c10d, "_world", None)

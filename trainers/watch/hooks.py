@@ -1,4 +1,4 @@
-"""Hooks into torch that tell the recorder what a script does.
+"""Hooks into torch that report the actions of a script to the recorder.
 
 torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
 functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
@@ -54,26 +54,27 @@ def install(settings: Settings) -> Any:
     """Install all hooks; return the recorder. torch is imported."""
     from trainers.watch.recorder import Recorder
 
-    recorder = Recorder(settings.run_dir, settings.code_dir)
+    recorder = Recorder(settings.run_dir, settings.code_dir, settings.resume_step)
     if settings.on_cpu:
         from trainers.watch import on_cpu
 
         on_cpu.install(recorder, settings.num_ranks)
     os.register_at_fork(after_in_child=recorder.forked)
     _watch_steps(recorder)
-    _watch_data_and_modules(recorder)
+    _watch_data(recorder)
+    _watch_modules_and_files(recorder)
     _watch_process_group(recorder, settings)
     return recorder
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
-    """Replace a function by the one that `make` returns for it; return the original."""
+    """Replace a function with `make(function)`; return the original."""
     original = getattr(owner, name)
     setattr(owner, name, functools.wraps(original)(make(original)))
     return original
 
 
-def _before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+def before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
     """Call `note` with the arguments of each call of a function before it."""
 
     def make(original: Any) -> Any:
@@ -86,7 +87,7 @@ def _before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
     return wrap(owner, name, make)
 
 
-def _after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+def after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
     """Pass the result and the arguments of each call of a function to `note`; return what that returns."""
 
     def make(original: Any) -> Any:
@@ -150,38 +151,57 @@ def _watch_steps(recorder: Any) -> None:
     ]
     wrap(torch.autograd, "backward", around_backward)
     wrap(GradScaler, "step", around_scaler_step)
-    _before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
-    _before(torch, "compile", note_compiling)
-    _after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
+    before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
+    before(torch, "compile", note_compiling)
+    after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    item = _after(torch.Tensor, "item", recorder.note_read)
+    item = after(torch.Tensor, "item", recorder.note_read)
 
 
-def _watch_data_and_modules(recorder: Any) -> None:
-    """Watch data loaders, samplers, the modules that wrap a model, its mode, and written files."""
-    import torch
-    from torch import nn
-    from torch.nn.parallel import DataParallel, DistributedDataParallel
+def _watch_data(recorder: Any) -> None:
+    """Watch data loaders and samplers."""
     from torch.utils.data import DataLoader, DistributedSampler
     from torch.utils.data import dataloader as loaders
 
     def around_next(following: Any) -> Any:
         def watched(self: Any) -> Any:
             began = recorder.begin_fetch()
-            batch = following(self)
+            try:
+                batch = following(self)
+            except StopIteration:
+                recorder.end_pass()
+                raise
             recorder.end_fetch(batch, began, self.__dict__.get("_watched_pass"))
             return batch
 
         return watched
 
-    def note_pass(iterator: Any, loader: Any) -> Any:
-        iterator._watched_pass = recorder.begin_pass(loader)  # noqa: SLF001 - ours
-        return iterator
+    def around_iter(make_iterator: Any) -> Any:
+        def watched(loader: Any) -> Any:
+            of_pass = recorder.begin_pass(loader)
+            iterator = make_iterator(loader)
+            iterator._watched_pass = of_pass  # noqa: SLF001 - ours
+            recorder.follow(iterator)
+            return iterator
+
+        return watched
 
     def note_dealt(iterator: Any, sampler: Any) -> Any:
         indices = list(iterator)
         recorder.note_indices(sampler, indices)
         return iter(indices)
+
+    wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
+    wrap(DataLoader, "__iter__", around_iter)
+    after(DistributedSampler, "__iter__", note_dealt)
+    before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
+
+
+def _watch_modules_and_files(recorder: Any) -> None:
+    """Watch the modules that wrap a model, its mode, and written files."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     def note_mode(module: Any, _self: Any, mode: bool = True) -> Any:
         if module is recorder.model or module is getattr(recorder.model, "module", None):
@@ -202,14 +222,10 @@ def _watch_data_and_modules(recorder: Any) -> None:
         if event == "open" and isinstance(args[0], str) and (args[1] or "r")[:1] in "wx":
             recorder.note_file(args[0])
 
-    wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
-    _after(DataLoader, "__iter__", note_pass)
-    _after(DistributedSampler, "__iter__", note_dealt)
-    _before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
-    _after(nn.Module, "train", note_mode)
-    _after(DistributedDataParallel, "__init__", note_ddp)
-    _before(DataParallel, "__init__", note_data_parallel)
-    _before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
+    after(nn.Module, "train", note_mode)
+    after(DistributedDataParallel, "__init__", note_ddp)
+    before(DataParallel, "__init__", note_data_parallel)
+    before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
     # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
     sys.addaudithook(note_opened)
 
@@ -232,36 +248,41 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
                 recorder.replace("init_process_group('nccl') uses gloo", 2)
             if settings.on_cpu and given.get("device_id") is not None:
                 given["device_id"] = None
-            if settings.store and given.get("store") is None and _is_local(given.get("init_method")):
-                _meet_by_file(given, dist.PrefixStore(f"group_{num_begun}", dist.FileStore(settings.store)))
+            is_local = given.get("store") is None and _is_local(given.get("init_method"))
+            if is_local and settings.meeting is not None:
+                os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.meeting
+                _meet(given, None)
+            elif is_local and settings.store:
+                # A file that only this user can open: no port is opened or needed.
+                _meet(given, dist.PrefixStore(f"group_{num_begun}", dist.FileStore(settings.store)))
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             num_begun += 1
             begin(**given)
-            recorder.join_group(dist.get_rank(), dist.get_world_size(), str(dist.get_backend()))
+            by_script = recorder.is_called_by_script(2)
+            backend = str(dist.get_backend())
+            recorder.join_group(dist.get_rank(), dist.get_world_size(), backend, by_script=by_script)
 
         return watched
 
     wrap(distributed_c10d, "init_process_group", around_begin)
-    _before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
+    before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     watched = ["init_process_group", "destroy_process_group", "all_reduce", "reduce", "all_gather", "gather"]
     for name in watched[2:]:
-        _before(distributed_c10d, name, recorder.note_collective)
+        before(distributed_c10d, name, recorder.note_collective)
     for name in watched:
         setattr(dist, name, getattr(distributed_c10d, name))
 
 
-def _meet_by_file(given: dict[str, Any], store: Any) -> None:
-    """Let the ranks meet through a file that only this user can open: no port is opened or needed."""
+def _meet(given: dict[str, Any], store: Any) -> None:
+    """Let the ranks meet through a store, or where torchrun says, instead of an address of the script."""
     rank, world_size = int(given.get("rank", -1)), int(given.get("world_size", -1))
     given["rank"] = rank if rank >= 0 else int(os.environ["RANK"])
     given["world_size"] = world_size if world_size > 0 else int(os.environ["WORLD_SIZE"])
     given["init_method"], given["store"] = None, store
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def _is_local(init_method: str | None) -> bool:
     """True if the address by which the ranks meet is one of this machine."""
-    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
-        return False
     if init_method is None or init_method.startswith("env://"):
         return os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1", _own_name())
     return init_method.startswith(("tcp://localhost:", "tcp://127.0.0.1:", "tcp://[::1]:"))

@@ -12,11 +12,12 @@ MOST_FRAMES = 30
 _RANGES = ("range", "trange")
 
 
-def num_epochs(frame: FrameType | None) -> int | None:
+def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
     """Return the length of the innermost range that encloses the line at which a frame stands.
 
-    If its own function has none, those of its callers are searched. The arguments of the range may be
-    numbers, variables and their attributes; they are looked up, nothing is called.
+    A range with a variable as its beginning continues after `num_done` epochs. If the frame's own function
+    has no range, those of its callers are searched. The arguments of the range may be numbers, variables,
+    their attributes and entries; they are looked up, nothing is called.
     """
     for _ in range(MOST_FRAMES):
         if frame is None:
@@ -24,7 +25,8 @@ def num_epochs(frame: FrameType | None) -> int | None:
         for call in reversed(list(_enclosing_ranges(frame))):
             try:
                 values = [_value(argument, frame) for argument in call.args]
-                return len(range(*values))
+                continues = len(call.args) > 1 and not isinstance(call.args[0], ast.Constant)
+                return len(range(*values)) + (num_done if continues else 0)
             except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
         frame = frame.f_back
@@ -51,11 +53,16 @@ def _enclosing_ranges(frame: FrameType) -> Iterator[ast.Call]:
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """Return the value of a number, a variable, an attribute, or a sum or difference of them."""
+    """Return the value of a constant, a variable, an attribute, an entry, or a sum or difference of them."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         return frame.f_locals[node.id] if node.id in frame.f_locals else frame.f_globals[node.id]
+    if isinstance(node, ast.Subscript):
+        found = _value(node.value, frame)
+        if type(found) is not dict:
+            raise TypeError("only dicts are looked into")
+        return found[_value(node.slice, frame)]
     if isinstance(node, ast.Attribute):
         # `vars`, because a property could run code of the script.
         return vars(_value(node.value, frame))[node.attr]

@@ -1,4 +1,4 @@
-"""Lets a script that asks for GPUs run on CPU ranks; its requests have no effect, and are listed on its page.
+"""Runs a script written for GPUs on CPU ranks: its requests for GPUs have no effect, and the page lists them.
 
 Wrappers around the functions that take a device. A mode for all functions of torch (`TorchFunctionMode`)
 would catch more, but costs a third of the time of a small step, against half a percent.
@@ -106,8 +106,8 @@ def _replace_constructors(recorder: Any) -> None:
 def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     """Let `torch.cuda` count the ranks as GPUs, and do nothing with them.
 
-    `is_available` stays False: a script that asks for it has a way to train on the CPU, and libraries would
-    use functions of CUDA that cannot be replaced.
+    `is_available` stays False: a script that calls it can train on the CPU, and libraries would use functions
+    of CUDA that cannot be replaced.
     """
 
     def without_effect(name: str, result: Any) -> Any:

@@ -23,7 +23,7 @@ import weakref
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -35,8 +35,10 @@ from torch import Tensor, nn
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
+from trainers.machine import facilities
 from trainers.watch import flight_recorder, loops, settings, spool
 from trainers.watch.collector import Collector
+from trainers.watch.saving import Saving, tensors_of
 from trainers.watch.spool import Control, SpoolWriter
 
 WRITE_EVERY_S = 0.25
@@ -56,6 +58,8 @@ MOST_LOCATED_PASSES = 4
 MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
 MOST_MARKS = 4096
+# DDP regroups the gradients after its first steps.
+STEPS_TO_BUCKETS = 5
 BEGIN = "begin"
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
@@ -74,12 +78,12 @@ class Recorder:
         step: optimizer steps done, of the optimizer that stepped first.
     """
 
-    def __init__(self, run_dir: Path, code_dir: Path) -> None:
+    def __init__(self, run_dir: Path, code_dir: Path, resume_step: int | None = None) -> None:
         self.run_dir, self.code_dir = run_dir, code_dir
         self._root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        self.step = 0
+        self.step = self._began_at = 0
         self.epoch = -1
         # Weak: a script that drops its model or optimizer gets the memory back.
         self._model: Callable[[], nn.Module | None] = lambda: None
@@ -112,7 +116,7 @@ class Recorder:
         self._pass: dict[str, Any] = {}
         self._is_epoch_set = False
         self._hashed_pass: dict[str, Any] = {}
-        self._num_passes = 0
+        self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
@@ -128,6 +132,7 @@ class Recorder:
         self._clock_offset = time.time() - clock()
         self._cpu = (time.process_time(), clock())
         self._base_memory: int | None = None
+        self.saving = Saving(self, resume_step)
         if self.rank >= 0:
             self.begin()
 
@@ -143,8 +148,12 @@ class Recorder:
         if self._thread is not None:
             return
         self._stop.clear()
-        self.control = Control(self.run_dir)
-        self._writer = SpoolWriter(self.run_dir, self.rank)
+        per_machine, machine = (int(os.environ.get(name, 0)) for name in ("LOCAL_WORLD_SIZE", "GROUP_RANK"))
+        self.control = Control(
+            self.run_dir, machine=machine, num_ranks=self.world_size, ranks_a_machine=per_machine
+        )
+        is_read_elsewhere = self.control.has_other_machines and machine != 0
+        self._writer = SpoolWriter(self.run_dir, self.rank, syncs=is_read_elsewhere)
         heartbeats.begin_heartbeats(self.rank)
         heartbeats.write_heartbeat(BUILDING)
         if self.rank == 0:
@@ -152,7 +161,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
         self._thread.start()
 
-    def join_group(self, rank: int, world_size: int, backend: str) -> None:
+    def join_group(self, rank: int, world_size: int, backend: str, *, by_script: bool) -> None:
         """Note that the script's process group exists; the rank is certain from here on."""
         if self._thread is None:
             self.rank, self.world_size = rank, world_size
@@ -161,10 +170,11 @@ class Recorder:
             self.begin()
         elif (rank, world_size) != (self.rank, self.world_size):
             return  # a group of a part of the ranks, or after another one
-        self.note("group", rank=rank, world_size=world_size, backend=backend, **self.place())
+        about = {"rank": rank, "world_size": world_size, "backend": backend, "by_script": by_script}
+        self.note("group", **about, **self.place())
 
     def forked(self) -> None:
-        """Reset in a forked child: it is no rank until it joins a process group."""
+        """Reset in a forked child, which becomes a rank when it joins a process group."""
         self._thread, self._writer, self._collector = None, None, None
         self.rank = -1
         self._rows.clear()
@@ -179,8 +189,12 @@ class Recorder:
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")), **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
+        # A large checkpoint takes longer, and is lost if the process ends before it is complete.
+        while self._thread.is_alive() and self._collector is not None and self._collector.is_publishing:
+            self._thread.join(timeout=1.0)
         self._thread = None
         self.control.set_of_rank(self.rank, spool.END, status)
+        self.control.exchange()
         if self._collector is not None:
             self._collector.close()
 
@@ -189,7 +203,7 @@ class Recorder:
         self._notes.append((kind, values))
 
     def user_frame(self, most: int = 100) -> FrameType | None:
-        """Return the innermost frame in the user's code, or None; at most this many frames are looked at."""
+        """Return the innermost frame in the user's code, or None. At most `most` frames are searched."""
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
         while frame is not None and most:
             if frame.f_code.co_filename.startswith(self._root):
@@ -212,7 +226,7 @@ class Recorder:
         now = clock()
         heartbeats.write_heartbeat(COMPUTING)
         self._backward_began = now
-        if self.step == 0 and self._data_s == 0.0:
+        if self.step == self._began_at and self._data_s == 0.0:
             self._step_began = now
         self.wait_from = None
         if self.is_in_step:
@@ -233,6 +247,7 @@ class Recorder:
             # A clone: the script may reduce its loss in place afterwards.
             self._losses.append(local.detach().clone())
         self._mark("forward")
+        self.saving.end_skipping(is_pass_over=False)
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
@@ -242,6 +257,7 @@ class Recorder:
         now = clock()
         self.is_in_backward = False
         self._backward_s += now - self._backward_began
+        self._optimizer_began = now  # of a step whose closure calls backward
         if self.wait_from is None:
             self._mark("backward")
         else:
@@ -289,8 +305,16 @@ class Recorder:
         heartbeats.write_heartbeat(STEPPING, self.step)
         if self.control is not None:
             self.control.set_of_rank(self.rank, spool.STEP, self.step)
+        if self.step == self._began_at + STEPS_TO_BUCKETS:
+            self._note_buckets()
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
             self._fingerprint()
+
+    def _note_buckets(self) -> None:
+        if isinstance(self.model, nn.parallel.DistributedDataParallel):
+            about = self.model._get_ddp_logging_data()  # noqa: SLF001 - no public function
+            sizes = str(about.get("rebuilt_bucket_sizes") or about.get("bucket_sizes", ""))
+            self.note("buckets", sizes=[int(size) for size in sizes.split(",") if size.strip()])
 
     def skip_step(self) -> None:
         """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
@@ -300,11 +324,22 @@ class Recorder:
 
     def begin_fetch(self) -> float:
         """Note that the script waits for a batch."""
+        is_training = self._is_training_now()
         heartbeats.write_heartbeat(EVALUATING if self.is_evaluating else FETCHING)
         now = clock()
-        if self.step == 0 and self._samples == 0:
+        if self.saving.is_skipping:
+            self._samples, self._data_s = 0, 0.0
+        if self.step == self._began_at and self._samples == 0:
             self._step_began = now  # the first step has no end of another one before it
+        if is_training:
+            self.saving.begin_fetch()
         return now
+
+    def end_pass(self) -> None:
+        """Note that a data loader has no more batches."""
+        if self._is_training_now():
+            self._passes_before += self.saving.is_skipping
+            self.saving.end_skipping(is_pass_over=True)
 
     def end_fetch(self, batch: Any, began: float, of_pass: dict[str, Any] | None) -> None:
         """Note a batch of a data loader."""
@@ -313,7 +348,7 @@ class Recorder:
             return
         self._mark("data")
         self._pass = of_pass or {}
-        tensors = [each for each in _tensors(batch) if each.dim()]
+        tensors = [each for each in tensors_of(batch) if each.dim()]
         if not tensors:
             return
         self._samples += tensors[0].shape[0]
@@ -326,8 +361,30 @@ class Recorder:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
         place = self.place(frame) if frame else {}
-        self._num_epochs = loops.num_epochs(frame) or self._num_epochs
+        self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
+        if self._is_training_now():
+            self.saving.begin_pass()
         return {"loader": loader, "is_training": False, "num_epochs": self._num_epochs, "place": place}
+
+    def follow(self, iterator: Any) -> None:
+        """Take the iterator of the pass that has begun."""
+        if self._is_training_now():
+            self.saving.follow(iterator)
+
+    def _is_training_now(self) -> bool:
+        if self.is_evaluating and getattr(getattr(self.model, "module", self.model), "training", False):
+            self.set_mode(is_training=True)  # Lightning sets the attribute, and does not call `train`
+        return not self.is_evaluating and torch.is_grad_enabled()
+
+    @property
+    def num_passes(self) -> int:
+        """The number of passes over training data that have begun, with those before a resume."""
+        return self._passes_before + self._num_passes
+
+    def continue_from(self, step: int, *, num_passes: int) -> None:
+        """Count on from a checkpoint: the steps and the completed passes at its time."""
+        self.step = self._began_at = step
+        self._passes_before = self._passes_at_load = num_passes
 
     def note_indices(self, sampler: Any, indices: list[int]) -> None:
         """Note the samples that a sampler deals to this rank in a pass."""
@@ -347,7 +404,7 @@ class Recorder:
             heartbeats.write_heartbeat(EVALUATING)
 
     def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
-        """Note the outermost module: the one in DDP or FSDP, or the one that the first optimizer trains."""
+        """Note the outermost module: the one in DDP or FSDP, else that of the first optimizer."""
         inner = getattr(model, "module", model) if kind == "ddp" else model
         self._model = weakref.ref(model)
         parameters = list(inner.parameters())
@@ -365,7 +422,7 @@ class Recorder:
     def note_last_gradient(self, _parameter: Any) -> None:
         """Note that the gradient which is usually the last one of this rank is complete."""
         if self.world_size == 1:
-            return  # it waits for nobody
+            return
         self.wait_from = clock()
         self._mark("backward")
 
@@ -426,22 +483,25 @@ class Recorder:
         caller = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
         return caller.f_code.co_filename.startswith(self._root)
 
-    # The first step, and what is measured now and then
+    # The first step, and occasional measurements
 
     def _note_first_step(self, optimizer: Any) -> None:
         if self.model is None and (found := _outermost_module(optimizer)) is not None:
             self.note_model(found, "none")
         group = optimizer.param_groups[0]
-        self.note("optimizer", name=type(optimizer).__name__, lr=float(group.get("lr", NAN)), **self.place())
+        sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
+        lr = _rate_of(group)
+        name, rates = type(optimizer).__name__, _rates_of(optimizer)
+        self.note("optimizer", name=name, lr=lr, group_sizes=sizes, rates=rates, **self.place())
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
         if self._samples == 0 and self.model is not None:
-            # No data loader: count what the model is given.
+            # Without a data loader the inputs of the model are counted.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if model.training and torch.is_grad_enabled() and not self._pass:
-            first = next(_tensors((args, kwargs)), None)
+            first = next(tensors_of((args, kwargs)), None)
             if first is not None and first.dim():
                 self._samples += first.shape[0]
 
@@ -509,7 +569,7 @@ class Recorder:
         sampler = getattr(loader, "sampler", None)
         sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
         if not self._is_epoch_set:
-            self.epoch = self._num_passes - 1
+            self.epoch = self.num_passes - 1
         self.note(
             "pass",
             number=self._num_passes,
@@ -538,6 +598,7 @@ class Recorder:
     # The thread
 
     def _work(self) -> None:
+        assert self._writer is not None and self.control is not None, "they were opened before"
         sampled_at = -math.inf
         while True:
             is_over = self._stop.wait(WRITE_EVERY_S)
@@ -546,9 +607,11 @@ class Recorder:
                 if is_over or clock() - sampled_at >= SAMPLE_EVERY_S:
                     sampled_at = clock()
                     self._sample()
+                self._writer.sync()
                 heartbeats.answer_when_asked(flight_recorder.flight_record_text)
                 if self._collector is not None and not is_over:
                     self._collector.pump()
+                self.control.exchange()
             except Exception:  # noqa: BLE001 - watching must never end the script
                 traceback.print_exc()
             if is_over:
@@ -569,7 +632,8 @@ class Recorder:
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
             rows.extend(
                 (
-                    step, epoch, loss, float(lr), NAN if norm is None else next(read), samples,
+                    step, epoch, loss, NAN if lr is None else float(lr),
+                    NAN if norm is None else next(read), samples,
                     self._unix(ended), step_s, data_s, forward_s, backward_s, optimizer_s, wait_s,
                     num,
                 )
@@ -621,6 +685,7 @@ class Recorder:
         self._writer.add_note(
             "sample",
             device=device,
+            rates=_rates_of(self._optimizer()),
             values={
                 "rank": self.rank,
                 **rounded,
@@ -632,6 +697,18 @@ class Recorder:
 
     def _unix(self, at: float) -> float:
         return self._clock_offset + at
+
+
+def _rates_of(optimizer: Any) -> list[float | None]:
+    """Return the learning rate of each parameter group; empty if the optimizer is gone."""
+    groups = getattr(optimizer, "param_groups", ())
+    return [None if math.isnan(rate := _rate_of(group)) else rate for group in groups]
+
+
+def _rate_of(group: Mapping[str, Any]) -> float:
+    """Return the learning rate of a parameter group; NaN if it has none (`lr=None` of Adafactor)."""
+    rate = group.get("lr")
+    return NAN if rate is None else float(rate)
 
 
 def _gpu_times(marks: Sequence[tuple[str, Any]]) -> tuple[float, float, float, float, float]:
@@ -652,7 +729,7 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
 
         handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
     except ImportError:
-        pass  # the user's own environment need not have psutil
+        pass  # psutil is optional in the user's environment
     if handle is not None:
         index = hardware.gpu_index(handle)
         return {**asdict(hardware.read_gpu(handle)), "index": device.index if index is None else index}
@@ -663,29 +740,14 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
 
 def memory_bytes() -> int:
     """Return this process's resident memory."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return peak_memory_bytes()
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    sizes = facilities.read("/proc/self/statm")
+    return peak_memory_bytes() if sizes is None else int(sizes.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_memory_bytes() -> int:
     """Return this process's largest resident memory so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a batch or of a call's arguments, outermost first."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
 
 
 def _length(sized: Any) -> int | None:

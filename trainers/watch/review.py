@@ -19,6 +19,8 @@ from trainers.watch import spool
 SHARED_SAMPLES, FEWEST_SHARED = 0.05, 8
 # Samples that are equal to each other (constant inputs, masks) cannot be told apart.
 DISTINCT_SAMPLES = 0.5
+# Shared samples, in relation to the samples that are equal within a rank.
+EQUAL_SAMPLES = 2
 SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
@@ -171,7 +173,9 @@ def _same_samples(review: Review) -> Found:
         return None
     (first, _), (second, _), *_ = seen
     shared, number = len(first & second), max(1, min(len(first), len(second)))
-    if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number):
+    # Data with equal samples: about as many are equal between two ranks as within both of them.
+    num_equal = sum(num_samples - len(hashes) for hashes, num_samples in seen[:2])
+    if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number, EQUAL_SAMPLES * num_equal):
         return None
     message = f"{round(100 * shared / number)}% of rank 1's samples in its first pass were also rank 0's"
     return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", review.first(
@@ -280,7 +284,8 @@ def _unused_parameters(review: Review) -> Found:
 def _no_destroy(review: Review) -> Found:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
-    if not review.first("group") or len(ends) < review.num_ranks or not is_left:
+    # A library that begins the group ends it in its own way.
+    if not review.first("group").get("by_script") or len(ends) < review.num_ranks or not is_left:
         return None
     return "The script ended without dist.destroy_process_group().", review.first("group")
 

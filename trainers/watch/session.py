@@ -41,6 +41,10 @@ def _install() -> None:
     assert _settings is not None
     try:
         _recorder = hooks.install(_settings)
+        if spool.DETAILS in os.environ:
+            from trainers.watch.details import Details
+
+            Details(_recorder).install()
         sys.modules[BRIDGE] = _bridge(_recorder)
     except Exception:  # noqa: BLE001 - an error here must not end the script
         print("The script cannot be watched with this torch; it runs unwatched:", file=sys.stderr)
@@ -63,7 +67,8 @@ def _bridge(recorder: Any) -> ModuleType:
         at_step: int = control.get(spool.STOP_STEP)
         return bool(0 < at_step <= recorder.step)
 
-    module.__dict__.update(log=log, should_stop=should_stop)
+    saving = recorder.saving
+    module.__dict__.update(log=log, should_stop=should_stop, load=saving.load, save=saving.save)
     return module
 
 

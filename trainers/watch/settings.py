@@ -25,15 +25,19 @@ class Settings:
         run_dir: the run's directory.
         code_dir: the folder of the script's own files.
         on_cpu: requests for a GPU have no effect.
-        num_ranks: the number of ranks that the run is to have.
+        num_ranks: the number of ranks on each machine.
+        resume_step: the checkpoint that `watch.load` loads; None: the run begins.
         store: the file through which the ranks of this machine meet; empty: as the script says.
+        meeting: torchrun's MASTER_ADDR and MASTER_PORT; None: all ranks are on this machine.
     """
 
     run_dir: Path
     code_dir: Path
     on_cpu: bool = False
     store: str = ""
+    meeting: tuple[str, str] | None = None
     num_ranks: int = 1
+    resume_step: int | None = None
 
 
 def redirect_output(run: RunDirectory, rank: int) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "watch"
+# In the environment of a script: each rank also notes what a lesson in code asks for (`details.py`).
+DETAILS = "WATCH_DETAILS"
 # One optimizer step of one rank. Times are seconds; NaN is unknown.
 COLUMNS = (
     "step", "epoch", "loss", "lr", "grad_norm", "samples", "ended_unix_s", "step_time_s", "data_time_s",
@@ -31,8 +33,8 @@ PART_BYTES = 4 * 2**20
 MAX_RANKS = 1024
 _MOST_NOTE_BYTES = 2**20
 
-# Numbers of all ranks, then two of each rank.
-ASKS, STOP_STEP = range(2)
+# Values that all ranks share, then two for each rank.
+ASKS, STOP_STEP, SAVES, SAVE_STEP = range(4)
 _COMMON = 8
 STEP, END = range(2)
 # Values of END.
@@ -40,31 +42,73 @@ LIVE, DONE, FAILED = range(3)
 
 
 class Control:
-    """Numbers that the processes of a run on one machine share.
+    """Numbers that the processes of a run share.
 
-    `ASKS` is 1 after the script has called `watch.should_stop`. `STOP_STEP` is the step from which on that
-    returns True, 0 for never: every rank compares it with its own count of steps, so that all ranks obey at
-    the same step.
+    `ASKS` is 1 after the script has called `watch.should_stop`, `SAVES` after `watch.load` and `watch.save`.
+    `STOP_STEP` is the step from which on `should_stop` returns True, 0 for never, and `SAVE_STEP` the one
+    from which on the next `save` writes: every rank compares them with its own count of steps, so that all
+    ranks obey at the same step.
+
+    Memory is shared only within a machine. On several machines each has a file of its own; `exchange` copies
+    the requests from machine 0 to the others, and the numbers of their ranks to machine 0.
+
+    Args:
+        machine: this machine's number.
+        ranks_a_machine: 0: all ranks are on this machine.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(
+        self, run_dir: Path, *, machine: int = 0, num_ranks: int = 0, ranks_a_machine: int = 0
+    ) -> None:
         """Open the file, and create it if it is missing.
 
         Raises:
             OSError: if it cannot be created.
         """
-        folder = run_dir / FOLDER
+        self._folder = folder = run_dir / FOLDER
+        self._machine, self._ranks_a_machine = machine, ranks_a_machine
+        self._num_machines = num_ranks // ranks_a_machine if ranks_a_machine else 1
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
             raise OSError(f"{folder} is a link")
         size = 8 * (_COMMON + 2 * MAX_RANKS)
-        descriptor = os.open(folder / "control", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(
+            self._path(machine), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             if os.fstat(descriptor).st_size < size:
                 os.ftruncate(descriptor, size)
-            self._numbers = memoryview(mmap.mmap(descriptor, size)).cast("Q")
+            self._map = mmap.mmap(descriptor, size)
+            self._numbers = memoryview(self._map).cast("Q")
         finally:
             os.close(descriptor)
+
+    @property
+    def has_other_machines(self) -> bool:
+        return self._num_machines > 1
+
+    def exchange(self) -> None:
+        """Copy the numbers that other machines have written; each call opens their files, as NFS requires.
+
+        Raises:
+            OSError: if the shared folder does not answer.
+        """
+        if not self.has_other_machines:
+            return
+        for other in range(1, self._num_machines) if self._machine == 0 else (0,):
+            there = array("Q")
+            data = _read_from(self._path(other), 0)
+            there.frombytes(data[: len(data) - len(data) % 8])
+            if len(there) < len(self._numbers):
+                continue  # it has not been created yet
+            first, num_own = _COMMON + 2 * other * self._ranks_a_machine, 2 * self._ranks_a_machine
+            own = range(first, first + num_own)
+            for place in own if self._machine == 0 else (STOP_STEP, SAVE_STEP):
+                self._numbers[place] = there[place]
+        self._map.flush()
+
+    def _path(self, machine: int) -> Path:
+        return self._folder / (f"control_{machine}" if machine else "control")
 
     def get(self, which: int) -> int:
         """Return one of the common numbers."""
@@ -96,14 +140,19 @@ def read_ends(run_dir: Path, num_ranks: int) -> list[int]:
 
 
 class SpoolWriter:
-    """Appends the steps and notes of one rank."""
+    """Appends the steps and notes of one rank.
 
-    def __init__(self, run_dir: Path, rank: int) -> None:
+    Args:
+        syncs: another machine reads them, so `sync` writes them to the file server.
+    """
+
+    def __init__(self, run_dir: Path, rank: int, *, syncs: bool = False) -> None:
         self._folder = run_dir / FOLDER
         self._rank = rank
+        self._syncs = syncs
         self._part = 0
         self._steps = _append(self._folder / _steps_name(rank, 0))
-        self._notes = _append(self._folder / f"notes_{rank}.jsonl")
+        self._notes = _append(self._folder / notes_name(rank))
 
     def add_steps(self, rows: array[float]) -> None:
         """Append rows of `COLUMNS`."""
@@ -111,8 +160,14 @@ class SpoolWriter:
         if os.fstat(self._steps).st_size > PART_BYTES:
             self._part += 1
             following = _append(self._folder / _steps_name(self._rank, self._part))
-            os.close(self._steps)
+            os.close(self._steps)  # on NFS this writes the rest to the server
             self._steps = following
+
+    def sync(self) -> None:
+        """Make what was appended visible to other machines, if there are some."""
+        if self._syncs:
+            os.fsync(self._steps)
+            os.fsync(self._notes)
 
     def add_note(self, kind: str, **values: Any) -> None:
         """Append one note."""
@@ -148,7 +203,7 @@ class SpoolReader:
 
     def notes(self) -> Iterator[dict[str, Any]]:
         """Yield the new notes, oldest first."""
-        data = _read_from(self._folder / f"notes_{self._rank}.jsonl", self._notes_offset)
+        data = _read_from(self._folder / notes_name(self._rank), self._notes_offset)
         end = data.rfind(b"\n") + 1
         self._notes_offset += end
         for line in data[:end].splitlines():
@@ -161,6 +216,11 @@ def clear(run_dir: Path) -> None:
     folder = run_dir / FOLDER
     for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
         path.unlink(missing_ok=True)
+
+
+def notes_name(rank: int) -> str:
+    """Return the name of the file with a rank's notes."""
+    return f"notes_{rank}.jsonl"
 
 
 def _steps_name(rank: int, part: int) -> str:

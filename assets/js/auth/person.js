@@ -1,7 +1,15 @@
+// The current user, the right to change a run, and the end of the navigation bar. The server enforces rights;
+// this only avoids offering actions that would fail.
+
+import { prefer } from "../shared/browser.js";
+import { complain, inform, openDialog } from "../shared/dialog.js";
+import { el, icon, makeButton, setText, show } from "../shared/dom.js";
+import { address, callEndpoint, fetchJson } from "../shared/net.js";
+import { askEvery } from "../shared/polling.js";
+import { isDark, onThemeChange } from "../shared/theme.js";
+
 // The current user and the right to change a run. The server enforces rights; this only avoids offering
 // actions that would fail.
-
-import { address, fetchJson } from "../shared/net.js";
 
 // Used without a login, and if the request fails.
 const EVERYBODY = { has_login: false, has_logout: false, name: "", role: "teacher" };
@@ -26,4 +34,125 @@ export function whyNot(owner) {
   return owner
     ? `This run belongs to ${owner}. Only ${owner} or a teacher can change it.`
     : "This run has no owner. Only a teacher can change it.";
+}
+
+// Settings of the class, for teachers: which runs students can see, and whether they run scripts.
+
+const WHO_SEES = [
+  [
+    true,
+    "Everybody sees all runs",
+    "People learn from each other’s curves. Only the owner and teachers can stop or change a run.",
+  ],
+  [false, "Everybody sees only their own", "For exams. Teachers still see all runs."],
+];
+
+/** Opens the dialog; saved settings take effect immediately for all users. */
+async function openClassSettings() {
+  let settings;
+  try {
+    settings = await callEndpoint("class_settings", null);
+  } catch (error) {
+    complain(error.message);
+    return;
+  }
+  const choices = WHO_SEES.map(([value, title, words]) =>
+    choice(value, title, words, settings.everyone_sees),
+  );
+  const scripts = el("input", { type: "checkbox", checked: settings.students_run_scripts });
+  await openDialog({
+    title: "The class",
+    content: el(
+      "fieldset",
+      { class: "ddp-class" },
+      el("legend", {}, "Visibility of runs"),
+      choices.map((each) => each.element),
+      el("label", {}, scripts, el("span", {}, "Students may run their own scripts, in a sandbox")),
+    ),
+    confirm: "Save",
+    onConfirm: async () => {
+      const { value, title } = choices.find((each) => each.input.checked) ?? choices[0];
+      await callEndpoint("class_settings", {
+        everyone_sees: value,
+        students_run_scripts: scripts.checked,
+      });
+      inform(`${title}, from now on.`);
+    },
+  });
+}
+
+function choice(value, title, words, chosen) {
+  const input = el("input", { type: "radio", name: "everyone_sees", checked: value === chosen });
+  return {
+    value,
+    title,
+    input,
+    element: el("label", {}, input, el("span", {}, el("strong", {}, title), el("small", {}, words))),
+  };
+}
+
+// The end of the navigation bar: the current user, class settings, the theme switch.
+
+/** Fills the end of the navigation bar; returns a function that removes its listeners. */
+export function mountNav(place) {
+  const words = el("span", {});
+  const button = makeButton({ class: "ddp-tool" }, icon("sun"), words);
+  const name = () => setText(words, isDark() ? "Light theme" : "Dark theme");
+  name();
+  button.addEventListener("click", () => {
+    const theme = isDark() ? "light" : "dark";
+    prefer("theme", theme);
+    for (const element of [document.documentElement, document.body]) {
+      element.classList.toggle("dark", theme === "dark");
+    }
+  });
+  const box = el("div", { class: "ddp ddp-nav-tools" }, button);
+  place.replaceChildren(box);
+  person().then((who) => {
+    if (who.has_login) box.append(...personTools(who));
+  });
+  return onThemeChange(name);
+}
+
+function personTools({ name, role, has_logout: hasLogout }) {
+  const isTeacher = role === "teacher";
+  return [
+    isTeacher
+      ? makeButton({ class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings }, "Class …")
+      : null,
+    el(
+      "span",
+      { class: "ddp-person", title: `You are logged in as ${name}` },
+      el("strong", {}, name),
+      el("small", {}, role),
+    ),
+    // A form, so that the browser follows the redirect to the login page. Users of a proxy login are logged
+    // out by the proxy.
+    hasLogout
+      ? el(
+          "form",
+          { method: "post", action: address("logout") },
+          el("button", { type: "submit", class: "ddp-tool" }, "Log out"),
+        )
+      : null,
+  ].filter(Boolean);
+}
+
+// The link to the queue in the navigation; shown if the page has a login or if runs are waiting.
+
+const EVERY_MS = 3000;
+
+/** Updates the number of queued runs while the page is visible; returns a function that stops it. */
+export function mountNavQueue(place) {
+  const isHere = place.dataset.current === "true";
+  const link = el("a", { href: address("queue"), "aria-current": isHere ? "page" : null }, "Queue");
+  show(link, isHere);
+  place.replaceChildren(link);
+  const ask = async () => {
+    const brief = await fetchJson(address("live/queue/brief"));
+    show(link, isHere || brief.is_shown);
+    setText(link, brief.num_waiting > 0 ? `Queue (${brief.num_waiting})` : "Queue");
+  };
+  // Errors are ignored: the rest of the page reports that the server does not respond.
+  return askEvery(EVERY_MS, ask, () => {});
 }

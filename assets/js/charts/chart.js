@@ -1,13 +1,60 @@
-// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
+// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible; its controls
+// and the samples of its lines.
 
-import { el, freeId, setText, show } from "../shared/dom.js";
-import { oneTabStop } from "./controls.js";
-import { growLines, lineParts, noteDrawn } from "./lines.js";
-import { fitted, roomFor } from "./room.js";
-import { baseLayout, CONFIG, merge, textSize } from "./style.js";
+import { afterPaint } from "../shared/browser.js";
+import { el, freeId, setText, show, svg } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { term as explained } from "../shared/terms.js";
-import { afterPaint } from "../shared/throttle.js";
+import { line } from "../shared/theme.js";
+import { fitted, roomFor } from "./axes.js";
+import { growLines, lineParts, noteDrawn } from "./lines.js";
+import { CONFIG, baseLayout, merge, textSize } from "./style.js";
+
+// Controls of a chart: small selects next to its title, and its toolbar.
+
+/**
+ * A select that calls `onChoose` with the new value.
+ * @param {string} label
+ * @param {[string, string][]} options values and their labels
+ * @param {string} chosen
+ * @param {(value: string) => void} onChoose
+ */
+export function select(label, options, chosen, onChoose) {
+  const made = el("select", { "aria-label": label, title: label, class: "ddp-select-small" });
+  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
+  made.addEventListener("change", () => onChoose(made.value));
+  return made;
+}
+
+/** @type {WeakSet<HTMLElement>} Toolbars that already have a key listener. */
+const withKeys = new WeakSet();
+
+/**
+ * Makes the buttons of a toolbar one stop of the Tab key; arrow keys, Home and End move between them.
+ * @param {HTMLElement | null} toolbar
+ * @param {string} label
+ */
+function oneTabStop(toolbar, label) {
+  const buttons = [...(toolbar?.querySelectorAll("button") ?? [])];
+  if (!toolbar || buttons.filter(({ tabIndex }) => tabIndex === 0).length < 2) return;
+  for (const button of buttons.slice(1)) button.tabIndex = -1;
+  toolbar.role = "toolbar";
+  toolbar.ariaLabel = label;
+  if (withKeys.has(toolbar)) return; // Plotly replaced only the buttons
+  withKeys.add(toolbar);
+  toolbar.addEventListener("keydown", (event) => {
+    const now = [...toolbar.querySelectorAll("button")];
+    const at = now.findIndex((button) => button === document.activeElement);
+    const { length } = now;
+    const to = { ArrowRight: at + 1, ArrowLeft: at + length - 1, Home: 0, End: length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    for (const [index, button] of now.entries()) button.tabIndex = index === to % length ? 0 : -1;
+    now[to % length].focus();
+  });
+}
+
+// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
 
 const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the
@@ -65,6 +112,7 @@ export class Chart {
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.focusedTool = null;
     this.hasPoints = false;
     this.room = roomFor(0, 0, 1);
     this.isZoomed = false;
@@ -189,13 +237,34 @@ export class Chart {
         this.drawn = noteDrawn(this.plot);
         this.keepOneTabStop(); // Plotly replaces the buttons after a resize
       });
+      this.followFocus();
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
       this.plot.on("plotly_doubleclick", () => this.unzoom());
     }
   }
 
+  /** Makes the tools a single tab stop, and restores the focus if Plotly has replaced the focused one. */
   keepOneTabStop() {
-    oneTabStop(this.plot.querySelector(".modebar"), `Tools of the chart: ${this.title.textContent}`);
+    const toolbar = this.plot.querySelector(".modebar");
+    oneTabStop(toolbar, `Tools of the chart: ${this.title.textContent}`);
+    if (!this.focusedTool || this.focusedTool.isConnected || document.activeElement !== document.body) return;
+    const buttons = [...(toolbar?.querySelectorAll("button") ?? [])];
+    const same = buttons.find(({ dataset }) => dataset.title === this.focusedTool.dataset.title);
+    for (const button of buttons) button.tabIndex = button === (same ?? buttons[0]) ? 0 : -1;
+    same?.focus({ preventScroll: true });
+  }
+
+  /** Remembers which tool has the focus. A tool that Plotly removes loses it without another gaining it. */
+  followFocus() {
+    this.plot.addEventListener("focusin", ({ target }) => {
+      this.focusedTool = target.closest(".modebar button");
+    });
+    this.plot.addEventListener("focusout", ({ target }) => {
+      setTimeout(() => {
+        const isLeft = target === this.focusedTool && target.isConnected;
+        if (isLeft && target !== document.activeElement) this.focusedTool = null;
+      });
+    });
   }
 
   wholeButton() {
@@ -270,4 +339,27 @@ function headroom(data, yaxis, end) {
   if (isLogarithmic) return [low * (low / high) ** HEADROOM, high];
   const room = HEADROOM * (high - low);
   return [low >= 0 ? Math.max(0, low - room) : low - room, high + room / 2];
+}
+
+// A short sample of a chart's line, shown next to a name as its legend.
+
+/** @type {Record<string, string | null>} */
+const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5" };
+
+/**
+ * A sample of the n-th line.
+ * @param {number} index
+ */
+export function lineSample(index) {
+  const { color, dash } = line(index);
+  const drawn = svg("line", {
+    x1: 0,
+    y1: 4,
+    x2: 44,
+    y2: 4,
+    stroke: color,
+    "stroke-width": 3,
+    ...(DASHES[dash] ? { "stroke-dasharray": DASHES[dash] } : {}),
+  });
+  return svg("svg", { viewBox: "0 0 44 8", class: "ddp-line-sample", "aria-hidden": "true" }, drawn);
 }

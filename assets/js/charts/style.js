@@ -9,8 +9,8 @@ export const CONFIG = {
   displaylogo: undefined,
   // Would upload the points to a third-party server.
   showSendToCloud: false,
-  // Touch screens have no hover.
-  displayModeBar: window.matchMedia("(pointer: coarse)").matches ? false : "hover",
+  // Touch screens have no hover. The unit tests have no screen.
+  displayModeBar: globalThis.matchMedia?.("(pointer: coarse)").matches ? false : "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
   responsive: false,
   scrollZoom: false,

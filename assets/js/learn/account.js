@@ -2,7 +2,7 @@
 // is closed.
 
 import { address, callEndpoint, fetchJson } from "../shared/net.js";
-import { complain } from "../shared/toast.js";
+import { complain } from "../shared/dialog.js";
 
 const KEEP_EVERY_MS = 1000;
 const TRY_AGAIN_MS = 5000;

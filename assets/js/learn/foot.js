@@ -1,6 +1,6 @@
 // The end of a lesson: a link to the next one, and buttons to repeat it.
 
-import { el, show } from "../shared/dom.js";
+import { el, makeButton, show } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 
 /** The URL of a lesson. */
@@ -16,11 +16,11 @@ export class Foot {
    */
   constructor(next, onReset, onReport) {
     const again = (words, withRuns) =>
-      el("button", { type: "button", class: "ddp-button", onclick: () => onReset(withRuns) }, words);
+      makeButton({ class: "ddp-button", onclick: () => onReset(withRuns) }, words);
     this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
     this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
     this.hasNext = next !== null;
-    this.report = el("button", { type: "button", class: "ddp-button", onclick: onReport }, "Lab report");
+    this.report = makeButton({ class: "ddp-button", onclick: onReport }, "Lab report");
     this.resets = [again("Do it again", false), again("Do it again, delete its runs", true)];
     this.element = el(
       "footer",

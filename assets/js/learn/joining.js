@@ -11,6 +11,9 @@
  * @property {Record<string, { choice: string, runId: string }[]>} attempts by question
  * @property {Record<string, number>} answers by question
  * @property {boolean} isDone all questions are answered
+ * @property {string | null} code the script of a lesson in code, as the learner left it
+ * @property {number} numTries runs of a lesson in code
+ * @property {boolean} isSolutionShown the solution of a lesson in code was shown
  */
 
 /** @returns {Progress} */
@@ -25,6 +28,9 @@ export function nothing() {
     attempts: {},
     answers: {},
     isDone: false,
+    code: null,
+    numTries: 0,
+    isSolutionShown: false,
   };
 }
 

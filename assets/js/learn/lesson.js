@@ -1,11 +1,11 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
 import { loadPlotly } from "../charts/chart.js";
-import { el, section, setText, show } from "../shared/dom.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
-import { complain } from "../shared/toast.js";
+import { complain } from "../shared/dialog.js";
 import { LessonRun, looksOf } from "./lesson_run.js";
 import { obstacleBox } from "./obstacles.js";
 import { Finding } from "./pictures/finding.js";
@@ -52,7 +52,7 @@ export class LessonView {
     for (const [number, made] of Object.entries(this.progress.attempts)) {
       for (const { choice, runId } of made) this.addAttempt(Number(number), choice, runId);
     }
-    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
+    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
     this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns), () => openReportDialog(lesson.name));

@@ -1,9 +1,8 @@
 // A run of a lesson: its state as a row, and its measurements.
 
 import { Traces } from "../charts/traces.js";
-import { lineSample } from "../charts/line_sample.js";
-import { placesOn } from "../runs/compare/figure.js";
-import { asked } from "../runs/compare/scaling.js";
+import { lineSample } from "../charts/chart.js";
+import { placesOn, asked } from "../runs/compare/figure.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";

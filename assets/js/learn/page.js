@@ -2,6 +2,7 @@
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
+import { CodeLessonView, codeCards } from "./code_lesson.js";
 import { lessonPage } from "./foot.js";
 import { LessonView } from "./lesson.js";
 import { joinedPoll } from "./polls/followed.js";
@@ -14,7 +15,7 @@ import { reportButton } from "./report/report.js";
 /** Fills an element with the lessons; returns a function that unmounts it. */
 export function mountLearn(root) {
   const query = new URLSearchParams(window.location.search);
-  const [name, pollId] = [query.get("lesson"), query.get("poll")];
+  const [name, pollId, code] = [query.get("lesson"), query.get("poll"), query.get("code")];
   document.title = "Learn · Rankscope";
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the lessons …");
   const page = el("div", { class: "ddp ddp-learn-page" }, waiting);
@@ -22,7 +23,8 @@ export function mountLearn(root) {
   let view = null;
   let isOver = false;
   const load = async () => {
-    const made = await viewOf(name, pollId, query.has("projector"));
+    const made =
+      code === null ? await viewOf(name, pollId, query.has("projector")) : await codeView(code);
     if (isOver) return made.close();
     view = made;
     root.replaceChildren(view.element);
@@ -31,7 +33,7 @@ export function mountLearn(root) {
     if (isOver) return;
     console.error(error);
     setText(waiting, error.message);
-    if (name !== null) page.append(el("a", { href: address("learn") }, "← All lessons"));
+    if (name !== null || code !== null) page.append(el("a", { href: address("learn") }, "← All lessons"));
   });
   return () => {
     isOver = true;
@@ -43,11 +45,21 @@ export function mountLearn(root) {
 async function viewOf(name, pollId, isProjector) {
   if (name === null && pollId !== null) return PollView.of(pollId, isProjector);
   const where = name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`;
-  const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
-  if (name === null) return new ListView(found);
+  const [found, inCode] = await Promise.all([
+    fetchJson(address(where)),
+    name === null ? fetchJson(address("live/learn/code")) : null,
+    readProgress(),
+  ]);
+  if (name === null) return new ListView(found, inCode);
   const poll = await joinedPoll(name, pollId);
   const view = poll ? new LessonTogether(found, poll) : withPolls(new LessonView(found), name);
   return withNews(view, name);
+}
+
+async function codeView(name) {
+  const where = `live/learn/code/lesson?name=${encodeURIComponent(name)}`;
+  const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
+  return new CodeLessonView(found);
 }
 
 /** Adds the polls on a lesson to its view. */
@@ -71,19 +83,20 @@ function alsoClosing(view, end) {
 }
 
 class ListView {
-  constructor({ lessons, broken }) {
+  constructor({ lessons, broken }, inCode) {
     this.pollTools = new PollTools(null);
     const cards = lessons.map((lesson, index) => card(lesson, index + 1));
+    const allBroken = [...broken, ...inCode.broken];
     const faults = section(
       "Files that are not valid lessons",
       "lessons-broken",
       el(
         "ul",
         {},
-        broken.map(({ file, words }) => el("li", {}, el("strong", {}, file), `, ${words}`)),
+        allBroken.map(({ file, words }) => el("li", {}, el("strong", {}, file), `, ${words}`)),
       ),
     );
-    show(faults, broken.length > 0);
+    show(faults, allBroken.length > 0);
     this.element = el(
       "div",
       { class: "ddp ddp-learn-page" },
@@ -95,6 +108,13 @@ class ListView {
       ),
       this.pollTools.element,
       el("ol", { class: "ddp-lessons" }, cards),
+      el("h2", {}, "Lessons in code"),
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "Each is a script with something missing or wrong. Change it and run it: what the run did is checked, not how the script is written.",
+      ),
+      el("ol", { class: "ddp-lessons" }, codeCards(inCode.lessons, lessons.length + 1)),
       faults,
     );
   }

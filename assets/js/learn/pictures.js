@@ -1,13 +1,11 @@
 // The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
 
-import { Chart } from "../charts/chart.js";
-import { compareFigure, curveWords } from "../runs/compare/figure.js";
-import { samplesAt, speedUp } from "../runs/compare/scaling.js";
-import { growth } from "../run/memory.js";
-import { el } from "../shared/dom.js";
+import { Chart, lineSample } from "../charts/chart.js";
+import { compareFigure, curveWords, samplesAt, speedUp } from "../runs/compare/figure.js";
+import { growth } from "../run/insights.js";
+import { columnHeads, el } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
-import { lineSample } from "../charts/line_sample.js";
 import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
 
@@ -147,7 +145,7 @@ export class NumberPicture {
 
   update(runs) {
     const known = runs.filter(({ head }) => head !== null);
-    const heads = known.map((run) => el("th", { scope: "col" }, lineSample(run.index), run.name));
+    const heads = columnHeads(known.map((run) => [lineSample(run.index), run.name]));
     const rows = this.about.numbers.map((name) => {
       const [title, words] = ROWS[name];
       return el(

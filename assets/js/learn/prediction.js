@@ -1,6 +1,6 @@
 // The prediction of a lesson: chosen or drawn, then locked before anything runs.
 
-import { el, setText, show } from "../shared/dom.js";
+import { el, makeButton, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare/figure.js";
@@ -114,14 +114,8 @@ export class Prediction {
         )
       : null;
     this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
-    this.button = el(
-      "button",
-      {
-        type: "button",
-        class: "ddp-button ddp-button-main",
-        disabled: progress.prediction === null,
-        onclick: onLock,
-      },
+    this.button = makeButton(
+      { class: "ddp-button ddp-button-main", disabled: progress.prediction === null, onclick: onLock },
       "Lock my prediction",
     );
     this.note = el("p", { class: "ddp-hint" }, "It cannot be changed afterwards.");

@@ -2,7 +2,7 @@
 // in the account, so that another device continues where this one stopped.
 
 import { person } from "../auth/person.js";
-import { prefer, preference } from "../shared/prefs.js";
+import { prefer, preference } from "../shared/browser.js";
 import { forgetOfAccount, keepWithAccount, ofAccount } from "./account.js";
 import { isAhead, joined, nothing } from "./joining.js";
 
@@ -13,6 +13,11 @@ const KEPT_EVERYWHERE_AFTER_MS = 500;
 const key = (name) => `lesson:${name}`;
 /** The progress stored in the account, by lesson; null without a login. */
 let known = null;
+
+/** The name under which the progress of a lesson in code is stored. */
+export function progressName(name) {
+  return `code:${name}`;
+}
 
 /** Loads the progress of the account; `progressOf` must be called only afterwards. */
 export async function readProgress() {

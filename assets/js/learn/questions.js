@@ -1,7 +1,7 @@
 // The questions at the end of a lesson; some require another run with a changed setting.
 
-import { select } from "../charts/controls.js";
-import { el, show } from "../shared/dom.js";
+import { select } from "../charts/chart.js";
+import { el, makeButton, show } from "../shared/dom.js";
 import { happened, OutcomeNote } from "./pictures/outcome.js";
 import { Choices } from "./prediction.js";
 import { inlines } from "./text.js";
@@ -45,7 +45,7 @@ export class Question {
   attemptBox({ label, choices }, onAttempt) {
     const names = Object.keys(choices);
     let chosen = names[0];
-    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Run it");
+    this.start = makeButton({ class: "ddp-button ddp-button-main" }, "Run it");
     this.start.addEventListener("click", async () => {
       this.start.disabled = true;
       await onAttempt(this.number, chosen);

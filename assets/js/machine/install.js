@@ -1,9 +1,9 @@
 // Installs the package of a data set with a button and shows the progress.
 
-import { el, setText, show } from "../shared/dom.js";
+import { el, makeButton, setText, show } from "../shared/dom.js";
 import { callEndpoint } from "../shared/net.js";
 import { person } from "../auth/person.js";
-import { inform } from "../shared/toast.js";
+import { inform } from "../shared/dialog.js";
 
 const ASK_EVERY_MS = 500;
 const BUTTON = "button[data-install]";
@@ -11,12 +11,11 @@ const BUTTON = "button[data-install]";
 /**
  * A line with an Install button, shown only to teachers; without a login everyone counts as a teacher.
  * @param {string} name
- * @param {string | null} done what to do after the installation
+ * @param {string | null} done action after the installation
  */
 export function installLine(name, done = null) {
-  const button = el(
-    "button",
-    { type: "button", class: "ddp-button ddp-button-small", "data-install": name, "data-done": done },
+  const button = makeButton(
+    { class: "ddp-button ddp-button-small", "data-install": name, "data-done": done },
     "Install",
   );
   const line = el("div", { class: "ddp-install", hidden: true }, button, " ", el("span", { role: "status" }));

@@ -1,14 +1,78 @@
-// The machine page: devices and their users, disk forecast, missing items, communication speed.
+// The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { el, setText, show } from "../shared/dom.js";
-import { CommunicationCheck } from "./check.js";
-import { hostsSection } from "./hosts.js";
-import { Gpus } from "./gpus.js";
-import { missingSection, versionsSection } from "./missing.js";
-import { Answering, Disk, Memory, Processor } from "./parts.js";
-import { SelfCheck } from "./self_check.js";
+import { CommandLine } from "../shared/command.js";
+import { el, icon, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
+import { CommunicationCheck } from "./check.js";
+import { Gpus, hostsSection } from "./devices.js";
+import { installLine } from "./install.js";
+import { Answering, Disk, Memory, Processor, keepRows } from "./parts.js";
+import { SelfCheck } from "./self_check.js";
+
+// Missing packages and features with the commands that install them, and the installed versions.
+
+/** The section of missing items; problems come first. */
+function missingSection() {
+  const lead = el("p", { class: "ddp-caption" });
+  const list = el("ul", { class: "ddp-missing-list" });
+  const element = section("What is missing, and how to get it", "missing", lead, list);
+  return {
+    element,
+    update({ missing }) {
+      setText(lead, leadWords(missing));
+      keepRows(list, missing ?? [], keyOf, newItem, () => {});
+    },
+  };
+}
+
+function leadWords(missing) {
+  if (missing === null) return "Looking …";
+  if (missing.length === 0) return "Nothing is missing: every feature works here.";
+  return missing.some((item) => item.is_problem)
+    ? "Problems come first; the other items are optional."
+    : "Training works. Each of these items is optional.";
+}
+
+// The key contains all texts that can change, so that a changed item gets a new row.
+function keyOf(item) {
+  return `${item.what}\n${item.meaning}\n${item.command}`;
+}
+
+function newItem(item) {
+  const sign = item.is_problem
+    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " problem")
+    : null;
+  return el(
+    "li",
+    { "data-problem": item.is_problem },
+    el("h3", {}, item.what, sign),
+    el("p", {}, item.meaning),
+    item.data_set === null ? null : installLine(item.data_set),
+    item.command === null ? null : new CommandLine(item.command, item.what).element,
+  );
+}
+
+/** The section of versions, for bug reports. */
+function versionsSection() {
+  const list = el("dl", { class: "ddp-versions-list" });
+  const element = section("Versions", "versions", list);
+  let shown = "";
+  return {
+    element,
+    update({ versions }) {
+      const words = JSON.stringify(versions);
+      if (words === shown) return;
+      shown = words;
+      const entries = versions.map(({ name, version }) =>
+        el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here")),
+      );
+      list.replaceChildren(...entries);
+    },
+  };
+}
+
+// The machine page: devices and their users, disk forecast, missing items, communication speed.
 
 const REFRESH_EVERY_MS = 2000;
 

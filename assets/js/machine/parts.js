@@ -145,10 +145,9 @@ export class Memory {
     );
     show(this.standby, Boolean(standby));
     if (standby) {
-      const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " is" : "s are"}`;
       setText(
         this.standby,
-        `${ranks} kept warm, so that the next run starts immediately: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
+        `A process is kept warm, so that the next run starts immediately: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
       );
     }
   }

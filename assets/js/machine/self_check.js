@@ -1,13 +1,78 @@
-// "Check this machine": runs short real jobs. The table of results is in self_check_table.js.
+// "Check this machine": runs short real jobs and compares their results with the last check.
 
-import { CommandLine } from "../shared/command.js";
-import { el, section, setAttribute, setText, show } from "../shared/dom.js";
-import { dateTime, duration } from "../shared/format.js";
-import { FindingsTable } from "./self_check_table.js";
-import { address, callEndpoint } from "../shared/net.js";
 import { person } from "../auth/person.js";
+import { CommandLine } from "../shared/command.js";
+import { complain } from "../shared/dialog.js";
+import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
+import { address, callEndpoint } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
-import { complain } from "../shared/toast.js";
+import { keepRows } from "./parts.js";
+
+// The table of a machine check: result, description, measurements, and a comparison with the last check.
+
+const COLUMNS = ["result", "check", "took", "compared with last time"];
+const STATES = {
+  waiting: ["wait", "waits"],
+  running: ["play", "being checked"],
+  passed: ["check", "passed"],
+  failed: ["cross", "failed"],
+  not_checked: ["question", "could not be checked"],
+  skipped: ["square", "skipped"],
+  cancelled: ["square", "cancelled"],
+};
+
+class FindingsTable {
+  constructor() {
+    this.body = el("tbody", {});
+    const head = el("tr", {}, columnHeads(COLUMNS));
+    const caption = el("caption", {}, "Checks, their results, and the previous results");
+    this.element = el(
+      "table",
+      { class: "ddp-table ddp-findings" },
+      caption,
+      el("thead", {}, head),
+      this.body,
+    );
+  }
+
+  take(findings) {
+    keepRows(this.body, findings, (finding) => finding.id, newRow, updateRow);
+    show(this.element, findings.length > 0);
+  }
+}
+
+function newRow() {
+  const row = el("tr", {}, el("td", {}), el("th", { scope: "row" }), el("td", {}), el("td", {}));
+  const parts = ["ddp-finding-title", "ddp-finding-words", "ddp-finding-values", "ddp-finding-hint"];
+  row.children[1].append(...parts.map((name) => el("span", { class: name })));
+  return row;
+}
+
+function updateRow(row, finding) {
+  const [result, check, took, last] = row.children;
+  if (row.dataset.state !== finding.state) {
+    row.dataset.state = finding.state;
+    const [sign, words] = STATES[finding.state] ?? STATES.not_checked;
+    result.replaceChildren(icon(sign), el("span", {}, words));
+  }
+  const values = finding.values
+    .map(({ name, value, unit }) => `${name}: ${inWords(value, unit)}`)
+    .join(" · ");
+  [finding.title, finding.words, values, finding.hint].forEach((text, index) => {
+    setText(check.children[index], text);
+    show(check.children[index], text !== "");
+  });
+  setText(took, finding.seconds === null ? "" : shortTime(finding.seconds));
+  setText(last, finding.compared || (finding.seconds === null ? "" : UNKNOWN));
+}
+
+function inWords(value, unit) {
+  if (unit === "bytes/s") return rate(value);
+  return unit === "s" ? shortTime(value) : number(value, 2);
+}
+
+// "Check this machine": runs short real jobs. The table of results is in self_check_table.js.
 
 const FOLLOW_EVERY_MS = 500;
 // The start of the server's error message for an unknown check id.
@@ -23,19 +88,16 @@ export class SelfCheck {
     this.check = null;
     this.isLost = false;
     this.endFollowing = null;
-    this.start = el(
-      "button",
+    this.start = makeButton(
       {
-        type: "button",
         class: "ddp-button ddp-button-main",
         "aria-describedby": "ddp-self-check-why-not",
         onclick: () => this.begin(),
       },
       "Check this machine",
     );
-    this.stop = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true },
+    this.stop = makeButton(
+      { class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true },
       "Cancel",
     );
     this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");

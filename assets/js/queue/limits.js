@@ -1,10 +1,9 @@
 // The limits of each user, and the button that stops all runs.
 
-import { el, section, setText, show } from "../shared/dom.js";
-import { openDialog } from "../shared/dialog.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { openDialog, inform } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
-import { inform } from "../shared/toast.js";
 
 const GB = 1e9;
 const FIELDS = [
@@ -41,11 +40,7 @@ export class LimitsPanel {
     this.mine = el("p", {});
     this.everybody = el("p", {});
     this.people = el("ul", { class: "ddp-queue-limits" });
-    this.change = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small" },
-      "Change the limits …",
-    );
+    this.change = makeButton({ class: "ddp-button ddp-button-small" }, "Change the limits …");
     this.change.addEventListener("click", () => this.ask());
     this.element = section("Limits", "limits", this.mine, this.everybody, this.people, this.change);
   }
@@ -149,7 +144,7 @@ function mineInWords({ mine, used }) {
 export class ConfirmStop {
   constructor(afterAction) {
     this.numRunning = 0;
-    this.element = el("button", { type: "button", class: "ddp-button ddp-button-stop" }, "Stop all …");
+    this.element = makeButton({ class: "ddp-button ddp-button-stop" }, "Stop all …");
     this.element.addEventListener("click", async () => {
       const runs =
         this.numRunning === 1

@@ -1,12 +1,11 @@
 // The queue page: runs that wait for GPUs or CPU ranks, devices in use, and the tools for teachers.
 
-import { el, icon, setText, show } from "../shared/dom.js";
-import { act } from "../shared/toast.js";
+import { el, icon, makeButton, setText, show } from "../shared/dom.js";
+import { act } from "../shared/dialog.js";
 import { address, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
-import { EngineJobs } from "./engine_jobs.js";
+import { EngineJobs, Handed, RunningList, WaitingList } from "./lists.js";
 import { ConfirmStop, LimitsPanel } from "./limits.js";
-import { Handed, RunningList, WaitingList } from "./lists.js";
 
 const REFRESH_EVERY_MS = 2000;
 
@@ -43,7 +42,7 @@ class QueueView {
       el("span", {}, "The queue is paused: live runs continue, no run starts."),
     );
     this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    this.pause = el("button", { type: "button", class: "ddp-button" });
+    this.pause = makeButton({ class: "ddp-button" });
     this.pause.addEventListener("click", async () => {
       await act(this.pause, this.isPaused ? "resume_queue" : "pause_queue");
       await afterAction();

@@ -1,6 +1,6 @@
 // The events of a run and its checkpoints on disk.
 
-import { el, icon, section, setText, show } from "../shared/dom.js";
+import { columnHeads, el, icon, makeButton, section, setText, show } from "../shared/dom.js";
 import {
   bytes,
   clock,
@@ -12,7 +12,7 @@ import {
   shortTime,
   state as stateWords,
 } from "../shared/format.js";
-import { resumeFrom } from "./resume_from.js";
+import { resumeFrom } from "./head/header.js";
 import { runAddress } from "../shared/net.js";
 
 const NO_DOWNLOAD =
@@ -47,9 +47,10 @@ export function checkpointWords(item) {
 }
 
 export class CheckpointTable {
-  constructor(runId, { num_steps: numSteps, may_change: mayChange, mistake }, afterAction) {
+  constructor(runId, { num_steps: numSteps, may_change: mayChange, mistake, config }, afterAction) {
     this.runId = runId;
     this.numSteps = numSteps;
+    this.isScript = Boolean(config.script);
     this.mayChange = mayChange;
     this.isBroken = Boolean(mistake);
     this.afterAction = afterAction;
@@ -60,22 +61,14 @@ export class CheckpointTable {
     this.empty = el(
       "p",
       { class: "ddp-empty" },
-      "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
+      this.isScript
+        ? "None yet. A script that calls watch.load(…) and watch.save(…) saves one when you press Checkpoint or Stop."
+        : "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
     );
     this.table = el(
       "table",
       { class: "ddp-table", hidden: true },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "Actions")].map((title) =>
-            el("th", { scope: "col" }, title),
-          ),
-        ),
-      ),
+      el("thead", {}, el("tr", {}, columnHeads(["step", "size", "saved", null]))),
       this.body,
     );
     this.element = section(
@@ -105,9 +98,8 @@ export class CheckpointTable {
   }
 
   row(item) {
-    const button = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", "data-step": item.step },
+    const button = makeButton(
+      { class: "ddp-button ddp-button-small", "data-step": item.step },
       "Resume from here",
     );
     button.addEventListener("click", async () => {
@@ -156,7 +148,8 @@ export class CheckpointTable {
   enable(button) {
     const step = Number(button.dataset.step);
     const isLive = LIVE_STATES.has(this.state);
-    const isEnd = this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
+    const isEnd =
+      !this.isScript && this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
     button.disabled = isLive || isEnd;
     const words = isEnd
       ? "This is the last step: nothing is left to train."

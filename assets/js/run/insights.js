@@ -1,10 +1,13 @@
+// Cards about a run: whether it learns, what it was configured to do, and the memory of a rank.
+
+import { act } from "../shared/dialog.js";
+import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { LIVE_STATES, bytes } from "../shared/format.js";
+import { address, againAddress, fetchJson, runAddress, scriptAddress } from "../shared/net.js";
+import { term } from "../shared/terms.js";
+
 // The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
 // Both places exist from the start, so that the layout does not shift.
-
-import { el, icon, setText, show } from "../shared/dom.js";
-import { LIVE_STATES } from "../shared/format.js";
-import { act } from "../shared/toast.js";
-import { againAddress } from "../shared/net.js";
 
 const ICONS = {
   learning: "check",
@@ -84,7 +87,7 @@ export class InsightStrip {
       );
     }
     if (!this.mayChange) return null;
-    const button = el("button", { type: "button", class: "ddp-button ddp-button-small" }, action.label);
+    const button = makeButton({ class: "ddp-button ddp-button-small" }, action.label);
     button.addEventListener("click", async () => {
       await act(button, "set_learning_rate", this.runId, action.values.learning_rate);
       this.afterAction();
@@ -115,4 +118,165 @@ class VerdictLine {
     setText(this.title, title);
     setText(this.reason, reason);
   }
+}
+
+// The configuration of a run: changed settings, differences from the previous run, and all settings.
+
+export class ConfigurationPanel {
+  constructor(runId, isScript) {
+    this.note = el("p", { class: "ddp-empty" }, "Reading …");
+    this.chosen = el("dl", { class: "ddp-settings" });
+    this.before = el("div", {});
+    this.all = el("dl", { class: "ddp-settings" });
+    this.element = section(
+      "Configuration",
+      "configuration",
+      this.note,
+      this.chosen,
+      this.before,
+      el("details", {}, el("summary", {}, "All settings"), this.all),
+      el(
+        "p",
+        {},
+        el(
+          "a",
+          {
+            class: "ddp-button ddp-button-small",
+            href: isScript ? scriptAddress(runId) : againAddress(runId),
+          },
+          "Run again with changes",
+        ),
+      ),
+    );
+    fetchJson(runAddress(runId, "configuration")).then(
+      (found) => this.fill(found),
+      (error) => setText(this.note, error.message),
+    );
+  }
+
+  fill({ fields, before }) {
+    const chosen = fields.filter((field) => !field.is_default && field.field !== "name");
+    setText(this.note, "All settings have their default values.");
+    show(this.note, chosen.length === 0);
+    this.chosen.replaceChildren(...chosen.map(entry));
+    this.all.replaceChildren(...fields.map(entry));
+    if (before) this.before.replaceChildren(...changesFrom(before));
+  }
+}
+
+function entry({ field, label, help, value }) {
+  return el("div", { title: help }, el("dt", {}, label, el("code", {}, field)), el("dd", {}, words(value)));
+}
+
+function changesFrom({ run_id: runId, changes }) {
+  const link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+  if (changes.length === 0) {
+    return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
+  }
+  const rows = changes.map(({ label, before, now }) =>
+    el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
+  ); // prettier-ignore
+  const head = columnHeads(["setting", "then", "now"]);
+  return [
+    el("h3", {}, "Changed since the run before, ", link),
+    el("table", { class: "ddp-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+  ];
+}
+
+function words(value) {
+  if (value === null || value === "") return "–";
+  if (typeof value === "boolean") return value ? "on" : "off";
+  return String(value);
+}
+
+// The memory of a rank: predicted before the start and measured.
+
+/** The parts of the prediction, linked to the glossary. */
+const TERMS = {
+  parameters: () => term("parameters"),
+  gradients: () => term("gradient", "gradients"),
+  optimizer: () => term("optimizer state"),
+  activations: () => term("activations"),
+};
+
+export class MemoryPanel {
+  constructor({ memory }) {
+    this.predicted = memory;
+    this.measured = el("div", { class: "ddp-memory-part ddp-memory-measured" });
+    this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
+    this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
+    this.words = el("p", { class: "ddp-hint" }, "\u00a0");
+    const legend = Object.keys(TERMS).map((name) =>
+      el(
+        "span",
+        {},
+        el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }),
+        TERMS[name](),
+        memory ? ` ${bytes(memory[`${name}_bytes`])}` : null,
+      ),
+    );
+    this.element = section(
+      "Memory of a rank",
+      "memory",
+      el("p", { class: "ddp-legend" }, legend),
+      el("p", { class: "ddp-memory-title" }, "predicted"),
+      this.predictedBar,
+      el("p", { class: "ddp-memory-title" }, "measured, peak so far"),
+      this.measuredBar,
+      this.words,
+    );
+    show(this.element, Boolean(memory));
+    if (memory) this.draw(null);
+  }
+
+  /** With several nodes, `ranks` may be incomplete, but `nodes` has the maximum of each node. */
+  update(ranks, deviceKind, nodes) {
+    if (!this.predicted || !ranks) return;
+    const all = nodes ? nodes.map(({ grown_bytes: most }) => most) : ranks.map((rank) => growth(rank));
+    const grown = all.filter((value) => value !== null);
+    const most = Math.max(0, ...grown);
+    const total = this.draw(most);
+    if (grown.length === 0) {
+      setText(
+        this.words,
+        `Predicted ${bytes(total)}. This run did not report what its ranks held before the model was built.`,
+      );
+      return;
+    }
+    const rest =
+      deviceKind === "cuda"
+        ? "The prediction is a lower bound: gradients of activations and kernel workspaces are not included."
+        : "The prediction is a lower bound: gradients of activations, kernel workspaces, data and cached memory are not included.";
+    setText(
+      this.words,
+      `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,
+    );
+  }
+
+  /** Draws both bars; `most` is null before the first measurement. Returns the predicted total in bytes. */
+  draw(most) {
+    const total = Object.keys(TERMS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
+    const scale = Math.max(most ?? 0, total);
+    this.predictedBar.replaceChildren(
+      ...Object.keys(TERMS).map((name) => {
+        const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
+        part.style.width = `${(100 * (this.predicted[`${name}_bytes`] ?? 0)) / scale}%`;
+        return part;
+      }),
+    );
+    this.measured.style.width = `${(100 * (most ?? 0)) / scale}%`;
+    setAttribute(this.predictedBar, "aria-label", `predicted ${bytes(total)}`);
+    setAttribute(
+      this.measuredBar,
+      "aria-label",
+      most === null ? "not measured yet" : `measured ${bytes(most)}`,
+    );
+    return total;
+  }
+}
+
+/** The bytes that a rank allocated since its start; null if not measured. */
+export function growth(rank) {
+  const { peak_memory_bytes: peak, base_memory_bytes: base } = rank;
+  return typeof peak === "number" && typeof base === "number" ? Math.max(0, peak - base) : null;
 }

@@ -1,6 +1,6 @@
 // The logs of the ranks and of torchrun, polled while they are visible.
 
-import { el, freeId, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, freeId, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, worldSize } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 import { visible } from "../shared/visible.js";
@@ -39,14 +39,8 @@ export class LogPanel {
       "aria-live": "off",
     });
     this.note = el("p", { class: "ddp-hint" }, "\u00a0");
-    this.toEnd = el(
-      "button",
-      {
-        type: "button",
-        class: "ddp-button ddp-button-small ddp-to-end",
-        hidden: true,
-        onclick: () => this.scrollToEnd(),
-      },
+    this.toEnd = makeButton(
+      { class: "ddp-button ddp-button-small ddp-to-end", hidden: true, onclick: () => this.scrollToEnd() },
       "Follow the end",
     );
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
@@ -86,13 +80,15 @@ export class LogPanel {
       [`torchrun_${node}`]: `torchrun, node ${node}`,
     };
     const word = others[source] ?? `rank ${source}`;
-    const attributes = {
-      type: "button",
-      role: "tab",
-      "aria-controls": this.textId,
-      "data-source": source,
-    };
-    return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
+    return makeButton(
+      {
+        role: "tab",
+        "aria-controls": this.textId,
+        "data-source": source,
+        onclick: () => this.choose(source),
+      },
+      word,
+    );
   }
 
   /** Adds a tab for the stacks of all ranks after a hang; only the latest hang is shown. */

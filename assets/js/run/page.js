@@ -1,35 +1,27 @@
 // The page of a run.
 
-import { asCode } from "./as_code.js";
+import { asCode, ScriptPanel } from "./script_panel.js";
 import { Board } from "./charts/board.js";
-import { afterPaint, Calm } from "../shared/throttle.js";
+import { afterPaint, Calm } from "../shared/browser.js";
 import { CommandPanel } from "../shared/command.js";
-import { ConfigurationPanel } from "./configuration.js";
-import { ConfusionPanel } from "./sample/confusion.js";
-import { DevicesPanel } from "./devices.js";
+import { ConfigurationPanel, InsightStrip, MemoryPanel } from "./insights.js";
+import { ConfusionPanel, SamplePanel } from "./sample/sample.js";
+import { DevicesPanel, nodeRows, openAtFirst } from "./devices.js";
 import { el, guarded, setText, show } from "../shared/dom.js";
-import { ElsewherePanel } from "./elsewhere.js";
+import { ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
+import { ForwardingLine } from "./forwarding.js";
 import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
-import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
 import { LookCloser } from "./closer/look_closer.js";
-import { nodeRows, openAtFirst } from "./nodes.js";
-import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
 import { LIVE_STATES, worldSize } from "../shared/format.js";
-import { Progress, Tiles } from "./head/progress.js";
-import { projector } from "./head/projector.js";
-import { QueuedPanel } from "./head/queued.js";
+import { Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
+import { projector, nameParts, sideBySide } from "./head/projector.js";
 import { RanksPanel } from "./ranks.js";
-import { SamplePanel } from "./sample/sample.js";
-import { nameParts, sideBySide } from "./head/side_by_side.js";
-import { ScriptPanel } from "./script_panel.js";
 import { RunStream } from "./stream.js";
-import { Tab } from "./head/tab.js";
-import { TakeHomePanel } from "./take_home.js";
 import { TryPanel } from "./try/try_panel.js";
-import { complain } from "../shared/toast.js";
+import { complain } from "../shared/dialog.js";
 
 const ASK_AGAIN_MS = 2000;
 // Update at 4 Hz: layout is costly.
@@ -101,6 +93,7 @@ class RunPage {
     this.queued = new QueuedPanel(runId, look);
     this.progress = new Progress(summary);
     this.insights = new InsightStrip(runId, summary.may_change, look);
+    this.forwarding = new ForwardingLine(runId, summary);
     this.tiles = new Tiles(summary);
     this.board = new Board(runId, summary, {
       onError: complain,
@@ -156,6 +149,7 @@ class RunPage {
       this.header.element,
       this.queued.element,
       this.progress.element,
+      this.forwarding.element,
       this.insights.element,
       this.script?.element,
       this.tiles.element,
@@ -176,7 +170,7 @@ class RunPage {
       ),
       isScript ? null : this.tryIt.element,
       isScript
-        ? null
+        ? this.checkpoints.element
         : el(
             "div",
             { class: "ddp-pair" },
@@ -226,6 +220,7 @@ class RunPage {
     this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);
+      if (payload.script) card.scriptSaves = Boolean(payload.script.saves);
       card.update(head, payload.checkpoints, this.deviceKind, best, this.gpus);
     });
     letTake(this.insights, (card) => card.update(payload.insights, head));
@@ -238,11 +233,14 @@ class RunPage {
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
-    letTake(this.takeHome, (card) => card.update(payload.checkpoints, best));
-    letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
+    this.forwarding.update(head.state);
+    if (this.script) letTake(this.script, (card) => card.update(payload));
+    else {
+      letTake(this.takeHome, (card) => card.update(payload.checkpoints, best));
+      letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
+    }
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
     letTake(this.command, (card) => card.update(payload.checkpoints, head));
-    if (this.script) letTake(this.script, (card) => card.update(payload));
     letTake(this.closer, (card) => card.update(payload));
     letTake(this.logs, (card) => card.noteMarks(payload.marks));
     if (this.board.traces.isTooLong()) this.stream.refresh();
@@ -282,6 +280,7 @@ class RunPage {
   close() {
     this.endProjector();
     this.queued.close();
+    this.forwarding.close();
     this.numbers.close();
     this.tab?.close();
     this.stream.close();

@@ -1,9 +1,13 @@
-// The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
+// The code of a run: its findings and its error, and any run as one script.
 
+import { CodePanel } from "../code/panel.js";
 import { Editor, markList, openInEditor } from "../script/editor.js";
-import { el, section, setText, show } from "../shared/dom.js";
-import { address, callEndpoint } from "../shared/net.js";
-import { complain } from "../shared/toast.js";
+import { complain } from "../shared/dialog.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { bytes, count } from "../shared/format.js";
+import { address, callEndpoint, fetchJson, runAddress } from "../shared/net.js";
+
+// The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
 
 export class ScriptPanel {
   constructor(runId, summary) {
@@ -15,9 +19,8 @@ export class ScriptPanel {
     this.editor = new Editor({ label: `The code of ${this.entry}`, isReadOnly: true });
     this.list = el("div", { "aria-live": "polite" });
     this.replaced = el("details", { hidden: true });
-    this.edit = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", onclick: () => this.openAgain(), disabled: true },
+    this.about = el("p", { class: "ddp-hint", hidden: true });
+    this.edit = makeButton({ class: "ddp-button ddp-button-small", onclick: () => this.openAgain(), disabled: true },
       "Edit and run again",
     ); // prettier-ignore
     this.element = section(
@@ -27,6 +30,7 @@ export class ScriptPanel {
       el("p", {}, this.edit),
       this.editor.element,
       this.replaced,
+      this.about,
     );
     callEndpoint("script_code", runId).then(
       (code) => this.take(code),
@@ -57,7 +61,11 @@ export class ScriptPanel {
     }
     this.findings = fresh;
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;
-    if (payload.script) this.showReplaced(payload.script.replaced ?? []);
+    if (payload.script) {
+      this.showReplaced(payload.script.replaced ?? []);
+      setText(this.about, parametersInWords(payload.script));
+      show(this.about, this.about.textContent !== "");
+    }
     const now = JSON.stringify([this.findings, this.error]);
     if (now === this.drawn) return;
     this.drawn = now;
@@ -77,7 +85,7 @@ export class ScriptPanel {
         { "data-level": level },
         el("strong", {}, level === "mistake" ? "Mistake: " : "Remark: "),
         `${message} ${hint ?? ""} `,
-        line ? el("button", { type: "button", class: "ddp-link", onclick: () => this.goTo(file, line) }, `${file}, line ${line}`) : null, // prettier-ignore
+        line ? makeButton({ class: "ddp-link", onclick: () => this.goTo(file, line) }, `${file}, line ${line}`) : null, // prettier-ignore
         lesson ? el("a", { href: address(`learn?lesson=${encodeURIComponent(lesson)}`) }, " Lesson") : null,
       ),
     );
@@ -115,9 +123,50 @@ export class ScriptPanel {
   }
 }
 
+/** Returns the learning rates of several parameter groups, and DDP's gradient buckets, as text. */
+export function parametersInWords({ groups, buckets }) {
+  const rates = (groups ?? []).map((each) => `${each.lr ?? "?"} (${count(each.num_parameters)} parameters)`);
+  const sizes = (buckets ?? []).map(bytes);
+  return [
+    rates.length > 1 ? `Learning rate of each parameter group: ${rates.join(", ")}.` : "",
+    sizes.length > 0
+      ? `DDP averages the gradients in ${count(sizes.length)} ${sizes.length === 1 ? "bucket" : "buckets"}: ${sizes.join(", ")}.`
+      : "",
+  ]
+    .join(" ")
+    .trim();
+}
+
 /** Returns the last line of a traceback in a file of the script, or null. */
 export function errorLine(traceback, file) {
   const escaped = file.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const found = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];
   return found.length > 0 ? Number(found.at(-1)[1]) : null;
+}
+
+// "As code": the run as one script, read when the section is opened.
+
+/** Returns the section of a run. */
+export function asCode(runId) {
+  const panel = new CodePanel();
+  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel.element);
+  fold.addEventListener("toggle", async () => {
+    if (!fold.open || (panel.shown && !panel.shown.reason)) return;
+    try {
+      const addresses = ["train.py", "train.ipynb"].map((name) => runAddress(runId, `code/${name}`));
+      panel.update(await fetchJson(runAddress(runId, "code")), addresses);
+    } catch (error) {
+      panel.fail(error.message);
+    }
+  });
+  return section(
+    "As code",
+    "as-code",
+    el(
+      "p",
+      { class: "ddp-caption" },
+      "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.",
+    ),
+    fold,
+  );
 }

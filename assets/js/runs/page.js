@@ -1,18 +1,169 @@
 // The page of all runs: the list, the comparison, the bin.
 
-import { CompareView } from "./compare/compare.js";
-import { toggleMenu } from "../shared/dialog.js";
-import { el, setText, show } from "../shared/dom.js";
-import { count } from "../shared/format.js";
-import { address } from "../shared/net.js";
 import { mayChange, person } from "../auth/person.js";
-import { CHANGED, deleteRuns, editRun, rowMenu } from "./actions.js";
-import { BinView } from "./bin.js";
+import { toggleMenu } from "../shared/dialog.js";
+import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
+import { count } from "../shared/format.js";
+import { address, comparePage } from "../shared/net.js";
+import {
+  BinView,
+  CHANGED,
+  MAX_COMPARED,
+  MAX_EXPORTED,
+  deleteRuns,
+  editRun,
+  exportLinks,
+  rowMenu,
+  runAgainPage,
+} from "./actions.js";
+import { CompareView } from "./compare/compare.js";
 import { RunsFeed } from "./feed.js";
-import { addressOfFilter, filterFromAddress } from "./filter.js";
-import { SelectionBar } from "./selection.js";
+import { FACETS, MINE, addressOfFilter, facetValues, filterFromAddress, isFiltering } from "./filter.js";
+import { ImportButton } from "./import.js";
 import { RunsTable } from "./table.js";
-import { ListTools } from "./tools.js";
+
+// The bar for selected runs with the actions that apply to all of them.
+
+class SelectionBar {
+  /**
+   * `isAllowed(runId)` is true if the user may change a run; `onCompare(href)`, `onEdit(runId)`,
+   * `onDelete(runIds)`, `onClear()` are called on clicks.
+   */
+  constructor({ isAllowed, onCompare, onEdit, onDelete, onClear }) {
+    this.isAllowed = isAllowed;
+    /** @type {string[]} */
+    this.runIds = [];
+    this.count = el("strong", { role: "status" });
+    this.compare = el("a", { class: "ddp-button ddp-button-main ddp-button-small" }, "Compare");
+    this.compare.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (this.compare.href) onCompare(this.compare.href);
+    });
+    this.again = el("a", { class: "ddp-button ddp-button-small" }, "Run again with changes");
+    this.edit = smallButton("Rename, tag, note", () => onEdit(this.runIds[0]));
+    this.export = smallButton("Export", () => toggleMenu(this.export, exportLinks(this.runIds)));
+    this.export.setAttribute("aria-haspopup", "true");
+    this.remove = smallButton("Delete", () => onDelete(this.runIds));
+    this.hint = el("span", { class: "ddp-hint" });
+    this.element = el(
+      "div",
+      { class: "ddp-selection", role: "region", "aria-label": "Selected runs", hidden: true },
+      this.count, this.compare, this.edit, this.again, this.export, this.remove, smallButton("Clear", onClear), this.hint,
+    ); // prettier-ignore
+  }
+
+  update(selected) {
+    this.runIds = [...selected];
+    const num = this.runIds.length;
+    show(this.element, num > 0);
+    setText(this.count, num === 1 ? "1 run selected" : `${count(num)} runs selected`);
+    const canCompare = num >= 2 && num <= MAX_COMPARED;
+    setAttribute(this.compare, "href", canCompare ? comparePage(this.runIds) : null);
+    setAttribute(this.compare, "aria-disabled", canCompare ? null : "true");
+    const tooMany = num > MAX_COMPARED ? `Up to ${MAX_COMPARED} can be compared.` : "";
+    setText(this.hint, num === 1 ? `Select up to ${MAX_COMPARED} to compare them.` : tooMany);
+    show(this.again, num === 1);
+    const areMine = this.runIds.every((runId) => this.isAllowed(runId));
+    show(this.edit, num === 1 && areMine);
+    this.remove.disabled = !areMine;
+    setAttribute(
+      this.remove,
+      "title",
+      areMine ? null : "Only their owners or a teacher can delete these runs.",
+    );
+    if (num === 1) this.again.href = runAgainPage(this.runIds[0]);
+    this.export.disabled = num > MAX_EXPORTED;
+    setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);
+  }
+}
+
+function smallButton(words, onclick) {
+  return makeButton({ class: "ddp-button ddp-button-small", onclick }, words);
+}
+
+// The tools above the list: search, filters, and the number of runs shown.
+
+const ALL = {
+  state: "All states",
+  owner: "All people",
+  model: "All models",
+  dataset: "All data sets",
+  tag: "All tags",
+};
+const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data set", tag: "Tag" };
+
+class ListTools {
+  /** `onChange(values)` receives the changed parts of the filter. */
+  constructor(filter, onChange) {
+    this.offered = null;
+    this.filter = null;
+    this.search = el("input", {
+      type: "search",
+      class: "ddp-search",
+      placeholder: "Search names, tags, notes …",
+      "aria-label": "Search the runs",
+      value: filter.words,
+      autocomplete: "off",
+      spellcheck: "false",
+    });
+    this.search.addEventListener("input", () => onChange({ words: this.search.value }));
+    this.selects = Object.fromEntries(
+      FACETS.map((facet) => {
+        const select = el("select", { "aria-label": LABELS[facet] });
+        select.addEventListener("change", () => onChange({ [facet]: select.value }));
+        return [facet, select];
+      }),
+    );
+    const clear = () => onChange({ words: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) });
+    this.clear = makeButton({ class: "ddp-button ddp-button-small", onclick: clear }, "Clear the filter");
+    this.clearToo = makeButton({ class: "ddp-button ddp-button-main", onclick: clear }, "Clear the filter");
+    this.shown = el("span", { class: "ddp-shown", role: "status" });
+    this.element = el(
+      "div",
+      { class: "ddp-list-tools", role: "search" },
+      this.search,
+      FACETS.map((facet) => this.selects[facet]),
+      this.clear,
+      this.shown,
+    );
+  }
+
+  update(filter, rows, numShown) {
+    if (this.search.value !== filter.words) this.search.value = filter.words;
+    this.offer(filter, rows);
+    show(this.clear, isFiltering(filter));
+    const all = count(rows.size);
+    setText(
+      this.shown,
+      numShown === rows.size
+        ? `${all} run${rows.size === 1 ? "" : "s"}`
+        : `${count(numShown)} of ${all} runs`,
+    );
+  }
+
+  /** Updates the options of each select, only if they changed, so that an open menu stays open. */
+  offer(filter, rows) {
+    if (this.offered === rows && this.filter === filter) return;
+    [this.offered, this.filter] = [null, filter];
+    const found = facetValues(rows);
+    for (const facet of FACETS) {
+      const select = this.selects[facet];
+      const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
+      const chosen = filter[facet];
+      const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "live"]] : [])];
+      if (facet === "owner" && filter.me) options.push([MINE, "my runs"]);
+      options.push(...values.map(([value, { label, count: num }]) => [value, `${label} (${count(num)})`]));
+      if (chosen && !options.some(([value]) => value === chosen)) options.push([chosen, chosen]);
+      const text = JSON.stringify(options);
+      if (select.dataset.options !== text) {
+        select.dataset.options = text;
+        select.replaceChildren(...options.map(([value, words]) => el("option", { value }, words)));
+      }
+      if (select.value !== chosen) select.value = chosen;
+      show(select, (facet !== "tag" && facet !== "owner") || values.length > 0 || chosen !== "");
+    }
+  }
+}
 
 /** Shows the view that the URL names; returns a function that unmounts it. */
 export function mountRuns(root) {
@@ -59,7 +210,7 @@ class ListView {
       onMenu: (row, button) => this.openMenu(row, button),
     });
     this.bar = new SelectionBar({
-      mayChange: (runId) => this.mayChange(this.feed.rows.get(runId)),
+      isAllowed: (runId) => this.mayChange(this.feed.rows.get(runId)),
       onCompare: goTo,
       onEdit: (runId) => this.edit(this.feed.rows.get(runId)),
       onDelete: (runIds) => this.remove(runIds),
@@ -74,12 +225,14 @@ class ListView {
       this.tools.clearToo,
     );
     this.waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the list …");
+    this.import = new ImportButton(() => this.feed.ask());
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin")),
+      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin"), this.import.element),
       this.note, this.tools.element, this.reading, this.waiting, this.none, this.noMatch, this.table.element, this.bar.element,
     ); // prettier-ignore
+    this.import.acceptDrops(this.element);
     this.tools.element.append(this.table.columns.button);
     show(this.tools.element, false);
     show(this.table.element, false);
@@ -151,7 +304,7 @@ class ListView {
       rowMenu(row, {
         onEdit: () => this.edit(row),
         onDelete: () => this.remove([row.run_id]),
-        mayChange: this.mayChange(row),
+        isAllowed: this.mayChange(row),
       }),
     );
   }

@@ -1,6 +1,6 @@
 // An editor for Python: CodeMirror, loaded when it is needed, with marked lines. Other pages can put a text into it.
 
-import { el } from "../shared/dom.js";
+import { el, makeButton } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 
 /** @typedef {{ line: number, message: string, level: string }} Mark */
@@ -68,7 +68,7 @@ export class Editor {
       library.placeholder(this.hint),
       library.syntaxHighlighting(library.classHighlighter),
       marked,
-      EditorView.contentAttributes.of({ "aria-label": label }),
+      EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),
       EditorState.readOnly.of(this.isReadOnly),
       EditorView.updateListener.of(({ docChanged }) => docChanged && this.onChange()),
     ];
@@ -131,8 +131,7 @@ function decorations(Decoration, doc, marks) {
 
 /** A list of marks with links to their lines, for those who do not see colours. */
 export function markList(editor, marks) {
-  const link = (line) =>
-    el("button", { type: "button", class: "ddp-link", onclick: () => editor.show(line) }, `Line ${line}`);
+  const link = (line) => makeButton({ class: "ddp-link", onclick: () => editor.show(line) }, `Line ${line}`);
   const items = marks.map(({ line, message, level }) =>
     el("li", { "data-level": level }, link(line), ` ${message}`),
   );

@@ -3,9 +3,9 @@
 import { Editor, markList, takeOpened } from "./editor.js";
 import { filesOf, textOf } from "./files.js";
 import { labelled, StartCard } from "./start_card.js";
-import { el, section, show } from "../shared/dom.js";
+import { el, makeButton, section, show } from "../shared/dom.js";
 import { address, callEndpoint } from "../shared/net.js";
-import { complain } from "../shared/toast.js";
+import { complain } from "../shared/dialog.js";
 
 const READ_AFTER_MS = 400;
 const HINT = "Paste your script here, or drop a file, a folder or a zip on this page.";
@@ -57,8 +57,7 @@ class ScriptPage {
     for (const input of [chosen, folder]) {
       input.addEventListener("change", () => this.take({ items: [], files: [...input.files] }));
     }
-    const button = (text, onclick) =>
-      el("button", { type: "button", class: "ddp-button ddp-button-small", onclick }, text);
+    const button = (text, onclick) => makeButton({ class: "ddp-button ddp-button-small", onclick }, text);
     const path = el("input", { type: "text", id: "ddp-script-path" });
     const openPath = () => this.open(path.value, "");
     const { refused, may_name_paths: mayNamePaths } = this.about;
@@ -200,7 +199,7 @@ class ScriptPage {
     return [
       el("p", {}, "Something is missing in this script:"),
       el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
-      el("button", { type: "button", class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
+      makeButton({ class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
     ]; // prettier-ignore
   }
 

@@ -1,7 +1,7 @@
 // How a script is started: entry file, ranks, options, interpreter, environment.
 
-import { ArgumentFields } from "./arguments.js";
-import { el, section, setText, show } from "../shared/dom.js";
+import { ArgumentFields } from "./files.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { callEndpoint, runPage } from "../shared/net.js";
 
 // Fields with the names of /start_script: name, label, help, and whether it names a path on this machine.
@@ -10,7 +10,7 @@ const TEXTS = [
   ["arguments", "Arguments", "The script's command line, as in a shell.", false],
   ["name", "Name of the run", "Optional.", false],
   ["environment", "Environment variables", "One NAME=VALUE a line.", false],
-  ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the page's own.", true],
+  ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the one that trains every run here.", true],
   ["folder", "Working folder", "If empty, a copy of the code's folder is used.", true],
 ]; // prettier-ignore
 const STARTS = {
@@ -41,13 +41,12 @@ export class StartCard {
       value: about.ranks,
       oninput: () => this.chosen.add("ranks"),
     });
+    this.where = Object.fromEntries(about.where.map((field) => [field.name, whereField(field)]));
     this.cpu = el("input", { type: "checkbox", id: "ddp-script-on-cpu", onchange: () => this.chooseCpu() });
     this.why = el("p", { class: "ddp-hint", role: "status" });
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.pythonWords = el("small", { role: "status" });
-    this.button = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-main", id: "ddp-script-go", onclick: () => this.go() },
+    this.button = makeButton({ class: "ddp-button ddp-button-main", id: "ddp-script-go", onclick: () => this.go() },
       "Start",
     ); // prettier-ignore
     this.button.disabled = about.refused !== null;
@@ -64,9 +63,14 @@ export class StartCard {
     const [first, ...others] = TEXTS.filter(([, , , isPath]) => mayNamePaths || !isPath);
     /** @param {[string, string, string, boolean]} text */
     const field = ([name, label, help]) => labelled(label, this.texts[name], help);
-    const check = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", onclick: () => this.checkPython(check) },
+    const ranksLabel = (numGpus ? "GPUs" : "CPU ranks") + (this.where.num_nodes ? " on each machine" : "");
+    const where = (names) =>
+      this.about.where
+        .filter(({ name }) => names.includes(name))
+        .map(({ name, label, help }) => labelled(label, this.where[name], help));
+    const folded = Object.keys(this.where).filter((name) => !["partition", "num_nodes"].includes(name));
+    const check = makeButton(
+      { class: "ddp-button ddp-button-small", onclick: () => this.checkPython(check) },
       "Check the interpreter",
     );
     return section(
@@ -75,7 +79,11 @@ export class StartCard {
       this.why,
       labelled("Entry file", this.entry),
       labelled("Started as", this.start),
-      labelled(numGpus ? "GPUs" : "CPU ranks", this.ranks, `1 to ${mostRanks}`),
+      labelled(ranksLabel, this.ranks, `1 to ${mostRanks}`),
+      where(["partition", "num_nodes"]),
+      folded.length > 0
+        ? el("details", {}, el("summary", {}, "Further settings of the job"), where(folded))
+        : null,
       el(
         "div",
         { class: "ddp-switch" },
@@ -105,6 +113,7 @@ export class StartCard {
   /** Takes the settings of a run, as /script_code returns them. */
   load(settings) {
     for (const [name, field] of Object.entries(this.texts)) field.value = settings[name] ?? field.value;
+    for (const [name, field] of Object.entries(this.where)) setWhere(field, settings[name]);
     for (const name of ["ranks", "start"]) {
       if (settings[name]) {
         this[name].value = settings[name];
@@ -158,6 +167,7 @@ export class StartCard {
       const { run_id: runId } = await callEndpoint("start_script", {
         ...this.code(),
         ...Object.fromEntries(texts),
+        ...Object.fromEntries(Object.entries(this.where).map(([name, field]) => [name, valueOf(field)])),
         ranks: Number(this.ranks.value),
         start: this.start.value,
         on_cpu: this.cpu.checked,
@@ -175,6 +185,30 @@ export class StartCard {
 export function labelled(text, control, help = null) {
   const words = help ? el("small", {}, help) : null;
   return el("div", {}, el("label", { for: control.id }, text), control, words);
+}
+
+/** A control for a field that selects where a run trains. */
+function whereField({ name, default: usual, choices, is_several: multiple, is_number: isNumber }) {
+  const id = `ddp-script-${name}`;
+  const options = choices.map(([value, words]) => el("option", { value }, words));
+  // The GPU types of the default partition may be none: then those of another one can be typed.
+  const field = choices.some(([value]) => value !== "")
+    ? el("select", { id, multiple }, options)
+    : el("input", { id, type: isNumber ? "number" : "text" });
+  setWhere(field, usual);
+  return field;
+}
+
+/** Selects a value, or several, one a line. */
+function setWhere(field, value) {
+  if (value === undefined) return;
+  const values = String(value ?? "").split("\n");
+  if (field.multiple) for (const option of field.options) option.selected = values.includes(option.value);
+  else field.value = String(value ?? "");
+}
+
+function valueOf(field) {
+  return field.multiple ? [...field.selectedOptions].map(({ value }) => value).join("\n") : field.value;
 }
 
 function textField(name) {

@@ -1,6 +1,6 @@
 // The torchrun command of a run, and the equation that relates batch size, ranks and steps.
 
-import { el, section, setText, show } from "./dom.js";
+import { el, makeButton, section, setText, show } from "./dom.js";
 import { count, LIVE_STATES, worldSize } from "./format.js";
 
 const COPIED_SHOWN_MS = 2000;
@@ -35,7 +35,10 @@ export class CommandPanel {
   update(checkpoints, head) {
     this.checkpoints = checkpoints ?? this.checkpoints;
     const newest = this.checkpoints?.[0]?.step;
-    const isResumable = !LIVE_STATES.has(head.state) && newest !== undefined && !(newest >= head.num_steps);
+    // A script is resumed on the page only.
+    const isOurs = !this.summary.config.script;
+    const isResumable =
+      isOurs && !LIVE_STATES.has(head.state) && newest !== undefined && !(newest >= head.num_steps);
     show(this.resumePart, isResumable);
     if (!isResumable) return;
     const { text, placeholder } = this.summary.resume_command;
@@ -62,11 +65,7 @@ function scriptOf({ script, run_dir: runDir }) {
 export class CommandLine {
   constructor(command, label = "command") {
     this.code = el("code", {}, command);
-    this.copy = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` },
-      "Copy",
-    );
+    this.copy = makeButton({ class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
     this.copy.addEventListener("click", async () => {
       setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
       setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);

@@ -1,6 +1,9 @@
-// Modal dialogs and the menus of buttons.
+// Modal dialogs, the menus of buttons, and short messages at the edge of the page.
 
-import { el, setAttribute } from "./dom.js";
+import { el, icon, makeButton, setAttribute } from "./dom.js";
+import { callEndpoint } from "./net.js";
+
+// Modal dialogs and the menus of buttons.
 
 let number = 0;
 
@@ -16,7 +19,7 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
     { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` },
     confirm,
   );
-  const leave = el("button", { type: "button", class: "ddp-button" }, "Cancel");
+  const leave = makeButton({ class: "ddp-button" }, "Cancel");
   const id = `ddp-dialog-${number}`;
   const form = el(
     "form",
@@ -119,4 +122,82 @@ function placeBelow(menu, button) {
   const isRoom = box.bottom + menu.offsetHeight + 8 < window.innerHeight;
   menu.style.top = `${isRoom ? box.bottom + 4 : Math.max(8, box.top - menu.offsetHeight - 4)}px`;
   menu.style.left = `${Math.max(8, Math.min(box.right - menu.offsetWidth, window.innerWidth - menu.offsetWidth - 8))}px`;
+}
+
+// Short messages at the edge of the page: the result or the error of a click.
+
+const SHOWN_MS = 5000;
+
+let shelf = null;
+
+/** Shows a message for a few seconds. */
+export function inform(message) {
+  const toast = put(message, "check", "ddp-toast");
+  setTimeout(() => toast.remove(), SHOWN_MS);
+}
+
+const UNDO_SHOWN_MS = 15000;
+
+/** Shows the result of a click with an Undo button for 15 s; `undo()` may throw. */
+export function offerUndo(message, undo) {
+  const toast = put(message, "check", "ddp-toast");
+  const button = makeButton({ class: "ddp-button ddp-button-small" }, "Undo");
+  toast.querySelector("p").after(button);
+  const hiding = setTimeout(() => toast.remove(), UNDO_SHOWN_MS);
+  button.addEventListener("click", async () => {
+    clearTimeout(hiding);
+    button.disabled = true;
+    try {
+      await undo();
+      toast.remove();
+    } catch (error) {
+      toast.remove();
+      complain(error.message);
+    }
+  });
+}
+
+/** Shows an error until the user closes it. */
+export function complain(message) {
+  const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find(
+    (node) => node.textContent === message,
+  );
+  if (!same) put(message, "cross", "ddp-toast ddp-toast-error", "alert");
+}
+
+function put(message, iconName, className, role = "status") {
+  if (!shelf?.isConnected) {
+    shelf = el("div", { class: "ddp ddp-toasts", "aria-live": "polite" });
+    document.body.append(shelf);
+  }
+  const toast = el(
+    "div",
+    { class: className, role },
+    icon(iconName),
+    el("p", {}, message),
+    makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() }, "×"),
+  );
+  shelf.append(toast);
+  return toast;
+}
+
+/**
+ * Calls an endpoint for a click: marks the button as busy, then shows the result. Returns true if the call
+ * succeeded.
+ */
+export async function act(button, endpoint, ...values) {
+  button.dataset.busy = "true";
+  setAttribute(button, "aria-busy", "true");
+  button.disabled = true;
+  try {
+    inform((await callEndpoint(endpoint, ...values)).message);
+    return true;
+  } catch (error) {
+    complain(error.message);
+    return false;
+  } finally {
+    delete button.dataset.busy;
+    setAttribute(button, "aria-busy", null);
+    button.disabled = false;
+  }
 }

@@ -33,6 +33,18 @@ function shown(child) {
   return child instanceof Node ? child : visible(String(child));
 }
 
+/** Returns a button that does not submit a form. */
+export function makeButton(attributes, ...children) {
+  return el("button", { type: "button", ...attributes }, ...children);
+}
+
+/** Returns the cells of a table's head, one for each column. Null is that of a column of buttons. */
+export function columnHeads(contents) {
+  return contents.map((content) =>
+    el("th", { scope: "col" }, content ?? el("span", { class: "ddp-unseen" }, "Actions")),
+  );
+}
+
 /** Returns an SVG element with attributes and children. */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -126,4 +138,11 @@ export function icon(name) {
     class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn",
   });
   return svg("svg", { viewBox: "0 0 16 16", class: "ddp-icon", "aria-hidden": "true" }, path);
+}
+
+/** Does nothing while the button is busy with a click. */
+export function enable(button, isEnabled, title, reason) {
+  if (button.dataset.busy) return;
+  if (button.disabled === isEnabled) button.disabled = !isEnabled;
+  setAttribute(button, "title", isEnabled ? title : reason);
 }

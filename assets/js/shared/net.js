@@ -1,7 +1,7 @@
 // Requests to our own server, under any path prefix that a reverse proxy adds.
 
-// This file is PREFIX/live/assets/js/shared/net.js.
-const ROOT = new URL("../../../../", import.meta.url);
+// This file is PREFIX/live/assets/js/shared/net.js. Packed into another file, it has no server.
+const ROOT = import.meta.url.startsWith("http") ? new URL("../../../../", import.meta.url) : undefined;
 
 const NO_ANSWER =
   "The server of this page does not answer. A live run continues without it; restart the page to see it.";

@@ -1,6 +1,6 @@
 // Tooltips of glossary terms (docs/glossary.md), for pointer, keyboard and touch.
 
-import { el } from "./dom.js";
+import { el, makeButton } from "./dom.js";
 import { address, fetchJson } from "./net.js";
 
 const MARGIN_PX = 8;
@@ -15,7 +15,7 @@ let shown = null;
 
 /** A term with a tooltip, displayed as `words` if given. */
 export function term(name, words = name) {
-  return el("button", { type: "button", class: "ddp-term", "data-term": name }, words);
+  return makeButton({ class: "ddp-term", "data-term": name }, words);
 }
 
 /** Connects every term on the page to its definition, once the definitions are loaded. */
@@ -38,11 +38,7 @@ export function explainTerms() {
 function markField(field, name) {
   if (field === null || field.querySelector(":scope > .ddp-term-mark")) return;
   field.append(
-    el(
-      "button",
-      { type: "button", class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" },
-      "?",
-    ),
+    makeButton({ class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" }, "?"),
   );
 }
 

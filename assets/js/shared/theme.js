@@ -7,20 +7,30 @@ export function isDark() {
   return document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
 }
 
+let wasDark = false;
+
 /** Calls back when the theme changes; returns a function that unsubscribes. */
 export function onThemeChange(callback) {
+  if (listeners.size === 0) wasDark = isDark();
+  watch();
   listeners.add(callback);
   return () => listeners.delete(callback);
 }
 
-let wasDark = isDark();
-const watcher = new MutationObserver(() => {
-  if (isDark() === wasDark) return;
-  wasDark = isDark();
-  for (const callback of listeners) callback();
-});
-for (const element of [document.documentElement, document.body]) {
-  watcher.observe(element, { attributes: true, attributeFilter: ["class"] });
+/** @type {MutationObserver | null} */
+let watcher = null;
+
+// Not at import: modules that only compute are tested without a document.
+function watch() {
+  if (watcher !== null) return;
+  watcher = new MutationObserver(() => {
+    if (isDark() === wasDark) return;
+    wasDark = isDark();
+    for (const callback of listeners) callback();
+  });
+  for (const element of [document.documentElement, document.body]) {
+    watcher.observe(element, { attributes: true, attributeFilter: ["class"] });
+  }
 }
 
 // The palette by Okabe and Ito, which is safe for colour-blind readers. The order starts with the pairs that

@@ -1,8 +1,8 @@
 // The tour of the first visit: five remarks, each next to the element it explains. Shown once; never blocks
 // the page.
 
-import { el, icon, setText } from "../shared/dom.js";
-import { prefer, preference } from "../shared/prefs.js";
+import { el, icon, makeButton, setText } from "../shared/dom.js";
+import { prefer, preference } from "../shared/browser.js";
 
 const STEPS = [
   [
@@ -42,8 +42,8 @@ export function mountTour(place, uncover) {
   const title = el("strong", {});
   const words = el("p", {});
   const where = el("span", { class: "ddp-hint" });
-  const next = el("button", { type: "button", class: "ddp-button ddp-button-main ddp-button-small" }, "Next");
-  const close = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Close");
+  const next = makeButton({ class: "ddp-button ddp-button-main ddp-button-small" }, "Next");
+  const close = makeButton({ class: "ddp-button ddp-button-small" }, "Close");
   const box = el(
     "aside",
     { class: "ddp-tour", role: "region", "aria-label": "A short tour", hidden: true },
@@ -80,12 +80,7 @@ export function mountTour(place, uncover) {
   close.addEventListener("click", end);
   box.addEventListener("keydown", (event) => event.key === "Escape" && end());
 
-  const again = el(
-    "button",
-    { type: "button", class: "ddp-tool" },
-    icon("question"),
-    el("span", {}, "Show the tour"),
-  );
+  const again = makeButton({ class: "ddp-tool" }, icon("question"), el("span", {}, "Show the tour"));
   again.addEventListener("click", () => {
     step = 0;
     show();

@@ -195,7 +195,7 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
 def find(series: Series, config: Config, state: State) -> list[Insight]:
     """Return the current insights on a run, the most urgent first."""
     if config.is_script:
-        # The review's findings are shown with the code; the other rules advise on fields of the form.
+        # The findings of the review are shown next to the code; the other rules are about fields of the form.
         return [found for found in [_not_a_number(series, config)] if found is not None]
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]

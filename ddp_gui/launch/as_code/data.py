@@ -18,7 +18,7 @@ from typing import Any
 
 from ddp_gui.launch.as_code.models import DataShape
 from ddp_gui.launch.as_code.templates import NotAsCodeError, render
-from ddp_gui.plan.catalogue import Dataset
+from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config
 from trainers.files import private_files
 from trainers.files.json_files import read_json

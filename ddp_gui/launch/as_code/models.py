@@ -97,6 +97,8 @@ def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
         num_inputs=math.prod(shape.inputs),
         num_outputs=shape.num_outputs,
         vocabulary=shape.vocabulary,
+        # Vocabularies of characters are counted by the script, or small.
+        has_rare_words=shape.vocabulary.isdecimal() and int(shape.vocabulary) > 1000,
     )
     classes, start, build = f"\n{text}".rpartition("\nmodel = ")
     return ModelCode(classes=classes.strip("\n"), build=f"{start}{build}".strip("\n"), **kind.about)

@@ -17,7 +17,7 @@ from ddp_gui.launch.as_code import models
 from ddp_gui.launch.as_code.data import DataCode
 from ddp_gui.launch.as_code.models import ModelCode
 from ddp_gui.launch.as_code.templates import WIDTH, NotAsCodeError, render, spaced
-from ddp_gui.plan.catalogue import Dataset, Strategy
+from trainers.contract.catalogue import Dataset, Strategy
 from trainers.contract.config import Config
 from trainers.contract.config.sections import NO_MISTAKE
 
@@ -29,7 +29,7 @@ MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 SAME = "On CPU ranks in fp32, with as many ranks and threads, its losses have the same bits as the run's."
 CLOSE = "On CPU ranks in fp32 its losses differ from the run's by about 1e-6: sums in another order."
-# The strategies with the same losses as DDP on two ranks, where the order of a sum does not matter.
+# Strategies whose losses equal those of DDP on two ranks: a sum of two terms does not depend on their order.
 EXACT_RANKS = 2
 _HEADING = re.compile(r"^#@ (.+)\n", re.MULTILINE)
 # Each import of the script, and the text by which its use is found.
@@ -138,6 +138,10 @@ def write(
 
 def _refuse(config: Config) -> None:
     name = config.strategy
+    if config.start_from:
+        raise NotAsCodeError(
+            f"A run that starts from the weights of another one ({config.start_from}) is not written as code."
+        )
     if name not in STRATEGIES:
         raise NotAsCodeError(
             f"Strategy {name} is not written as code: its script would be longer than what it explains. "

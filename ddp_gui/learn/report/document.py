@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
+import posixpath
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -23,8 +24,8 @@ from ddp_gui.learn.report import charts, instruments, markup, measured, results
 from ddp_gui.learn.report.charts import Curve, Shown
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
-from trainers.files.plain_files import ASSETS, REPOSITORY
-from trainers.machine import environment
+from trainers.files import installation
+from trainers.files.plain_files import ASSETS
 
 _BROKEN = "broken on purpose"
 # Limits notes and messages: a run can write text of any length, which must not inflate the report.
@@ -224,6 +225,33 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         _own_words(),
         class_="lesson",
         aria_labelledby=lesson_id(lesson),
+    )
+
+
+def draw_code_lesson(lesson: Lesson) -> Html:
+    """Return a lesson in code as an HTML section: each check, and the code of the latest run."""
+    result, tries = lesson["result"], lesson["num_tries"]
+    marks = {"passed": "✓", "failed": "✗", "open": "·"}
+    rows = [
+        tag(
+            "li",
+            f"{marks[each['outcome']]} {each['label']}",
+            tag("p", _shortened(each["words"]), class_="soft") if each["words"] else None,
+        )
+        for each in result["checks"]
+    ]
+    words = "Right" if result["is_passed"] else "Not right yet" if result["is_over"] else "No result"
+    shown = "; the solution was shown" if lesson["is_solution_shown"] else ""
+    return tag(
+        "section",
+        tag("h2", name_of(lesson["title"])),
+        tag("p", lesson["summary"], class_="soft"),
+        tag("p", f"{words}, after {tries} run{'' if tries == 1 else 's'}{shown}.", class_="outcome"),
+        tag("ul", rows, class_="remarks") if rows else None,
+        tag("h3", "My code"),
+        tag("pre", tag("code", lesson["code"] or "The run no longer exists.")),
+        _own_words(),
+        class_="lesson",
     )
 
 
@@ -496,11 +524,10 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
-# In dependency order: a module comes after those that it imports.
 SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
-_BETWEEN_MODULES = re.compile(r"^(?:import .*;$|export )", re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
 MAX_BYTES = 3_000_000
-GIT_TIMEOUT_S = 5.0
 # Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
 MAX_POINTS_IN_ALL = 110_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
@@ -521,15 +548,18 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     max_points = min(
         MAX_POINTS, max(FEWEST_POINTS, MAX_POINTS_IN_ALL // max(1, _CURVES_OF_A_RUN * len(runs)))
     )
-    yield _head(gathered["name"], "of-lessons" if lessons else "of-runs").encode()
+    has_lessons = bool(lessons or gathered.get("in_code"))
+    yield _head(gathered["name"], "of-lessons" if has_lessons else "of-runs").encode()
     yield _title(gathered, lessons, runs).encode()
     for lesson in lessons:
         yield draw_lesson(lesson, runs, max_points).encode()
+    for lesson in gathered.get("in_code", ()):
+        yield draw_code_lesson(lesson).encode()
     others = [runs[run_id] for run_id in gathered["others"] if run_id in runs]
     if others:
         yield _others(others, max_points).encode()
     yield tag("h2", "The runs", id="runs").encode()
-    has_results = not lessons and len(runs) <= results.MAX_RUNS
+    has_results = not has_lessons and len(runs) <= results.MAX_RUNS
     drawn = [draw_run(run, has_results=has_results) for run in runs.values()]
     yield tag("div", drawn, class_="runs").encode()
     if unread:
@@ -538,7 +568,7 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
         ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
-    yield f"</main><script type=module>{_script()}</script></body></html>\n".encode()
+    yield f"</main><script type=module>{script_of(SCRIPT_NAMES)}</script></body></html>\n".encode()
 
 
 def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
@@ -548,22 +578,27 @@ def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], 
 
 
 def _head(name: str, kind: str) -> str:
-    style, script = STYLE.read_text(encoding="utf-8"), _script()
+    title = f"Lab report · {name}" if name else "Lab report"
+    head = head_tag(title, STYLE.read_text(encoding="utf-8"), script_of(SCRIPT_NAMES))
+    return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
+
+
+def head_tag(title: str, style: str, script: str) -> Html:
+    """Return the head of a file with its style, which may load nothing and execute only this script."""
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    head = tag(
+    return tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"Lab report · {name}" if name else "Lab report"),
+        tag("title", title),
         tag("style", Html(style)),
     )
-    return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
 
 
 def _title(
@@ -571,7 +606,8 @@ def _title(
 ) -> Html:
     name, when = gathered["name"], markup.moment(gathered["made_unix_s"])
     num_runs = len(runs)
-    what = [f"{len(lessons)} lesson{'' if len(lessons) == 1 else 's'}"] if lessons else []
+    num_lessons = len(lessons) + len(gathered.get("in_code", ()))
+    what = [f"{num_lessons} lesson{'' if num_lessons == 1 else 's'}"] if num_lessons else []
     what.append(f"{num_runs} run{'' if num_runs == 1 else 's'}")
     rows = [
         tag(
@@ -646,7 +682,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ("Processor", f"{machine['cpu']}, {machine['num_cores']} cores for runs"),
         ("Memory", markup.size(machine["memory_bytes"])),
         ("GPUs", "; ".join(gpus)),
-        ("This program", _program_version()),
+        ("This program", installation.version()),
         *((each["name"], each["version"] or "not installed") for each in gathered["versions"]),
     ]
     rows = [tag("div", tag("dt", title), tag("dd", words)) for title, words in facts]
@@ -663,27 +699,26 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
     )
 
 
-def _program_version() -> str:
-    """Return the checked-out commit, which identifies this version."""
-    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        answer = subprocess.run(
-            command,
-            env=environment.for_a_child(),
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown: not a git checkout"
-    return f"commit {answer.stdout.strip()}".replace("-dirty", ", changed since")
+def script_of(names: Sequence[str]) -> str:
+    """Return JavaScript modules as one script, because a single file cannot import modules.
+
+    Args:
+        names: modules below `SCRIPTS`, each after those that it imports.
+    """
+    made = ["const modules = {};"]
+    for name in names:
+        source = (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+        exported = ", ".join(_EXPORT.findall(source))
+        body = _IMPORT.sub(functools.partial(_taken, name), source)
+        body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
+        made.append(f'modules["{name}"] = (() => {{\n{body}return {{ {exported} }};\n}})();')
+    return "\n".join(made)
 
 
-def _script() -> str:
-    """Return the JavaScript modules as one script, because a single file cannot import modules."""
-    modules = [(SCRIPTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPT_NAMES]
-    return "".join(_BETWEEN_MODULES.sub("", module) for module in modules)
+def _taken(name: str, found: re.Match[str]) -> str:
+    """Return the line that replaces an import."""
+    module = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[2])).removesuffix(".js")
+    return f'const {{{found[1].replace(" as ", ": ")}}} = modules["{module}"];'
 
 
 def _digest(text: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeGuard
 
 from ddp_gui.http.shell import visible
 
-_VOID = frozenset({"br", "hr", "img", "meta"})
+_VOID = frozenset({"br", "hr", "img", "input", "meta"})
 _ADDRESSES = ("https://", "http://")
 _INLINES = {"b": "strong", "i": "em", "code": "code"}
 
@@ -55,22 +55,29 @@ def name_of(words: object) -> Html:
     return tag("bdi", str(words))
 
 
-def inlines(tree: Sequence[Any]) -> Html:
-    """Convert the inline elements of a lesson's paragraph (`ddp_gui.learn.lesson`) to HTML."""
-    return joined(_inline(part) for part in tree)
+def inlines(tree: Sequence[Any], href_of_term: Callable[[str], str] | None = None) -> Html:
+    """Convert the inline elements of a lesson's paragraph (`ddp_gui.learn.lesson`) to HTML.
+
+    Args:
+        href_of_term: returns the address of a term's definition; without it terms are plain text.
+    """
+    return joined(_inline(part, href_of_term) for part in tree)
 
 
-def _inline(part: Any) -> Html:
+def _inline(part: Any, href_of_term: Callable[[str], str] | None) -> Html:
     if isinstance(part, str):
         return text(part)
     kind, *inside = part
     if kind == "link" and str(inside[0]).startswith(_ADDRESSES):
-        return tag("a", inlines(inside[1]), href=inside[0], rel="noreferrer")
+        return tag("a", inlines(inside[1], href_of_term), href=inside[0], rel="noreferrer")
     if kind == "code":
         return tag("code", inside[0])
     if kind in _INLINES:
-        return tag(_INLINES[kind], inlines(inside[0]))
-    return inlines(inside[-1])  # a term, without a link: the report does not contain the glossary
+        return tag(_INLINES[kind], inlines(inside[0], href_of_term))
+    words = inlines(inside[-1])
+    if kind == "term" and href_of_term is not None:
+        return tag("a", words, href=href_of_term(inside[0]), class_="term")
+    return words
 
 
 def _attribute(key: str, value: object) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 from fastapi import HTTPException, Request
 
 from ddp_gui.background.workers import SLOW, MadeFile, Router
 from ddp_gui.http import front
 from ddp_gui.launch import launcher
+from ddp_gui.learn import code_lesson
+from ddp_gui.learn.code_lesson import CodeLibrary
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import DrawnCurve, Lesson
 from ddp_gui.learn.report import document
@@ -23,6 +24,8 @@ from ddp_gui.runs import listing
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.engines import liveness
+from trainers.files import typed
+from trainers.files.typed import Limit
 from trainers.machine import hardware, host
 
 MAX_NAME = 120
@@ -30,18 +33,20 @@ MAX_LESSONS = 60
 MAX_RUNS = 120
 MAX_RUNS_OF_A_LESSON = 40
 MAX_WORDS = 200
+MAX_TRIES = 1_000_000
 # Number of points of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
 NUM_DRAWN_POINTS = 9
 
-Prediction = int | tuple[float, ...] | None
+Index = Annotated[int, Limit(low=0, high=MAX_WORDS - 1)]
+Prediction = Index | Annotated[tuple[float, ...], Limit(least=NUM_DRAWN_POINTS, most=NUM_DRAWN_POINTS)] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRun:
     """A run started by a question's attempt: the question (from 0) and the chosen setting."""
 
-    question: int
-    choice: str
+    question: Index
+    choice: Annotated[str, Limit(most=MAX_WORDS)]
     run_id: str
 
 
@@ -52,23 +57,45 @@ class LessonDone:
     Attributes:
         prediction: index of a choice (from 0) or values of a drawn curve; None if it was not locked.
         runs: ids of the lesson's runs; None for a run that was not started.
-        answers: index of the chosen answer, by question.
+        answers: index of the chosen answer of each question; None if it was not answered.
     """
 
-    lesson: str
-    prediction: Prediction
-    runs: tuple[str | None, ...]
-    attempts: tuple[AttemptRun, ...]
-    answers: Mapping[int, int]
+    lesson: Annotated[str, Limit(least=1, most=MAX_WORDS)]
+    prediction: Prediction = None
+    runs: Annotated[tuple[str | None, ...], Limit(most=MAX_RUNS_OF_A_LESSON)] = ()
+    attempts: Annotated[tuple[AttemptRun, ...], Limit(most=MAX_RUNS_OF_A_LESSON)] = ()
+    answers: Annotated[tuple[Index | None, ...], Limit(most=MAX_RUNS_OF_A_LESSON)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeDone:
+    """A learner's work on a lesson in code: the latest run, and the number of runs."""
+
+    lesson: Annotated[str, Limit(least=1, most=MAX_WORDS)]
+    run_id: str
+    num_tries: Annotated[int, Limit(low=0, high=MAX_TRIES)] = 1
+    is_solution_shown: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
     """A report's author, lessons and additional runs."""
 
-    name: str
-    lessons: tuple[LessonDone, ...]
-    runs: tuple[str, ...]
+    name: Annotated[str, Limit(most=MAX_NAME)] = ""
+    lessons: Annotated[tuple[LessonDone, ...], Limit(most=MAX_LESSONS)] = ()
+    runs: Annotated[tuple[str, ...], Limit(most=MAX_RUNS)] = ()
+    code_lessons: Annotated[tuple[CodeDone, ...], Limit(most=MAX_LESSONS)] = ()
+
+    def __post_init__(self) -> None:
+        named = run_ids(self)
+        if wrong := next((each for each in named if not is_run_id(each)), None):
+            raise ValueError(f"runs has {typed.shorten(wrong)}, but allowed are: ids of runs")
+        if not self.lessons and not self.runs and not self.code_lessons:
+            raise ValueError("a report needs a lesson or a run")
+        if len(named) > MAX_RUNS:
+            raise ValueError(f"there are {len(named)} runs, but allowed are at most {MAX_RUNS}")
+        if len({lesson.lesson for lesson in self.lessons}) < len(self.lessons):
+            raise ValueError("lessons has one of them twice")
 
 
 def parse(raw: Any) -> ReportRequest:
@@ -77,23 +104,8 @@ def parse(raw: Any) -> ReportRequest:
     Raises:
         ValueError: naming the invalid field and what is allowed.
     """
-    table = _table("the report", raw, ("name", "lessons", "runs"))
-    name = table.get("name", "")
-    if not isinstance(name, str) or len(name) > MAX_NAME:
-        raise ValueError(f"name is not a text of at most {MAX_NAME} characters")
-    lessons = tuple(map(_lesson, _list("lessons", table.get("lessons", []), MAX_LESSONS)))
-    runs = tuple(
-        dict.fromkeys(_run_id("runs", each) for each in _list("runs", table.get("runs", []), MAX_RUNS))
-    )
-    made = ReportRequest(name=" ".join(name.split()), lessons=lessons, runs=runs)
-    num_runs = len(run_ids(made))
-    if not lessons and not runs:
-        raise ValueError("a report needs a lesson or a run")
-    if num_runs > MAX_RUNS:
-        raise ValueError(f"there are {num_runs} runs, but allowed are at most {MAX_RUNS}")
-    if len({lesson.lesson for lesson in lessons}) < len(lessons):
-        raise ValueError("lessons has one of them twice")
-    return made
+    made = typed.read(ReportRequest, raw)
+    return replace(made, name=" ".join(made.name.split()), runs=tuple(dict.fromkeys(made.runs)))
 
 
 def run_ids(request: ReportRequest) -> list[str]:
@@ -102,73 +114,8 @@ def run_ids(request: ReportRequest) -> list[str]:
     for lesson in request.lessons:
         found += filter(None, lesson.runs)
         found += [attempt.run_id for attempt in lesson.attempts]
+    found += [each.run_id for each in request.code_lessons]
     return list(dict.fromkeys([*found, *request.runs]))
-
-
-def _lesson(raw: Any) -> LessonDone:
-    table = _table("lessons", raw, ("lesson", "prediction", "runs", "attempts", "answers"))
-    lesson = table.get("lesson")
-    if not isinstance(lesson, str) or not 0 < len(lesson) <= MAX_WORDS:
-        raise ValueError("lesson is not the name of one")
-    runs = _list("runs", table.get("runs", []), MAX_RUNS_OF_A_LESSON)
-    answers = _list("answers", table.get("answers", []), MAX_RUNS_OF_A_LESSON)
-    return LessonDone(
-        lesson=lesson,
-        prediction=_prediction(table.get("prediction")),
-        runs=tuple(None if each is None else _run_id("runs", each) for each in runs),
-        attempts=tuple(map(_attempt, _list("attempts", table.get("attempts", []), MAX_RUNS_OF_A_LESSON))),
-        answers={number: _whole("answers", each) for number, each in enumerate(answers) if each is not None},
-    )
-
-
-def _prediction(raw: Any) -> Prediction:
-    if raw is None:
-        return None
-    if not isinstance(raw, list):
-        return _whole("prediction", raw)
-    is_curve = len(raw) == NUM_DRAWN_POINTS and all(
-        isinstance(each, int | float) and not isinstance(each, bool) and _is_finite(each) for each in raw
-    )
-    if not is_curve:
-        raise ValueError(f"prediction is neither a choice nor a list of {NUM_DRAWN_POINTS} numbers")
-    return tuple(map(float, raw))
-
-
-def _is_finite(value: float) -> bool:
-    return abs(value) < 1e300 and math.isfinite(value)  # isfinite fails for an int of 400 digits
-
-
-def _attempt(raw: Any) -> AttemptRun:
-    table = _table("attempts", raw, ("question", "choice", "run_id"))
-    choice = table.get("choice")
-    if not isinstance(choice, str) or len(choice) > MAX_WORDS:
-        raise ValueError(f"choice is not a text of at most {MAX_WORDS} characters")
-    run_id = _run_id("run_id", table.get("run_id"))
-    return AttemptRun(question=_whole("question", table.get("question")), choice=choice, run_id=run_id)
-
-
-def _whole(field: str, raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < MAX_WORDS:
-        raise ValueError(f"{field} holds a value that is not a whole number from 0 to {MAX_WORDS - 1}")
-    return raw
-
-
-def _run_id(field: str, raw: Any) -> str:
-    if not is_run_id(raw):
-        raise ValueError(f"{field} holds a value that is not a run_id")
-    return raw
-
-
-def _list(field: str, raw: Any, most: int) -> Sequence[Any]:
-    if not isinstance(raw, list) or len(raw) > most:
-        raise ValueError(f"{field} is not a list of at most {most}")
-    return raw
-
-
-def _table(field: str, raw: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(raw, dict) or not set(raw) <= set(allowed):
-        raise ValueError(f"{field} is not an object of {', '.join(allowed)}")
-    return raw
 
 
 Values = dict[str, Any]
@@ -183,6 +130,7 @@ class Source:
     """The lesson library and the run store."""
 
     library: Library
+    in_code: CodeLibrary
     store: RunStore
 
 
@@ -198,6 +146,7 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
     order = [lesson.name for lesson in source.library.read()[0]]
     found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
     runs = {run_id: _run(source.store, run_id) for run_id in run_ids(request)}
+    in_code = [_gathered_code(source, each) for each in request.code_lessons]
     if not request.lessons and not any(runs.values()):
         raise NoRunError("none of these runs exists any more")
     done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
@@ -205,6 +154,7 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
         "name": request.name,
         "made_unix_s": now_unix_s,
         "lessons": [_gathered_lesson(found[each.lesson], each, order) for each in done],
+        "in_code": in_code,
         "runs": {run_id: about for run_id, about in runs.items() if about is not None},
         "others": list(request.runs),
         "num_lessons": len(order),
@@ -236,10 +186,30 @@ def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> 
                 "right": question.right,
                 "measured": question.measured,
                 "because": question.because,
-                "answer": _choice(done.answers.get(number), len(question.choices)),
+                "answer": _choice(answer, len(question.choices)),
             }
-            for number, question in enumerate(lesson.questions)
+            for question, answer in itertools.zip_longest(
+                lesson.questions, done.answers[: len(lesson.questions)]
+            )
         ],
+    }
+
+
+def _gathered_code(source: Source, done: CodeDone) -> Values:
+    """Return the code that a learner ran, and what its run showed."""
+    lesson = source.in_code.find(done.lesson)
+    try:
+        result = code_lesson.result_of(lesson, source.store, done.run_id)
+    except (OSError, ValueError):
+        result = {"is_over": False, "is_passed": False, "checks": []}
+    return {
+        "title": lesson.title,
+        "summary": lesson.summary,
+        "num_tries": done.num_tries,
+        "is_solution_shown": done.is_solution_shown,
+        "code": code_lesson.code_of(source.store, done.run_id),
+        "result": {name: result[name] for name in ("is_over", "is_passed", "checks")},
+        "run_id": done.run_id,
     }
 
 
@@ -261,18 +231,23 @@ def _run(store: RunStore, run_id: str) -> Values | None:
     """Return facts about a run without reading its events; None if it cannot be seen or read."""
     try:
         run = store.open(run_id)
-        return _about(store, run)
+        return about_run(store, run)
     except (OSError, ValueError):
         return None
 
 
-def _about(store: RunStore, run: RunDirectory) -> Values:
+def about_run(store: RunStore, run: RunDirectory) -> Values:
+    """Return facts about a run that do not come from its events.
+
+    Raises:
+        OSError, ValueError: if it cannot be read.
+    """
     config, status = run.read_config(), liveness.read_status(run)
     catalogue = store.catalogue_for(run, config)
     strategy = catalogue.strategies.get(config.strategy)
     written = listing.shown_name(run, config.name)
     known: Mapping[str, Any] = listing.facts_of(config, catalogue)
-    engine = liveness.engine_to_ask(run)
+    engine = liveness.engine_to_ask(status)
     return {
         "run_id": run.run_id,
         "path": str(run.path.absolute()),
@@ -312,10 +287,10 @@ MAX_PARTS = 20_000
 MEDIA_TYPE = "text/html; charset=utf-8"
 
 
-def make_router(library: Library, store: RunStore) -> Router:
+def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Router:
     """Return the routes of the report below `/live/learn`."""
     router = Router(prefix="/live/learn/report")
-    source = Source(library=library, store=store)
+    source = Source(library=library, in_code=in_code, store=store)
 
     @router.post("")
     async def report(request: Request) -> MadeFile:

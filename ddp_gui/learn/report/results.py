@@ -1,4 +1,4 @@
-"""What a run wrote, for reports without lessons: confusion matrix, outputs of the model and events."""
+"""Results of a run for reports without lessons: confusion matrix, outputs of the model and events."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ddp_gui.learn.report import markup
@@ -20,6 +21,10 @@ MAX_PIXEL_BYTES = 64 * 64 * 3
 MAX_TEXT = 2_000
 # Shades of the cells of a confusion matrix, by the share of their true class.
 NUM_SHADES = 5
+# Decision regions: the colours of report.css, of the classes and points of at most seven classes.
+COLORS = ("0072b2", "d55e00", "009e73", "cc79a7", "e69f00", "56b4e9", "333333")
+SURFACE_OPACITY = 0.5
+MAX_POINTS = 1_000
 
 Item = Mapping[str, Any]
 
@@ -101,8 +106,37 @@ def _rows(content: Any) -> Html:
     return _scrolling(table, "Rows with the answers of the model")
 
 
+def _surface(content: Any) -> Html:
+    """Return the decision regions, paler where the model is less sure, with validation points on them."""
+    size = int(content["size"])
+    read = partial(base64.b64decode, validate=True)
+    predictions, points = read(content["predictions"]), read(content["points"])
+    pixels = bytes(
+        round(255 + (part - 255) * SURFACE_OPACITY * sure / 255)
+        for prediction, sure in zip(predictions, read(content["confidence"]), strict=True)
+        for part in bytes.fromhex(COLORS[prediction])
+    )
+    image = {"height": size, "width": size, "channels": 3, "pixels": base64.b64encode(pixels)}
+    circles = [
+        tag("circle", cx=x, cy=255 - y, r=3, fill=f"#{COLORS[label]}", stroke="#fff")
+        for x, y, label in zip(*[iter(points[: 3 * MAX_POINTS])] * 3, strict=True)
+    ]
+    names = content["feature_names"]
+    (left, right), (bottom, top) = content["x_range"], content["y_range"]
+    words = f"{names[0]} from left {_short(left)} to right {_short(right)}, "
+    words += f"{names[1]} from bottom {_short(bottom)} to top {_short(top)}. Points: validation samples."
+    dot = partial(tag, "circle", cx=6, cy=6, r=5)
+    legend = [
+        tag("li", tag("svg", dot(fill=f"#{color}"), class_="key", aria_hidden="true"), " ", name_of(name))
+        for color, name in zip(COLORS, content["class_names"], strict=False)
+    ]
+    regions = tag("image", href=_png(image), width=255, height=255)
+    drawn = tag("svg", regions, circles, viewBox="0 0 255 255", width=320, role="img", aria_label=words)
+    return tag("figure", drawn, tag("figcaption", words), tag("ul", legend, class_="legend"))
+
+
 _OUTPUTS: Mapping[str, Callable[[Any], Html]] = {
-    "text": _text, "texts": _texts, "images": _images, "rows": _rows
+    "text": _text, "texts": _texts, "images": _images, "rows": _rows, "surface": _surface
 }  # fmt: skip
 
 

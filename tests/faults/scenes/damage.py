@@ -17,7 +17,7 @@ from tests.faults.page import Page
 from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import REPOSITORY, Launcher
-from trainers.checkpoint import checkpoint_files
+from trainers.contract import checkpoint_files
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local.supervisor import Supervisor

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from ddp_gui.http.shell import visible
 from tests import made_run
 from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacks.attacking import ask, assert_only_text
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage, Watched
 from tests.unit.ddp_gui.http.test_visible import MISUSED, NEEDED
-from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -65,14 +63,12 @@ def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
 
 
 @pytest.fixture
-def guarded(browser: Browser) -> Iterator[Watched]:
-    """Yield a page that fails on dialogs and records every violation of its content security policy."""
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
+def guarded(new_page: NewPage) -> Watched:
+    """Return a page that fails on dialogs and records every violation of its content security policy."""
+    page = new_page()
     page.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
-    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    yield Watched(page)
-    page.close()
+    return Watched(page)
 
 
 def assert_quiet(guarded: Watched) -> None:

@@ -38,7 +38,7 @@ def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
         ranks.fill("1")
         ranks.blur()
         expect(page.locator(".ddp-equation")).to_contain_text("128")
-        expect(page.locator("#command")).to_contain_text("trainers.engines.ssh.start")
+        expect(page.locator("#command")).to_contain_text("trainers.engines.start")
         page.get_by_role("button", name="Start").click()
         page.wait_for_url("**/run?id=*")
         run = RunDirectory(runs_dir / page.url.partition("?id=")[2])

@@ -142,3 +142,32 @@ def test_a_wrong_site_file_is_refused_in_words_before_anything_is_served(tmp_pat
     assert code != 0 and f"{file} has 'partitions' in [slurm], but allowed is: partition, " in said
     code, said = run_to_end([*command, "--site", str(file)], 120.0)
     assert code != 0 and "--site describes a cluster" in said
+
+
+def test_a_script_chooses_its_partition_and_machines(
+    slurm_with_gpus: SlurmCluster, watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, "--engine", "slurm") as server:
+        page.goto(f"{server.address}/script")
+        page.locator(".cm-content").click()
+        page.keyboard.insert_text("import torch\ntorch.distributed.init_process_group()\n")
+        card = page.locator(".ddp-script-start")
+        expect(card.get_by_label("Partition")).to_have_value("cpu")
+        card.get_by_label("Machines").fill("2")
+        start = card.get_by_role("button", name="Start", exact=True)
+        start.click()
+        expect(card.get_by_role("alert")).to_contain_text("the most nodes of a job of partition cpu")
+        card.get_by_label("Machines").fill("1")
+        card.get_by_label("Partition").select_option("gpu")
+        card.get_by_text("Further settings of the job").click()
+        card.get_by_label("Time limit").fill("10")
+        assert Axe().run(page).response["violations"] == []
+        watched.complaints.clear()  # the browser logs each refusal, and the styles that axe adds
+        start.click()
+        page.wait_for_url("**/run?id=*")
+        config = RunDirectory(tmp_path / "runs" / page.url.partition("?id=")[2]).read_config()
+        assert (config.partition, config.num_nodes, config.time_limit) == ("gpu", 1, "10")
+        expect(page.locator(".ddp-pill")).to_have_text("finished")
+        assert watched.complaints == [] and watched.foreign_requests == []
+    slurm_with_gpus.wait_until_idle()

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage, Watched
 from tests.ui.learn import lessons
 from tests.ui.learn.test_learn import LOOKS
 from tools import page_driver
@@ -140,9 +140,9 @@ def test_its_charts_are_zoomed_by_pointer_wheel_keys_and_buttons(opened: Watched
     page.keyboard.press("+")
     zoomed = width()
     assert zoomed < 100_000
-    before = plot.get_attribute("viewBox")
+    before = plot.get_attribute("viewBox") or ""
     page.keyboard.press("ArrowRight")
-    assert plot.get_attribute("viewBox") != before
+    expect(plot).not_to_have_attribute("viewBox", before)
     page.mouse.move(box["x"] + 50, middle)
     page.mouse.wheel(0, -100)
     page.wait_for_function(
@@ -166,12 +166,11 @@ def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_everybody_can_read_it(browser: Browser, report: Path, look: str) -> None:
+def test_everybody_can_read_it(new_page: NewPage, report: Path, look: str) -> None:
     width, dark = LOOKS[look]
-    page: Page = page_driver.open_page(browser, report.as_uri(), width=width, dark=dark)
+    page: Page = new_page(report.as_uri(), width=width, dark=dark)
     assert [each["id"] for each in Axe().run(page).response["violations"]] == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.close()
 
 
 def test_it_can_be_read_without_a_script(browser: Browser, report: Path) -> None:

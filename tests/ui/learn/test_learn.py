@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.ui.conftest import Watched, kill_runs
+from tests.harness import ANSWER_TIMEOUT_S, wait_until
+from tests.ui.conftest import NewPage, Watched, kill_runs, serve
 from tests.ui.learn import lessons
-from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
@@ -34,8 +34,8 @@ def learn_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def server(learn_runs: Path) -> Iterator[Server]:
     folder = lessons.write(learn_runs.parent / "lessons")
-    options = (page_driver.NO_STANDBY, "--lessons", str(folder))
-    with page_driver.serve(learn_runs, *options) as served:
+    options = ("--lessons", str(folder))
+    with serve(learn_runs, *options) as served:
         yield served
 
 
@@ -63,7 +63,7 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     page = watched.page
     page.goto(f"{server.address}/learn")
     faults = part(page, "Files that are not valid lessons")
-    expect(faults).to_contain_text("93-broken.md, line 3: minutes: it is 0, but allowed is")
+    expect(faults).to_contain_text("93-broken.md, line 3: minutes is 0, but allowed is")
     page.get_by_role("link", name="To choose").click()
     predict = part(page, "1. Predict")
     expect(predict).to_contain_text("2 < 3 & <b>no tag</b>")
@@ -165,8 +165,12 @@ def test_a_curve_is_drawn_by_pointer_by_keys_and_as_numbers(server: Server, watc
     page.mouse.down()
     page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 60)
     page.mouse.up()
-    drawn = [float(point.get_attribute("aria-valuenow") or "nan") for point in points.all()]
-    assert drawn == sorted(drawn, reverse=True) and drawn[0] > 2.3 and drawn[-1] < 1.7
+
+    def is_drawn() -> bool:
+        drawn = [float(point.get_attribute("aria-valuenow") or "nan") for point in points.all()]
+        return drawn == sorted(drawn, reverse=True) and drawn[0] > 2.3 and drawn[-1] < 1.7
+
+    wait_until("a line that falls", is_drawn, ANSWER_TIMEOUT_S)
     points.nth(8).focus()
     page.keyboard.press("Home")
     expect(points.nth(8)).to_have_attribute("aria-valuenow", "0")
@@ -266,13 +270,12 @@ def test_a_lesson_that_is_not_there_is_named(server: Server, watched: Watched) -
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_everybody_can_use_it(browser: Browser, server: Server, look: str) -> None:
+def test_everybody_can_use_it(new_page: NewPage, server: Server, look: str) -> None:
     width, dark = LOOKS[look]
-    page = page_driver.open_page(browser, f"{server.address}/learn", width=width, dark=dark)
+    page = new_page(f"{server.address}/learn", width=width, dark=dark)
     for address in ("learn", "learn?lesson=global-batch", "learn?lesson=drawn"):
         page.goto(f"{server.address}/{address}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         found = Axe().run(page).response["violations"]
         assert [each["id"] for each in found] == [], address
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), address
-    page.close()

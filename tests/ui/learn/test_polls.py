@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from ddp_gui.auth.rights import Person
 from tests.harness import all_events
 from tests.ui.auth.test_class import enter
-from tests.ui.conftest import kill_runs
+from tests.ui.conftest import kill_runs, serve
 from tests.ui.learn import lessons
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE
@@ -40,8 +40,7 @@ def school(class_runs: Path) -> Iterator[Server]:
     """Serve the lessons to a class with logins, in which users see only their own runs."""
     folder = lessons.write(class_runs.parent / "lessons")
     accounts = class_of.make(class_runs.parent / "accounts.json").path
-    options = (page_driver.NO_STANDBY, "--lessons", str(folder), "--auth-file", str(accounts))
-    with page_driver.serve(class_runs, *options) as served:
+    with serve(class_runs, "--lessons", str(folder), "--auth-file", str(accounts)) as served:
         yield served
 
 
@@ -50,7 +49,7 @@ def open_hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serve the lessons without logins, with polls."""
     runs_dir = tmp_path_factory.mktemp("hall") / "runs"
     folder = lessons.write(runs_dir.parent / "lessons")
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--lessons", str(folder), "--polls") as served:
+    with serve(runs_dir, "--lessons", str(folder), "--polls") as served:
         yield served
     kill_runs(runs_dir)
 

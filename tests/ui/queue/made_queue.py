@@ -33,7 +33,7 @@ def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirec
         person=person, kind="cuda", num_ranks=NOWHERE_SO_MANY_GPUS, asked_unix_s=time.time(), resume_step=10
     )
     commands.write_queued(waiting, ticket)
-    grant = Grant(token="made", granted_unix_s=time.time())
+    grant = Grant(token="made", granted_unix_s=time.time(), gpus=())
     granted = Ticket(person=person, kind="cpu", num_ranks=1, asked_unix_s=time.time(), grant=grant)
     write_json_atomically(going_on.granted, asdict(granted))
     lock = going_on.acquire_lock()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,32 +14,13 @@ from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
-from tests.ui.conftest import Watched, kill_runs
-from tools import page_driver
-from tools.page_driver import Server
+from tests.ui.conftest import Watched, kill_runs, serve
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
 ANYTHING = re.compile("")
+TWO_RANKS = ("--cpu-ranks", "2")  # in all runs together
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
-
-
-@contextlib.contextmanager
-def serve(runs_dir: Path) -> Iterator[Server]:
-    """Serve a page that allocates two CPU ranks."""
-    port = page_driver.free_port()
-    options = [
-        "--no-browser",
-        "--port",
-        str(port),
-        "--runs-dir",
-        str(runs_dir),
-        "--cpu-ranks",
-        "2",
-        page_driver.NO_STANDBY,
-    ]
-    with page_driver.serve_command([sys.executable, "app.py", *options], port) as served:
-        yield served
 
 
 @pytest.fixture
@@ -63,7 +42,7 @@ def expect_accessible(page: Page) -> None:
 
 def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path, watched: Watched) -> None:
     page = watched.page
-    with serve(own_runs) as server:
+    with serve(own_runs, *TWO_RANKS) as server:
         client = Client(server.address, verbose=False)
         first = client.predict(LONG, api_name="/start_run")
         assert first["place"] is None
@@ -85,7 +64,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         server.process.wait()
     waiting = RunDirectory(own_runs / placed[2]["run_id"])
     assert liveness.read_status(waiting).state == "queued", "it waits without a page, too"
-    with serve(own_runs) as server:
+    with serve(own_runs, *TWO_RANKS) as server:
         client = Client(server.address, verbose=False)
         client.predict(first["run_id"], False, api_name="/stop_run")
         wait_until(
@@ -107,7 +86,7 @@ def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
     own_runs: Path, watched: Watched
 ) -> None:
     page, lock = watched.page, own_runs / ".class" / "queue.lock"
-    with serve(own_runs) as server:
+    with serve(own_runs, *TWO_RANKS) as server:
         page.goto(f"{server.address}/queue")
         told = page.locator("main [role=status]", has_text="No run starts from the queue now: ")
         expect(page.locator(".ddp-waiting")).to_be_visible()
@@ -125,7 +104,7 @@ def test_start_says_that_it_will_wait_and_the_badge_is_true_on_every_page(
     own_runs: Path, watched: Watched
 ) -> None:
     page = watched.page
-    with serve(own_runs) as server:
+    with serve(own_runs, *TWO_RANKS) as server:
         client = Client(server.address, verbose=False)
         page.goto(server.address)
         page.wait_for_selector(".ddp-equation")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,14 @@ from playwright.sync_api import Page, expect
 from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.ui.run.test_elsewhere import HAS_ALL, LOOKS
-from tools import page_driver
 from tools.page_driver import Server
 
 SECTION = ".ddp-as-code"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    runs_dir: Path = tmp_path_factory.mktemp("as-code")
-    run = finished_run(runs_dir / "ended", 1_000)
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
-        yield server, run.run_id
+def site(server: Server, runs_dir: Path) -> tuple[Server, str]:
+    return server, finished_run(runs_dir / "as-code-1", 1_000).run_id
 
 
 def open_script(page: Page, site: tuple[Server, str]) -> None:

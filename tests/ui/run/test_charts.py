@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.made_writer import live_run
 from tests.ui.conftest import Watched
 from tests.ui.run import written_runs
-from tools import page_driver
+from tools.page_driver import Server
 
 SIZES = {"1024": (1024, 768), "1920": (1920, 1080), "phone": (390, 844)}
 # Evaluated in the page: the text in and above each drawn chart, with its position.
@@ -39,25 +39,18 @@ LINE_GAP_PX = 2
 
 
 @dataclass(frozen=True)
-class Site:
-    address: str
+class Runs:
     ended: str
     diverged: str
     never_drawn: str
-    live: str
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    runs_dir = tmp_path_factory.mktemp("charts")
-    ended = written_runs.ended_run(runs_dir / "ended-1", 2000, written_runs.images())
-    diverged = written_runs.diverged_run(runs_dir / "diverged-1", num_finite=9, num_steps=60)
-    never = written_runs.diverged_run(runs_dir / "never-1", num_finite=0, num_steps=60)
-    with (
-        live_run(runs_dir / "live-1", 5) as live,
-        page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server,
-    ):
-        yield Site(server.address, ended.run_id, diverged.run_id, never.run_id, live.run_id)
+def runs(runs_dir: Path) -> Runs:
+    ended = written_runs.ended_run(runs_dir / "charts-1", 2000, written_runs.images())
+    diverged = written_runs.diverged_run(runs_dir / "charts-2", num_finite=9, num_steps=60)
+    never = written_runs.diverged_run(runs_dir / "charts-3", num_finite=0, num_steps=60)
+    return Runs(ended.run_id, diverged.run_id, never.run_id)
 
 
 def overlaps(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -99,11 +92,13 @@ def assert_nothing_is_cut_or_covered(page: Page, *, least_ticks: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_no_word_of_a_chart_is_cut_or_lies_over_another(site: Site, watched: Watched, size: str) -> None:
+def test_no_word_of_a_chart_is_cut_or_lies_over_another(
+    server: Server, runs: Runs, watched: Watched, size: str
+) -> None:
     page = watched.page
     page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
-    for run_id, num_charts in ((site.ended, 5), (site.diverged, 3)):
-        page.goto(f"{site.address}/run?id={run_id}")
+    for run_id, num_charts in ((runs.ended, 5), (runs.diverged, 3)):
+        page.goto(f"{server.address}/run?id={run_id}")
         # Charts outside the viewport are also drawn once.
         drawn = "(number) => document.querySelectorAll('.ddp-chart:has(.main-svg)').length === number"
         page.wait_for_function(drawn, arg=num_charts)
@@ -112,30 +107,30 @@ def test_no_word_of_a_chart_is_cut_or_lies_over_another(site: Site, watched: Wat
 
 
 def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
-    site: Site, watched: Watched
+    server: Server, runs: Runs, watched: Watched
 ) -> None:
     page = watched.page
-    page.goto(f"{site.address}/run?id={site.diverged}")
+    page.goto(f"{server.address}/run?id={runs.diverged}")
     expect(page.locator(".ddp-pill")).to_have_text("finished, loss is NaN")
     empty = page.locator("[data-chart=grad_norm] .ddp-plot-empty")
     expect(empty).to_be_visible()
     expect(empty).to_contain_text("the loss is NaN (not a number), and the gradient norm with it")
     expect(page.locator("[data-chart=loss] .ddp-plot-empty")).to_be_hidden()
     expect(page.locator("[data-chart=metric] .ddp-plot-empty")).to_contain_text("before its first evaluation")
-    page.goto(f"{site.address}/run?id={site.never_drawn}")
+    page.goto(f"{server.address}/run?id={runs.never_drawn}")
     never = page.locator("[data-chart=loss] .ddp-plot-empty")
     expect(never).to_contain_text("from the first step on")
     expect(never).to_be_visible()
-    page.goto(f"{site.address}/runs")
-    expect(page.locator(f'[data-run="{site.diverged}"] .ddp-cell-loss')).to_have_text("NaN")
+    page.goto(f"{server.address}/runs")
+    expect(page.locator(f'[data-run="{runs.diverged}"] .ddp-cell-loss')).to_have_text("NaN")
     assert watched.complaints == []
 
 
-def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watched) -> None:
+def test_a_chart_that_is_not_drawn_yet_claims_nothing(server: Server, runs: Runs, watched: Watched) -> None:
     page = watched.page
     held: list[Route] = []
     page.route("**/live/plotly.min.js*", lambda route: held.append(route))  # the plotting library is loading
-    page.goto(f"{site.address}/run?id={site.ended}", wait_until="commit")
+    page.goto(f"{server.address}/run?id={runs.ended}", wait_until="commit")
     expect(page.locator(".ddp-pill")).to_have_text("finished")
     empty = page.locator("[data-chart=metric] .ddp-plot-empty")
     expect(empty).to_have_text("")
@@ -145,10 +140,15 @@ def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watch
     expect(page.locator("[data-chart=metric] .main-svg").first).to_be_visible()
 
 
-def test_a_chart_of_evaluations_says_when_the_first_one_comes(site: Site, watched: Watched) -> None:
+def test_a_chart_of_evaluations_says_when_the_first_one_comes(
+    server: Server, runs_dir: Path, watched: Watched
+) -> None:
     page = watched.page
-    page.goto(f"{site.address}/run?id={site.live}")
-    empty = page.locator("[data-chart=metric] .ddp-plot-empty")
-    # At 4 steps per second, most of the 23 steps of an epoch are still to come.
-    expect(empty).to_have_text(re.compile(r"^First evaluation after epoch \d+, in (a moment|about \d+ s)\.$"))
+    with live_run(runs_dir / "charts-4", 5) as live:
+        page.goto(f"{server.address}/run?id={live.run_id}")
+        empty = page.locator("[data-chart=metric] .ddp-plot-empty")
+        # At 4 steps per second, most of the 23 steps of an epoch are still to come.
+        expect(empty).to_have_text(
+            re.compile(r"^First evaluation after epoch \d+, in (a moment|about \d+ s)\.$")
+        )
     assert watched.complaints == []

@@ -467,23 +467,31 @@ def test_a_healthy_run_gets_no_remarks(
     assert seen <= {"slow_rank", "others_use_the_processor"}
 
 
-@pytest.mark.parametrize("size", [(1440, 900), (1440, 657), (720, 450), (390, 844)])
+@pytest.mark.parametrize("size", [(720, 450), (390, 844)])
 def test_the_tour_shows_what_it_describes_and_is_gone_for_good(
     server: Server, watched: Watched, size: tuple[int, int]
 ) -> None:
-    """Also in a low window, on a phone and at 200% zoom, the tour takes at most a third of the height."""
+    """In a low window at 200% zoom and on a phone, the tour takes at most a third of the height."""
     page = watched.page
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto(server.address)
     tour = page.get_by_role("region", name="A short tour")
     words = ""
+
+    def is_in_sight() -> bool:
+        """Return True if the tour covers nothing of the target that fits above it."""
+        box, target = tour.bounding_box(), page.locator(".ddp-tour-target").bounding_box()
+        assert box and target
+        seen = min(target["y"] + target["height"], box["y"]) - max(target["y"], 0)
+        return bool(seen >= min(target["height"], box["y"] - 20) - 1)
+
     for number in range(1, 6):
         expect(tour).to_contain_text(f"{number} of 5")
         words += tour.inner_text()
-        box, target = tour.bounding_box(), page.locator(".ddp-tour-target").bounding_box()
-        assert box and target and box["height"] <= size[1] / 3, box
-        seen = min(target["y"] + target["height"], box["y"]) - max(target["y"], 0)
-        assert seen >= min(target["height"], box["y"] - 20) - 1, (number, target, box)
+        box = tour.bounding_box()
+        assert box and box["height"] <= size[1] / 3, box
+        # The page is still scrolling to it.
+        wait_until(f"target {number} in sight", is_in_sight, ANSWER_TIMEOUT_S)
         tour.get_by_role("button", name="Done" if number == 5 else "Next").click()
     assert "Learn" in words and "minute" not in words
     expect(tour).to_be_hidden()
@@ -497,25 +505,19 @@ def test_the_tour_shows_what_it_describes_and_is_gone_for_good(
     expect(tour).to_be_hidden()
 
 
-@pytest.mark.parametrize(
-    ("preset", "model", "command"),
-    [
-        ("austen", "GPT", '"model": "gpt", "dataset": "austen"'),
-        ("moons", "MLP for tables", '"model": "tabular_mlp", "dataset": "moons"'),
-        ("scaling", "ResNet", '"model": "resnet", "dataset": "fashion_mnist"'),
-        ("fashion", "Small CNN", '"model": "cnn", "dataset": "fashion_mnist"'),
-    ],
-)
-def test_a_preset_fills_the_form_in(
-    server: Server, watched: Watched, preset: str, model: str, command: str
-) -> None:
+def test_a_preset_fills_the_form_in(server: Server, watched: Watched) -> None:
     page = watched.page
     page.goto(server.address)
     page.wait_for_selector(".ddp-equation")
-    page.locator(f"#preset-{preset}").click()
-    expect(page.get_by_label("Model", exact=True)).to_have_value(re.compile(model))
-    expect(page.locator("#command")).to_contain_text(command)
-    expect(page.locator(".ddp-memory-card")).to_contain_text("parameters")
+    for preset, model, command in (
+        ("austen", "GPT", '"model": "gpt", "dataset": "austen"'),
+        ("moons", "MLP for tables", '"model": "tabular_mlp", "dataset": "moons"'),
+    ):
+        page.locator(f"#preset-{preset}").click()
+        expect(page.get_by_label("Model", exact=True)).to_have_value(re.compile(model))
+        expect(page.locator("#command")).to_contain_text(command)
+        expect(page.locator(".ddp-memory-card")).to_contain_text("parameters")
+        watched.wait_until_answered()
     assert watched.complaints == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from playwright.sync_api import Page, expect
 from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.ui.run.test_layout import RECORD_SHIFTS
-from tools import page_driver
 from tools.page_driver import Server
 
 LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")
@@ -38,11 +36,8 @@ LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "p
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    runs_dir: Path = tmp_path_factory.mktemp("elsewhere")
-    run = finished_run(runs_dir / "ended", 1_000)
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
-        yield server, run.run_id
+def site(server: Server, runs_dir: Path) -> tuple[Server, str]:
+    return server, finished_run(runs_dir / "elsewhere-1", 1_000).run_id
 
 
 def open_fold(page: Page, site: tuple[Server, str]) -> None:
@@ -67,6 +62,7 @@ def test_each_file_is_named_copied_and_downloaded(site: tuple[Server, str], watc
         text = started.value.path().read_text()
         assert page.evaluate("navigator.clipboard.readText()") == text
         row.locator("summary").click()
+        expect(row.locator("code")).to_be_visible()
         assert row.locator("code").text_content() == text
     assert watched.complaints == [] and watched.foreign_requests == []
 

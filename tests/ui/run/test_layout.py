@@ -41,7 +41,7 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     page = watched.page
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.add_init_script(RECORD_SHIFTS)
-    config = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_epochs": 150, "batch_size": 32}
+    config = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_epochs": 60, "batch_size": 32}
     run_id = client.predict(config, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
     wait_until("the ranks being started", run.rank_log(0).exists, START_TIMEOUT_S)

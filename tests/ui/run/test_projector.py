@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage, Watched
 from tests.ui.run import written_runs
-from tools import page_driver
+from tools.page_driver import Server
 
 SCREEN = (1920, 1080)
 LEAST_TEXT_PX = 20
@@ -35,29 +34,17 @@ TWICE = """() => {
 }"""
 
 
-@dataclass(frozen=True)
-class Site:
-    address: str
-    runs: dict[str, str]
-
-
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    runs_dir = tmp_path_factory.mktemp("projector")
-    runs = {
-        "images": written_runs.ended_run(runs_dir / "images-1", 2000, written_runs.images()).run_id,
-        "text": written_runs.ended_run(runs_dir / "text-1", 3000, written_runs.text()).run_id,
+def runs(runs_dir: Path) -> dict[str, str]:
+    return {
+        "images": written_runs.ended_run(runs_dir / "shown-1", 2000, written_runs.images()).run_id,
+        "text": written_runs.ended_run(runs_dir / "shown-2", 3000, written_runs.text()).run_id,
     }
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
-        yield Site(server.address, runs)
 
 
 @pytest.fixture
-def screen(browser: Browser) -> Iterator[Watched]:
-    page = browser.new_page(viewport={"width": SCREEN[0], "height": SCREEN[1]})
-    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    yield Watched(page)
-    page.close()
+def screen(new_page: NewPage) -> Watched:
+    return Watched(new_page(width=SCREEN[0], height=SCREEN[1]))
 
 
 def boxes(page: Page, number: int) -> list[dict[str, Any]]:
@@ -68,10 +55,10 @@ def boxes(page: Page, number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["images", "text"])
 def test_curves_and_sample_are_on_one_screen_in_text_that_can_be_read(
-    site: Site, screen: Watched, kind: str
+    server: Server, runs: dict[str, str], screen: Watched, kind: str
 ) -> None:
     page = screen.page
-    page.goto(f"{site.address}/run?id={site.runs[kind]}&projector=1")
+    page.goto(f"{server.address}/run?id={runs[kind]}&projector=1")
     page.wait_for_function(DRAWN, arg=2)
     expect(page.locator(".ddp-sample-images, .ddp-sample-text")).to_be_visible()
     expect(page.locator(".ddp-sample .ddp-caption")).to_have_text(re.compile(r"after step \d[\d,]*[.:]"))
@@ -86,9 +73,11 @@ def test_curves_and_sample_are_on_one_screen_in_text_that_can_be_read(
     assert screen.complaints == []
 
 
-def test_it_fills_the_screen_and_escape_leaves_both(site: Site, screen: Watched) -> None:
+def test_it_fills_the_screen_and_escape_leaves_both(
+    server: Server, runs: dict[str, str], screen: Watched
+) -> None:
     page = screen.page
-    page.goto(f"{site.address}/run?id={site.runs['images']}")
+    page.goto(f"{server.address}/run?id={runs['images']}")
     # A browser that handles Escape itself only reports that full screen has ended.
     for leave in (lambda: page.keyboard.press("Escape"), lambda: page.evaluate("document.exitFullscreen()")):
         page.get_by_role("button", name="Projector").click()
@@ -101,10 +90,12 @@ def test_it_fills_the_screen_and_escape_leaves_both(site: Site, screen: Watched)
     assert screen.complaints == []
 
 
-def test_two_runs_are_side_by_side_on_one_screen(site: Site, screen: Watched) -> None:
+def test_two_runs_are_side_by_side_on_one_screen(
+    server: Server, runs: dict[str, str], screen: Watched
+) -> None:
     page = screen.page
-    ids = list(site.runs.values())
-    page.goto(f"{site.address}/runs?compare={','.join(ids)}")
+    ids = list(runs.values())
+    page.goto(f"{server.address}/runs?compare={','.join(ids)}")
     page.get_by_role("link", name="Side by side").click()
     page.wait_for_function(DRAWN, arg=4)
     names = page.locator(".ddp-run-page h1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,27 +13,15 @@ from tests.ui.conftest import Watched
 from tests.ui.run.test_try_it import HAS_ALL
 from tests.unit.ddp_gui.runs.test_runs import leave_events
 from tests.unit.trained_runs import leave_trained_run
-from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    made = leave_trained_run(tmp_path_factory.mktemp("taken"), "digits", "linear", steps=(5, 10))[0]
+def run(runs_dir: Path) -> RunDirectory:
+    made = leave_trained_run(runs_dir, "digits", "linear", steps=(5, 10))[0]
     leave_events(made)
     return made
-
-
-@pytest.fixture(scope="module")
-def server(run: RunDirectory) -> Iterator[Server]:
-    with page_driver.serve(run.path.parent, page_driver.NO_STANDBY) as served:
-        yield served
-
-
-@pytest.fixture
-def no_run_left() -> None:
-    """Override the fixture: these tests start no run."""
 
 
 def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(
@@ -59,6 +46,11 @@ def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(
         page.get_by_role("link", name="Report", exact=True).click()
     report = Path(started.value.path()).read_text()
     assert "<h4>Events</h4>" in report and f"{run.run_id}/events.jsonl" in report
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Run as a zip").click()
+    assert started.value.suggested_filename == f"{run.run_id}-run.zip"
+    with zipfile.ZipFile(Path(started.value.path())) as archive:
+        assert f"{run.run_id}/checkpoints/step_10/model.safetensors" in archive.namelist()
     card.locator("summary").click()
     expect(card.locator("code")).to_contain_text('torch.export.load("model.pt2")')
     for width in (1440, 390):

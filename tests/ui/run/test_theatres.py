@@ -64,9 +64,9 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
         page.keyboard.press("ArrowRight")
         seen.update(re.findall(r": ([a-z ]+)", slider.get_attribute("aria-valuetext") or ""))
     assert {"forward", "backward", "optimizer"} <= seen, seen
-    moved = slider.input_value()
+    moved = int(slider.input_value())
     page.keyboard.press("ArrowLeft")
-    assert int(slider.input_value()) < int(moved)
+    wait_until("the slider going back", lambda: int(slider.input_value()) < moved, ANSWER_TIMEOUT_S)
     page.keyboard.press("Home")
     page.keyboard.press("Space")
     expect(steps.get_by_role("button", name="Pause")).to_be_visible()

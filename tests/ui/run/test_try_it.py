@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,11 @@ def shown_bars(page: Page) -> list[str]:
 
 
 def answering_processes(server: Server) -> list[psutil.Process]:
-    children = psutil.Process(server.process.pid).children()
-    templates = [each for each in children if "trainers.predict.server" in each.cmdline()]
-    return [fork for template in templates for fork in template.children()]
+    found = []
+    for child in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            found += child.children() if "trainers.predict.server" in child.cmdline() else []
+    return found
 
 
 def test_a_drawing_is_answered_at_each_checkpoint_and_as_the_endpoint_does(
@@ -116,9 +119,7 @@ def test_two_checkpoints_answer_side_by_side(
     page, run = watched.page, runs["image"]
     open_card(page, server, run)
     compared, answers = page.get_by_label("compare with"), page.locator(".ddp-try-answers > :visible")
-    expect(compared.locator("option")).to_have_text(
-        ["no other checkpoint", "step 1", "step 2", "step 3 (latest)"]
-    )
+    expect(compared.locator("option")).to_have_text(["nothing", "step 1", "step 2", "step 3 (latest)"])
     compared.select_option("1")
     expect(answers).to_have_count(1)  # no input so far
     draw(page)
@@ -202,6 +203,37 @@ def test_a_file_is_answered_and_another_kind_of_file_is_refused(
     picker.set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": pixel})
     expect(words).to_have_text("Showing dot.png.")
     expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+
+
+def test_the_camera_takes_a_picture_or_says_why_not(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    """The camera is Chromium's fake one, a moving test pattern."""
+    page = watched.page
+    open_card(page, server, runs["image"])
+    camera, words = page.get_by_role("button", name="Camera"), page.locator(".ddp-try-drawing [role=status]")
+    camera.click()
+    expect(words).to_contain_text("The camera cannot be used: ")
+    page.context.grant_permissions(["camera"], origin=server.address)
+    page.evaluate(
+        """() => {
+            window.streams = [];
+            const devices = navigator.mediaDevices, open = devices.getUserMedia.bind(devices);
+            devices.getUserMedia = (wanted) =>
+                open(wanted).then((stream) => (window.streams.push(stream), stream));
+        }"""
+    )
+    camera.dblclick()
+    take = page.get_by_role("button", name="Take the picture")
+    expect(take).to_be_visible()
+    video = page.locator(".ddp-try-video")
+    page.wait_for_function("() => document.querySelector('.ddp-try-video').videoWidth > 0")
+    take.dblclick()
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    expect(video).to_have_count(0)
+    expect(camera).not_to_have_attribute("aria-disabled", "true")
+    ends = page.evaluate("window.streams.map((stream) => stream.getTracks()[0].readyState)")
+    assert ends == ["ended"], "the camera was opened once and is off"
 
 
 def test_a_row_a_point_a_number_and_a_text_are_answered(
@@ -313,3 +345,47 @@ def test_a_drawing_can_be_changed_a_little(
     page.get_by_label("rotate").fill("90")
     expect(page.locator(".ddp-try-drawing output").first).to_have_text("90°")
     wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)
+
+
+def test_two_runs_answer_side_by_side(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page, run = watched.page, runs["image"]
+    folder = run.path.parent
+    other, garments = (
+        leave_trained_run(folder, dataset, "linear", steps=(7,), seed=3)[0]
+        for dataset in ("digits", "fashion_mnist")
+    )
+    for each in (other, garments):
+        leave_events(each)
+    open_card(page, server, run)
+    draw(page)
+    compared, answers = page.get_by_label("compare with"), page.locator(".ddp-try-answers > :visible")
+    compared.select_option(f"run {other.run_id}")
+    expect(answers.locator("h3:visible")).to_have_text(
+        [f"{run.run_id}, step 3 (latest)", f"{other.run_id}, latest checkpoint"]
+    )
+    pixels = page.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
+    client = Client(server.address, verbose=False)
+    wanted: list[Any] = [
+        client.predict(each.run_id, {"drawing": pixels}, api_name="/predict") for each in (run, other)
+    ]
+    percentages = [
+        f"{100 * each['probability']:.1f}%" for answer in wanted for each in answer["probabilities"]
+    ]
+    wait_until("both answers", lambda: shown_bars(page) == percentages, ANSWER_TIMEOUT_S)
+    words = [answer["prediction"] for answer in wanted]
+    said = f"Both say {words[0]}." if words[0] == words[1] else f"They disagree: {words[0]} and {words[1]}."
+    expect(page.locator(".ddp-try-differs")).to_contain_text(said)
+    expect(answers.first.locator(".ddp-try-mark")).to_have_count(10)
+    page.set_viewport_size({"width": 390, "height": 900})
+    tops = [box["y"] for one in answers.all() if (box := one.bounding_box()) is not None]
+    assert tops[1] > tops[0] + 200, "below each other"
+    compared.select_option(f"run {garments.run_id}")
+    expect(page.locator(".ddp-try-differs")).to_have_text("The two models have no class in common.")
+    assert watched.complaints == []
+    delete_checkpoint(other, 7)
+    compared.select_option(f"run {other.run_id}")
+    page.get_by_role("button", name="Clear").click()
+    draw(page)
+    expect(answers.nth(1)).to_contain_text(f"{other.run_id}, latest checkpoint cannot answer: run")

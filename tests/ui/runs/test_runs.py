@@ -73,6 +73,11 @@ def shown_ids(page: Page) -> list[str]:
     return ids
 
 
+def texts_of(page: Page, part: str) -> set[str]:
+    """Return the different texts of one part of all rows."""
+    return set(page.locator(f".ddp-list-row {part}").all_inner_texts())
+
+
 def select(page: Page, *indices: int) -> list[str]:
     """Select rows by index and return their IDs."""
     ids = shown_ids(page)
@@ -93,7 +98,9 @@ def test_a_click_on_a_title_sorts_and_another_turns_round(page: Page) -> None:
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
     assert [int(run_id.rpartition("-")[2]) for run_id in shown_ids(page)[:3]] == [0, 1, 2]
-    page.get_by_role("columnheader", name="Loss", exact=True).get_by_role("button").click()
+    head = page.get_by_role("columnheader", name="Loss", exact=True)
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
     losses = [float(text) for text in page.locator(".ddp-list-row .ddp-cell-loss").all_inner_texts()]
     assert losses == sorted(losses)
     assert page.url.endswith("?sort=loss")
@@ -112,8 +119,7 @@ def test_search_and_choices_filter_and_are_in_the_address(page: Page) -> None:
     wanted = sum("1" in f"{number}" for number in range(NUM_RUNS)) + 1  # the hostile name contains a 1
     expect(page.locator(".ddp-shown")).to_have_text(f"{wanted} of {NUM_RUNS} runs")
     page.get_by_label("Model", exact=True).select_option(label=re_option(page, "Model", "MLP ("))
-    models = set(page.locator(".ddp-list-row .ddp-cell-model").all_inner_texts())
-    assert models == {"MLP"}
+    wait_until("models of one kind", lambda: texts_of(page, ".ddp-cell-model") == {"MLP"}, ANSWER_TIMEOUT_S)
     shown = shown_ids(page)
     page.reload()
     expect(rows(page).first).to_be_visible()
@@ -124,7 +130,7 @@ def test_search_and_choices_filter_and_are_in_the_address(page: Page) -> None:
     page.locator(".ddp-nothing").get_by_role("button", name="Clear the filter").click()
     expect(page.locator(".ddp-shown")).to_have_text(f"{NUM_RUNS} runs")
     page.get_by_label("State", exact=True).select_option("failed")
-    assert set(page.locator(".ddp-list-row .ddp-pill").all_inner_texts()) == {"failed"}
+    wait_until("failed runs alone", lambda: texts_of(page, ".ddp-pill") == {"failed"}, ANSWER_TIMEOUT_S)
     page.locator(".ddp-list-tools").get_by_role("button", name="Clear the filter").click()
     expect(page.locator(".ddp-shown")).to_have_text(f"{NUM_RUNS} runs")
 

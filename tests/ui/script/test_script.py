@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gradio_client import Client
+from gradio_client.exceptions import AppError
 from playwright.sync_api import Page, expect
 
 from tests.harness import END_TIMEOUT_S, REPOSITORY, wait_until
@@ -99,8 +100,13 @@ def test_a_pasted_listing_becomes_a_watched_run(
     expect(card.locator("summary")).to_contain_text("requests for a GPU have no effect")
     expect(card.locator(".cm-content")).to_contain_text("class SomeModel")
     expect(page.locator(".ddp-header")).to_contain_text("finished")
-    for absent in ("Checkpoint", "Pause", "Resume", "Set"):
+    for absent in ("Pause", "Set"):
         expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
+    for disabled in ("Checkpoint", "Resume"):
+        expect(page.get_by_role("button", name=disabled, exact=True)).to_be_disabled()
+    expect(page.locator(".ddp-header .ddp-hint")).to_contain_text(
+        "has not called watch.load(…) and watch.save(…)"
+    )
     assert watched.complaints == [] and watched.foreign_requests == []
     stored = code.read(runs_dir / run_id)["train.py"].decode()
     page.reload()  # the server has read all events by now
@@ -140,7 +146,7 @@ def test_a_run_s_script_is_opened_in_the_editor_and_trains_to_the_same_losses(
     assert len(expected) > 20
     # The watcher averages the ranks' losses in double precision, the run in single precision.
     assert got == pytest.approx(expected, rel=2e-7)
-    expect(page.locator(".ddp-script .ddp-hint")).to_contain_text("The review has found nothing")
+    expect(page.locator(".ddp-script .ddp-hint").first).to_contain_text("The review has found nothing")
     # Files saved by the script are not part of its code.
     assert set(client.predict(run_id, api_name="/script_code")["files"]) == {"train.py"}
     assert watched.complaints == [] and watched.foreign_requests == []
@@ -215,3 +221,31 @@ def test_files_of_this_machine_are_opened_by_their_path(client: Client, tmp_path
     opened = client.predict(str(tmp_path / "train.py"), "", api_name="/open_script")
     assert opened["entry"] == "train.py" and set(opened["files"]) == {"train.py", "helper.py"}
     assert opened["folder"] == str(tmp_path)
+
+
+def test_a_script_that_saves_is_resumed_on_its_page(
+    server: Server, watched: Watched, client: Client, runs_dir: Path
+) -> None:
+    text = (REPOSITORY / "docs" / "scripts.md").read_text()
+    example = next(part for part in text.split("```python\n") if "watch.load(" in part).partition("```")[0]
+    slow = example.replace("optimizer.step()", "optimizer.step(), __import__('time').sleep(0.02)")
+    run_id = client.predict({"files": {"train.py": slow}, "ranks": 2}, api_name="/start_script")["run_id"]
+    page = watched.page
+    page.goto(f"{server.address}/run?id={run_id}")
+    page.get_by_role("button", name="Checkpoint", exact=True).click(timeout=END_TIMEOUT_S * 1000)
+    saved = page.locator(".ddp-checkpoints tbody tr")
+    expect(saved).to_have_count(1, timeout=END_TIMEOUT_S * 1000)
+    expect(saved).to_contain_text("on request")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    assert end_of(runs_dir, run_id) == "stopped"
+    expect(saved).to_have_count(2)
+    for field in ("nproc_per_node", "more_epochs"):
+        endpoint = "/train_more" if field == "more_epochs" else "/resume_run"
+        with pytest.raises(AppError, match=f"{field} is 3, but allowed is: null"):
+            client.predict(run_id=run_id, api_name=endpoint, **{field: 3})
+    page.get_by_role("button", name="Resume", exact=True).click()
+    wait_until(
+        "the resumed script", lambda: max(losses_of(RunDirectory(runs_dir / run_id))) == 192, END_TIMEOUT_S
+    )
+    assert end_of(runs_dir, run_id) == "finished"
+    assert sorted(losses_of(RunDirectory(runs_dir / run_id))) == list(range(1, 193))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gradio_client import Client
-from playwright.sync_api import expect
+from playwright.sync_api import ViewportSize, expect
 
 from tests.harness import END_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
@@ -16,6 +16,12 @@ from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+
+SIZES: tuple[ViewportSize, ...] = (
+    {"width": 1440, "height": 900},
+    {"width": 1024, "height": 768},
+    {"width": 390, "height": 844},
+)
 
 
 def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_changes(
@@ -132,12 +138,12 @@ def test_data_sets_are_listed_by_images_texts_and_tables(server: Server, watched
     assert box is not None and box["y"] >= 0, "the list begins within the window"
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+@pytest.mark.parametrize("size", SIZES)
 def test_start_is_in_sight_wherever_the_form_is_scrolled_to(
-    server: Server, watched: Watched, width: int, height: int
+    server: Server, watched: Watched, size: ViewportSize
 ) -> None:
     page = watched.page
-    page.set_viewport_size({"width": width, "height": height})
+    page.set_viewport_size(size)
     open_form(watched, server)
     # The tour replaces the bar, so that the two never cover a small screen together.
     page.get_by_role("region", name="A short tour").get_by_role("button", name="Close").click()
@@ -159,12 +165,8 @@ def test_a_pressed_preset_shows_it_before_the_server_answers(server: Server, wat
     assert pressed == ["preset-austen"]
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
-def test_the_equation_is_on_one_line_and_presets_are_of_one_size(
-    server: Server, watched: Watched, width: int, height: int
-) -> None:
+def test_the_equation_is_on_one_line_and_presets_are_of_one_size(server: Server, watched: Watched) -> None:
     page = watched.page
-    page.set_viewport_size({"width": width, "height": height})
     open_form(watched, server)
     page.get_by_role("button", name="Optimizer and schedule").click()
     page.get_by_label("Accumulate gradients over").fill("16")
@@ -172,7 +174,10 @@ def test_the_equation_is_on_one_line_and_presets_are_of_one_size(
     equation = page.locator(".ddp-equation")
     expect(equation).to_contain_text("2,048")
     tops = "parts => parts.map((part) => Math.round(part.getBoundingClientRect().top))"
-    assert len(set(equation.locator("b").evaluate_all(tops))) == 1
-    assert equation.evaluate("line => line.scrollWidth <= line.clientWidth")
-    size = "parts => parts.map((part) => [part.offsetWidth, part.offsetHeight].join())"
-    assert len(set(page.locator(".ddp-preset").evaluate_all(size))) == 1
+    measure = "parts => parts.map((part) => [part.offsetWidth, part.offsetHeight].join())"
+    for size in SIZES:
+        page.set_viewport_size(size)
+        page.wait_for_function("(width) => innerWidth === width", arg=size["width"])
+        assert len(set(equation.locator("b").evaluate_all(tops))) == 1, size
+        assert equation.evaluate("line => line.scrollWidth <= line.clientWidth"), size
+        assert len(set(page.locator(".ddp-preset").evaluate_all(measure))) == 1, size

@@ -204,7 +204,7 @@ DROP = """([name, text]) => {
 
 
 def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
-    server: Server, watched: Watched, runs_dir: Path
+    server: Server, watched: Watched
 ) -> None:
     page = watched.page
     open_form(watched, server)
@@ -232,9 +232,6 @@ def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
     expect(rows.locator("tbody tr").first).to_contain_text(
         re.compile(r"\(\d+%\)(right|truth: ).*(red|white)")
     )
-    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     assert watched.complaints == []
 
 
@@ -385,6 +382,4 @@ def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
     rows = page.locator(".ddp-sample-rows")
     expect(rows.get_by_role("columnheader").last).to_have_text("weight")
     expect(rows.get_by_role("columnheader")).to_have_count(3)
-    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     assert watched.complaints == []

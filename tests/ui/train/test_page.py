@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
@@ -203,42 +202,6 @@ def test_nonsense_is_answered_on_the_page_and_starts_nothing(
         expect(field).not_to_have_attribute("aria-invalid", "true")
     assert runs_in(runs_dir) == before
     assert page.url.rstrip("/") == server.address
-
-
-def test_choosing_a_text_brings_the_model_that_reads_text(server: Server, watched: Watched) -> None:
-    page = watched.page
-    page.goto(server.address)
-    page.wait_for_selector(".ddp-equation")
-    page.get_by_label("Data set").click()
-    page.get_by_role("option", name="Jane Austen's novels").click()
-    expect(page.get_by_label("Model")).to_have_value("GPT")
-    expect(page.locator("#command")).to_contain_text('"model": "gpt", "dataset": "austen"')
-
-
-def test_a_name_that_looks_like_html_is_shown_as_text(server: Server, watched: Watched) -> None:
-    name = "<img src=x onerror=alert(1)>"
-    run_id = start_by_endpoint(server, {**LONG, "name": name})
-    page = open_run(watched, server, run_id)
-    expect(page.locator("h1")).to_have_text(name)
-    page.goto(f"{server.address}/runs")
-    expect(page.get_by_text(name).first).to_be_visible()
-    assert page.locator("img[src=x]").count() == 0
-
-
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1440, True)])
-def test_nothing_is_wider_than_the_screen(server: Server, watched: Watched, width: int, dark: bool) -> None:
-    page = watched.page
-    page.emulate_media(color_scheme="dark" if dark else "light")
-    page.set_viewport_size({"width": width, "height": 844})
-    run_id = start_by_endpoint(server, {"dataset": "digits", "model": "cnn", "num_epochs": 2})
-    for path, shown in (
-        ("", ".ddp-equation"),
-        ("/runs", f"text={run_id}"),
-        (f"/run?id={run_id}", ".ddp-pill"),
-    ):
-        page.goto(server.address + path)
-        page.locator(shown).first.wait_for()
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
 def runs_in(runs_dir: Path) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -11,6 +11,7 @@ from ddp_gui.http import shell
 from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tools import page_driver
+from tools.page_driver import Server
 
 pytestmark = pytest.mark.ui
 
@@ -24,11 +25,9 @@ DESCRIBED = """() => [...document.querySelectorAll("[data-term]")].map((term) =>
 })"""
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    runs_dir = tmp_path_factory.mktemp("terms")
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
-        yield server.address
+@pytest.fixture
+def site(server: Server) -> str:
+    return server.address
 
 
 def described(page: Page) -> set[str]:
@@ -55,18 +54,14 @@ def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watc
     assert watched.complaints == []
 
 
-def test_the_page_of_a_run_explains_its_terms(
-    watched: Watched, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    page, runs_dir = watched.page, tmp_path_factory.mktemp("terms_of_a_run")
-    ended = finished_run(runs_dir / "ended", 200)
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
-        page.goto(f"{server.address}/run?id={ended.run_id}")
-        page.locator(".ddp-ranks-list li").first.wait_for()
-        page.locator('.ddp-ranks [data-term="all-reduce"]').wait_for()
-        assert {"loss", "throughput", "step", "all-reduce", "forward pass", "optimizer"} <= described(page)
-        titles = page.locator(".ddp-chart h3 [data-term]")
-        assert [titles.nth(at).get_attribute("data-term") for at in range(titles.count())] == CHART_TERMS
+def test_the_page_of_a_run_explains_its_terms(site: str, runs_dir: Path, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{site}/run?id={finished_run(runs_dir / 'terms-1', 200).run_id}")
+    page.locator(".ddp-ranks-list li").first.wait_for()
+    page.locator('.ddp-ranks [data-term="all-reduce"]').wait_for()
+    assert {"loss", "throughput", "step", "all-reduce", "forward pass", "optimizer"} <= described(page)
+    titles = page.locator(".ddp-chart h3 [data-term]")
+    assert [titles.nth(at).get_attribute("data-term") for at in range(titles.count())] == CHART_TERMS
     assert watched.foreign_requests == []
 
 

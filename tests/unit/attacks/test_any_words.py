@@ -45,6 +45,8 @@ EXAMPLES = {
     "script_environment": "ONE=1\nTWO=two words",
     "script_python": "/usr/bin/python3",
     "script_folder": "/tmp",
+    "start_from": "digits-cnn-1/300",
+    "forward_address": "http://127.0.0.1:5000",
 }
 
 

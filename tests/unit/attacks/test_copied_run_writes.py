@@ -12,7 +12,7 @@ from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of
 from trainers import worker
 from trainers.checkpoint.save_and_restore import Progress, Saved
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local import engine, torchrun_process, warm_supervisor
+from trainers.engines.local import engine, supervisor, torchrun_process
 from trainers.files import plain_files
 
 
@@ -40,7 +40,7 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
     assert path.is_file() and (elsewhere / ".bashrc").read_text() == "as it was\n"
 
 
-@pytest.mark.parametrize("module", [worker, warm_supervisor, engine])
+@pytest.mark.parametrize("module", [worker, supervisor, engine])
 def test_whoever_writes_a_log_looks_what_it_is(module: object) -> None:
     assert "open_to_append(" in Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
 

@@ -17,6 +17,7 @@ from ddp_gui.launch import launcher
 from tests.harness import create_run
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
+from trainers.engines import liveness
 
 
 def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
@@ -62,14 +63,14 @@ def test_command_that_cannot_be_written_says_what_can_be_done(
 ) -> None:
     refused = r"folder cannot be written: .*, or stop it without"
     with pytest.raises(ValueError, match=refused):
-        launcher.send(run, "checkpoint")
+        launcher.send(run, liveness.read_status(run), "checkpoint")
     with pytest.raises(ValueError, match=refused):
-        launcher.stop(run, save=True)
+        launcher.stop(run, liveness.read_status(run), save=True)
     assert supervisor.poll() is None
 
 
 def test_stop_without_saving_needs_no_disk(run: RunDirectory, supervisor: subprocess.Popen[bytes]) -> None:
-    launcher.stop(run, save=False)
+    launcher.stop(run, liveness.read_status(run), save=False)
     assert supervisor.wait(60) == -signal.SIGTERM
 
 
@@ -78,5 +79,5 @@ def test_process_that_only_has_the_number_of_the_supervisor_is_left_alone(
 ) -> None:
     run.write_status(Status(state="running", handle=process_handle(supervisor.pid, 1.0)))
     with pytest.raises(ValueError, match="folder cannot be written"):
-        launcher.stop(run, save=False)
+        launcher.stop(run, liveness.read_status(run), save=False)
     assert supervisor.poll() is None

@@ -39,7 +39,6 @@ from trainers.engines.heartbeats import Board
 from trainers.engines.local import stopping
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.stopping import StopRequests
-from trainers.engines.local.warm_pool import Pipes
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 
@@ -153,13 +152,12 @@ def test_his_lock_does_not_keep_data_from_being_prepared(
 
 
 @needs_a_second_user
-def test_he_opens_no_memory_and_no_pipe_of_a_job(tmp_path: Path) -> None:
-    """Shared memory and pipes are reachable only through our own file descriptors."""
-    board, pipes = Board(1), Pipes(1)
-    for address in (board.address, pipes.addresses):
-        assert Path(address).exists()
-        assert not other_user.has_done("sh", "-c", f": < {address}")
-        assert not other_user.has_done("sh", "-c", f": > {address}")
+def test_he_opens_no_memory_of_a_job() -> None:
+    """Shared memory is reachable only through our own file descriptor."""
+    board = Board(1)
+    assert Path(board.address).exists()
+    assert not other_user.has_done("sh", "-c", f": < {board.address}")
+    assert not other_user.has_done("sh", "-c", f": > {board.address}")
 
 
 # Files planted by another user

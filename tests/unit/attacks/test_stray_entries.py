@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from ddp_gui import operations
 from ddp_gui.auth import rights
 from ddp_gui.background.workers import SlowProcessError
 from ddp_gui.queue import queue_routes, starter
 from ddp_gui.queue import scheduler as line_module
 from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.queue_routes import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, logs, stream
 from ddp_gui.runs import bin as run_bin
@@ -90,6 +93,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
     for module in (exports, stream, logs):
         app.include_router(module.make_router(store))
     app.include_router(downloads.make_download_router(store))
+    app.include_router(operations.make_router(QueueApi(store, line, view)))
     app.include_router(queue_routes.make_router(view, store))
     client = TestClient(app)
     for route in (
@@ -164,8 +168,16 @@ def test_whatever_lies_in_the_bin_costs_only_itself(place: Place, kind: str) -> 
     assert run.run_id not in [item.bin_id for item in run_bin.content(place.runs_dir)]
 
 
-@pytest.mark.parametrize("name", BESIDE_RUNS)
-@pytest.mark.parametrize("kind", ENTRIES)
+# Every kind for the file that the queue reads in each pass, and each other name with two kinds.
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    dict.fromkeys(
+        (
+            *((kind, ".class/queue.json") for kind in ENTRIES),
+            *zip(ENTRIES, itertools.cycle(BESIDE_RUNS), strict=False),
+        )
+    ),
+)
 def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
     place: Place, catalogue, quick, kind: str, name: str
 ) -> None:

@@ -5,7 +5,7 @@ import {
   lossWords,
   nextEvaluation,
   stepWords,
-} from "../../../assets/js/run/charts/empty_words.js";
+} from "../../../assets/js/run/charts/figures.js";
 
 // 1,000 samples in batches of 96 are 11 steps per epoch.
 const HEAD = {

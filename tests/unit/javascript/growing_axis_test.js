@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { GrowingAxis } from "../../../assets/js/charts/growing_axis.js";
+import { GrowingAxis } from "../../../assets/js/charts/axes.js";
 
 /** Runs a test with a clock that advances only when it is set. */
 function withClock(test) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { divide, outlines, stepWords } from "../../../assets/js/run/rank_history.js";
+import { divide, outlines, stepWords } from "../../../assets/js/run/ranks.js";
 
 const STEP = {
   step_time_s: 1.0,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { fitted, roomFor } from "../../../assets/js/charts/room.js";
+import { fitted, roomFor } from "../../../assets/js/charts/axes.js";
 
 const LAYOUT = {
   font: { size: 12 },

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 
-import { errorLine } from "../../../assets/js/run/script_panel.js";
-import { commandLine, quoted } from "../../../assets/js/script/arguments.js";
+import { errorLine, parametersInWords } from "../../../assets/js/run/script_panel.js";
+import { commandLine, quoted } from "../../../assets/js/script/files.js";
 import { withoutCommonFolder } from "../../../assets/js/script/files.js";
 
 const option = (flag, more = {}) => ({ flag, kind: "text", default: null, is_positional: false, ...more });
@@ -35,4 +35,17 @@ Deno.test("the line of an error is the last one in the script's own file", () =>
 Deno.test("a folder that contains all files is left out", () => {
   assert.deepEqual(withoutCommonFolder({ "a/x.py": "1", "a/b/y.py": "2" }), { "x.py": "1", "b/y.py": "2" });
   assert.deepEqual(withoutCommonFolder({ "a/x.py": "1", "y.py": "2" }), { "a/x.py": "1", "y.py": "2" });
+});
+
+Deno.test("parameter groups and gradient buckets are shown where there are any", () => {
+  assert.equal(parametersInWords({ replaced: [] }), "");
+  assert.equal(parametersInWords({ groups: [{ lr: 0.1, num_parameters: 5 }], buckets: [] }), "");
+  const groups = [
+    { lr: 0.1, num_parameters: 1200 },
+    { lr: null, num_parameters: 5 },
+  ];
+  assert.equal(
+    parametersInWords({ groups, buckets: [2500] }),
+    "Learning rate of each parameter group: 0.1 (1,200 parameters), ? (5 parameters). DDP averages the gradients in 1 bucket: 2.5 kB.",
+  );
 });

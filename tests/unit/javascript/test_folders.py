@@ -9,6 +9,7 @@ from pathlib import Path
 # A folder imports only from lower lines; folders of the same line do not import each other.
 LAYERS = (
     ("",),
+    ("notebook",),
     ("learn",),
     ("queue", "run", "train"),
     ("machine",),

@@ -59,3 +59,29 @@ def test_a_folder_of_runs_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(ValueError, match=r"cannot be used .*--runs-dir"):
         app.make_folders(tmp_path / "runs")
+
+
+def test_plugins_that_another_user_could_change_are_refused(tmp_path: Path) -> None:
+    """Their code runs in every job; the default folder may lie in one that everybody can write to."""
+    file = tmp_path / "plugins" / "models" / "mine.py"
+    file.parent.mkdir(parents=True)
+    file.touch(0o644)
+    words = [f"--runs-dir={tmp_path / 'runs'}"]
+    assert app.checked_options(app.parse_options(words)).plugins == tmp_path / "plugins"
+    file.chmod(0o646)
+    with pytest.raises(ValueError, match=r"--plugins: every user of this machine can change .*mine\.py"):
+        app.checked_options(app.parse_options(words))
+    with pytest.raises(ValueError, match="--plugins: there is no folder"):
+        app.checked_options(app.parse_options([*words, f"--plugins={tmp_path / 'none'}"]))
+    file.chmod(0o644)
+    if os.geteuid() == 0:
+        # A link of another user would choose the code.
+        link = tmp_path / "shared" / "plugins"
+        link.parent.mkdir()
+        link.symlink_to(tmp_path / "plugins")
+        os.chown(link, UID, UID, follow_symlinks=False)
+        with pytest.raises(ValueError, match=r"--plugins: .*shared/plugins belongs to"):
+            app.checked_options(app.parse_options([f"--runs-dir={link.with_name('runs')}"]))
+        os.chown(file, UID, UID)
+        with pytest.raises(ValueError, match=r"--plugins: .*mine\.py belongs to"):
+            app.checked_options(app.parse_options(words))

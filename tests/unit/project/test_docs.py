@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import sys
+from inspect import Parameter
 from pathlib import Path
 
+from ddp_gui import operations, server
 from tests import adding
 from tests.harness import REPOSITORY
 from tools import config_table
@@ -30,16 +34,28 @@ def test_every_event_kind_is_described_with_all_its_fields() -> None:
         assert tuple(re.findall(r"`(\w+)`", described[kind])) == fields
 
 
-def test_every_command_and_endpoint_is_described() -> None:
+def test_every_command_is_described() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set(commands.COMMAND_NAMES)
-    endpoints = (DOCS / "endpoints.md").read_text(encoding="utf-8")
-    modules = (REPOSITORY / "ddp_gui").rglob("*.py")
-    calls = "\n".join(re.findall(r"register\(([^()]+)\)", "".join(path.read_text() for path in modules)))
-    registered = set(re.findall(r"self\.(\w+)", calls))
-    assert registered
-    registered |= {command.endpoint.name for command in commands.COMMANDS.values() if command.endpoint}
-    assert set(re.findall(r"^\| `/(\w+)`", endpoints, re.MULTILINE)) == registered
+
+
+def test_every_operation_has_a_row_with_its_access_and_arguments() -> None:
+    page = (DOCS / "endpoints.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `/(\w+)` \| ([^|]+) \| ([^|]*?) ?\| [^|]+ \|$", page, re.MULTILINE)
+    assert server.__name__ in sys.modules, "it imports every module with operations"
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("ddp_gui.")]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    declared = {about.name: about for kind in kinds for about in operations.declared(kind)}
+    assert len(declared) > 50 and len(rows) == len(declared)
+    accesses = {name: access for name, access, _ in rows}
+    assert accesses == {name: each.access for name, each in declared.items()}
+    for name, _, arguments in rows:
+        expected = [
+            f"`{each.name}`" + ("" if each.default is Parameter.empty else f" = {json.dumps(each.default)}")
+            for each in declared[name].signature.parameters.values()
+        ]
+        places = [arguments.find(text) for text in expected]
+        assert -1 not in places and places == sorted(places), f"/{name}: {expected}, but {arguments}"
 
 
 def test_links_between_the_docs_lead_somewhere() -> None:
@@ -84,8 +100,11 @@ def test_docs_name_only_modules_and_targets_that_are_there() -> None:
 def test_docs_name_only_options_that_are_there() -> None:
     """Known options are those in our programs, which include the used ones of torchrun and other tools."""
     programs = [*REPOSITORY.glob("*.py"), *REPOSITORY.glob("*.sh"), REPOSITORY / "Makefile"]
-    for folder in ("benchmarks", "tests", "tools", "trainers", "ddp_gui"):
-        programs += [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".py", ".sh")]
+    for folder in ("benchmarks", "deploy", "rankscope", "tests", "tools", "trainers", "ddp_gui"):
+        programs += [
+            path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".cmd", ".py", ".sh")
+        ]
+    programs.append(REPOSITORY / "deploy" / "container" / "Containerfile")
     source = "\n".join(path.read_text(encoding="utf-8") for path in programs)
     known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", source))
     gone = [

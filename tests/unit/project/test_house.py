@@ -91,3 +91,67 @@ def plain_step_numbers(tree: ast.Module) -> Iterator[str]:
                 expression = ast.unparse(shown.value)
                 if expression not in NO_STEP_NUMBERS:
                     yield expression
+
+
+# Names of Linux's own functions and constants, and the beginnings of the paths of its own files.
+LINUX_NAMES = re.compile(
+    r"memfd_create|pidfd_|prctl|sched_[gs]etaffinity|AF_NETLINK|SO_PEERCRED|signalfd|eventfd|inotify|O_TMPFILE"
+    r"|F_OFD_|copy_file_range|setns|unshare|timerfd_|epoll"
+)
+LINUX_FILES = re.compile(r"/proc\b|/sys/|/dev/shm\b|\0\w")
+# What only runs on Linux, and paths that are passed to the gateway.
+LINUX_ALLOWED = {
+    "ddp_gui/http/listening.py": {"/proc/net/tcp", "/proc/net/tcp6"},
+    "ddp_gui/machine/missing.py": {"/dev/shm"},
+    "rankscope/menu.py": {"linux"},  # the menu of Linux desktops
+    "trainers/engines/local/sandbox.py": {"/proc", "/dev/shm", "/sys/devices/system/cpu"},  # bubblewrap
+    "trainers/check_machine/report.py": {"linux"},  # a word that no user is called
+    "trainers/machine/hardware.py": {"/sys/bus/pci/devices"},
+    "trainers/machine/host.py": {"/proc/vmstat", "/sys/fs/cgroup", "/sys/fs/cgroup/memory"},
+    "trainers/watch/recorder.py": {"/proc/"},  # the name of a file that a script opens
+}
+
+
+def test_facilities_of_linux_are_used_through_their_gateway(repository: Path) -> None:
+    """`trainers/machine/facilities.py` decides whether they may be used."""
+    modules = [repository / "app.py"]
+    modules += [
+        path for top in ("ddp_gui", "rankscope", "trainers") for path in (repository / top).rglob("*.py")
+    ]
+    strays = {}
+    for path in modules:
+        name = path.relative_to(repository).as_posix()
+        found = set(linux_only(ast.parse(path.read_text(encoding="utf-8")))) - LINUX_ALLOWED.get(name, set())
+        if found and name != "trainers/machine/facilities.py":
+            strays[name] = found
+    assert strays == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'Path("/proc/self/status")',
+        'open(f"/proc/{pid}/stat")',
+        "os.memfd_create(name)",
+        'sys.platform.startswith("linux")',
+        'sock.bind("\\0name")',
+    ],
+)
+def test_a_direct_use_of_linux_is_found(code: str) -> None:
+    assert list(linux_only(ast.parse(code))) != []
+    assert list(linux_only(ast.parse(f"facilities.read({code})"))) == []
+
+
+def linux_only(tree: ast.AST) -> Iterator[str]:
+    """Yield the names and paths of Linux in code, without docstrings and arguments of the gateway."""
+    if isinstance(tree, ast.Call) and ast.unparse(tree.func).startswith("facilities."):
+        return
+    if isinstance(tree, ast.Expr) and isinstance(tree.value, ast.Constant):
+        return
+    if isinstance(tree, ast.Attribute) and LINUX_NAMES.match(tree.attr):
+        yield tree.attr
+    text = tree.value if isinstance(tree, ast.Constant) else None
+    if isinstance(text, str) and (LINUX_FILES.match(text) or text == "linux"):
+        yield text
+    for child in ast.iter_child_nodes(tree):
+        yield from linux_only(child)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools import select_tests
-from tools.select_tests import ALWAYS, EVERYTHING, SMOKE_TESTS, changed_files, select
+from tools.select_tests import ALWAYS, EVERYTHING, SMOKE_TESTS, changed_files, inside, select
 
 HELPER = """
 from trainers import engine, status
@@ -109,6 +109,12 @@ def test_a_change_selects_the_tests_that_can_reach_it(
 )
 def test_everything_runs_when_in_doubt(project: Path, changed: list[str]) -> None:
     assert select(project, changed) == EVERYTHING
+    assert inside("tests/unit", EVERYTHING) == ["tests/unit"]
+
+
+def test_the_selection_of_a_folder_has_no_test_of_another(project: Path) -> None:
+    selected = inside("tests/unit", select(project, ["trainers/engine.py"]))
+    assert set(selected) == {*ALWAYS, "tests/unit/test_engine.py"}
 
 
 def test_changed_files_are_those_that_differ_from_the_last_commit(project: Path) -> None:
@@ -134,7 +140,7 @@ def test_in_this_project_a_change_selects_what_it_must_and_not_everything() -> N
     needed = {test: graph.reachable(test) for test in graph.tests()}
     # An integration test reaches files that are forked by path, started as modules, or loaded as plug-ins.
     for file in (
-        "warm/fork_worker.py",
+        "fork_worker.py",
         "worker.py",
         "loop.py",
         "models/networks/mlp.py",

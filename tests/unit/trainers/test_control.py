@@ -15,11 +15,10 @@ import torch
 from torch import nn
 
 from trainers import control
-from trainers.checkpoint import checkpoint_files
-from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.checkpoint.checkpoint_writer import CheckpointWriter
 from trainers.checkpoint.save_and_restore import Progress
-from trainers.contract import config, rundir
+from trainers.contract import checkpoint_files, config, rundir
+from trainers.contract.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
 from trainers.control import Stopped

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainers.check_machine.checks.cancelling import Patience, TooLateError
 from trainers.contract.check_files import PROBE_LIMIT_S
+from trainers.files import installation
 from trainers.files.json_files import read_json_lines
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, hardware
@@ -137,7 +138,7 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         reason = obstacle.reason
         return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
     if probe.cuda is None:
-        hint = "Install one that was built for GPUs: ./run.sh --torch-build auto."
+        hint = f"Install one that was built for GPUs: {installation.torch_for_gpus()}."
         return Verdict(
             fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
         )
@@ -145,7 +146,7 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were skipped.")
     if probe.left_out:
         why = f"this torch has no kernels for {', '.join(probe.left_out)}"
-        hint = "Install a torch that was built for this card: ./run.sh --torch-build auto."
+        hint = f"Install a torch that was built for this card: {installation.torch_for_gpus()}."
         why_no_gpu = None if probe.uuids else why
         return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
     return Verdict(fits=True, words=f"{together}. Torch can use {_free_gpus_text(num_free)}.")

@@ -20,6 +20,7 @@ from trainers.contract.config.sections import (
     Basics,
     Data,
     Duration,
+    Forwarding,
     Network,
     Optimisation,
     Parallelism,
@@ -32,9 +33,9 @@ from trainers.contract.config.sections import (
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 # Fields added by later versions have defaults, so older configurations keep their meaning.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Users watch the hang that a deliberate mistake causes, so it is detected early.
@@ -46,7 +47,18 @@ RanksPerReplica = str
 
 @dataclass(frozen=True, kw_only=True)
 class Config(
-    Script, Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
+    Script,
+    Forwarding,
+    Teaching,
+    Where,
+    Reproduction,
+    Speed,
+    Parallelism,
+    Duration,
+    Optimisation,
+    Network,
+    Data,
+    Basics,
 ):
     """The complete configuration of one run; frozen, every field has a default.
 

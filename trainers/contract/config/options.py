@@ -22,7 +22,7 @@ MAX_TOLD = 20
 
 Topic = Literal[
     "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching",
-    "script",
+    "forward", "script",
 ]  # fmt: skip
 
 
@@ -297,16 +297,6 @@ class Option:
     def value_type(self) -> Any:
         """The option's type; for an optional one, the type without None."""
         return _HINTS[self.kind.removesuffix(" | None")]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the option as JSON for the catalogue."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Option:
-        """Return the option that `to_json` encoded."""
-        about = dict(raw["setting"])
-        return cls(**{**raw, "setting": Setting(**{**about, "choices": tuple(about["choices"])})})
 
 
 def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ...]:

@@ -294,9 +294,18 @@ class Data:
     )
 
 
+_START = re.compile(r"[^./,~\\\x00-\x1f\x7f-][^/,~\\\x00-\x1f\x7f]*/[0-9]{1,15}")
+
+
+def check_start(text: str) -> None:
+    """Raise ValueError with the allowed values if a text does not name a checkpoint of a run."""
+    if text and not _START.fullmatch(text):
+        raise ValueError("a run and the step of its checkpoint, such as digits-cnn-1/300, or empty")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The network: its size and optional pretrained weights."""
+    """The network: its size and the weights that it starts with."""
 
     model_size: str = setting(
         "", label="Model size", help="Empty: the model's default size.", topic="model", catalog="model_sizes"
@@ -313,6 +322,15 @@ class Network:
         label="Offline (no model hub)",
         help="On: nothing is downloaded (HF_HUB_OFFLINE=1).",
         topic="model",
+    )
+    start_from: str = setting(
+        "",
+        label="Start from",
+        help="A checkpoint of another run, as RUN_ID/STEP: the model starts with its weights and reads "
+        "inputs in the same way. Empty: a new model.",
+        topic="model",
+        max_length=300,
+        check=check_start,
     )
 
 
@@ -639,6 +657,53 @@ class Teaching:
     def is_broken_on_purpose(self) -> bool:
         """True if a mistake is built in: the trained weights are not for use."""
         return self.mistake != NO_MISTAKE
+
+
+NO_TRACKER = "none"
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?")
+
+
+def _check_address(text: str) -> None:
+    if text and not _ADDRESS.fullmatch(text):
+        raise ValueError(
+            "an address such as http://127.0.0.1:5000, without user, password and token, or empty"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forwarding:
+    """The experiment tracker that receives the run's events while it trains."""
+
+    forward_to: str = setting(
+        NO_TRACKER,
+        label="Tracker",
+        help="Another process sends the curves there during training; its errors do not affect the run.",
+        topic="forward",
+        choices=(NO_TRACKER, "tensorboard", "trackio", "mlflow", "wandb"),
+    )
+    forward_address: str = setting(
+        "",
+        label="Address of the service",
+        help="Such as http://127.0.0.1:5000. Empty: as the page's environment says, else this machine.",
+        only_with=("forward_to", ("trackio", "mlflow", "wandb")),
+        topic="forward",
+        check=_check_address,
+    )
+    forward_project: str = setting(
+        "",
+        label="Project or experiment",
+        help="Empty: rankscope.",
+        only_with=("forward_to", ("trackio", "mlflow", "wandb")),
+        topic="forward",
+        max_length=100,
+    )
+    forward_offline: bool = setting(
+        True,
+        label="Offline",
+        help="W&B writes files into the run's folder, for wandb sync. Off: needs an API key.",
+        only_with=("forward_to", ("wandb",)),
+        topic="forward",
+    )
 
 
 MAX_NAME = 100

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainers.data.own.problems import DataError, DataProblem
-from trainers.machine import lifeline
+from trainers.machine import facilities, lifeline
+from trainers.machine.host import num_cores
 
 log = logging.getLogger(__name__)
 
@@ -83,14 +84,14 @@ def _refused(path: str, message: str) -> DataError:
 @contextlib.contextmanager
 def _bounded_memory(memory_bytes: int) -> Iterator[None]:
     """Limit private memory (RLIMIT_DATA); only on Linux, which counts it."""
-    if not sys.platform.startswith("linux"):
+    status = facilities.read("/proc/self/status")
+    if status is None:
         yield
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    status = Path("/proc/self/status").read_text().splitlines()
-    held_kb = next((int(line.split()[1]) for line in status if line.startswith("VmData:")), 0)
+    held_kb = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData:")), 0)
     finite = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(held_kb * 1024 + memory_bytes, *finite, 2**62), hard))
     try:
@@ -162,11 +163,6 @@ Work = Callable[[range, memoryview], Result]
 PROCESSES_FROM = 1_000
 
 
-def num_cores() -> int:
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_chunks(
     work: Work[Result], count: int, chunk: int, room_bytes: int = 0
 ) -> Iterator[tuple[Result, memoryview]]:
@@ -181,7 +177,7 @@ def in_chunks(
         OSError: if such a process crashed or was killed.
     """
     rooms = [memoryview(mmap.mmap(-1, room_bytes) if room_bytes else b"") for _ in range(2 * num_cores())]
-    if count < PROCESSES_FROM or num_cores() == 1 or not sys.platform.startswith("linux"):
+    if count < PROCESSES_FROM or num_cores() == 1 or not facilities.are_available():
         with ThreadPoolExecutor(num_cores()) as threads:
             yield from _in_order(threads, lambda part, room: work(part, rooms[room]), count, chunk, rooms)
         return

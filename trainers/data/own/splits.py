@@ -95,6 +95,16 @@ class MappedRowsSplit(Split):
         """Return mean and deviation of each column."""
         return self._described
 
+    def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Standardise the columns by this mean and deviation from now on."""
+        offset, factor = (0.0, 1.0) if self._scale is None else self._scale
+        before = {name: np.array(values) for name, values in self._described.items()}
+        self._scale = (
+            (offset * before["std"] + before["mean"] - np.array(mean)) / np.array(std),
+            factor * before["std"] / np.array(std),
+        )
+        self._described = {"mean": list(mean), "std": list(std)}
+
 
 class MappedImageSplit(MappedRowsSplit):
     """Images on disk; each batch is augmented and normalised on the model's device.
@@ -121,6 +131,10 @@ class MappedImageSplit(MappedRowsSplit):
     def preparation(self) -> dict[str, list[float]]:
         """Return mean and deviation of each channel."""
         return self._preparation.scale(self._inputs.shape[1])
+
+    def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Normalise by this mean and deviation of each channel from now on."""
+        self._preparation = ImagePreparation(mean, std)
 
 
 class MappedTextSplit(Split):

@@ -151,7 +151,7 @@ def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
     return _TORCH_INDEX.sub(of_machine, message)
 
 
-# Exceptions that a peer's end may raise, with any message.
+# Exceptions that may be raised when another rank ends, whatever their message.
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
 # torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"

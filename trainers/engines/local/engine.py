@@ -6,15 +6,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from trainers.contract import status as status_file
 from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Handle, Status, StatusError
-from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError, true_status
+from trainers.contract.status import LOCAL, Handle, StatusError
+from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, Preparation, StartError
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
@@ -52,18 +51,19 @@ class LocalEngine(Engine):
     """Runs on this machine.
 
     Args:
-        warm_pool: Keeps ranks ready; None: every run starts cold.
+        warm_pool: Keeps a process with torch ready; None: every run starts cold.
     """
 
     name = LOCAL
-    kills_ranks = True
-    runs_own_scripts = True
+    is_this_machine = True
 
     def __init__(self, warm_pool: WarmPool | None = None) -> None:
         self._warm_pool = warm_pool
+        self.preparation = warm_pool or Preparation()
 
-    def capacity(self) -> Capacity:
+    def capacity(self, config: Config | None = None) -> Capacity:
         """Return the GPUs that a job started here would see, the cores and the memory."""
+        del config  # there is one place
         gpus = hardware.visible_gpus()
         num_whole = sum(not gpu.is_part for gpu in gpus)
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
@@ -103,7 +103,7 @@ class LocalEngine(Engine):
     def start_supervisor(self, run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
         """Start a run's supervisor, which sees only the GPUs that the ticket grants.
 
-        If warm ranks are available, their supervisor takes the run.
+        If a warm supervisor is ready, it takes the run.
         """
         grant = ticket.grant
         assert grant is not None, "a run is started when it was given what it needs"
@@ -111,7 +111,7 @@ class LocalEngine(Engine):
         more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
         order = Order(run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more)
         if self._warm_pool is not None and not run.read_config().is_script:
-            taken = self._warm_pool.take(ticket.num_ranks, order)
+            taken = self._warm_pool.take(order)
             if taken is not None:
                 return taken
         command = ["trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
@@ -130,33 +130,25 @@ class LocalEngine(Engine):
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
         try:
-            command_id = run.append_command(
-                "stop", save=save, **({"why": why, "anyway": True} if why else {})
-            )
+            command_id = super().stop(run, save=save, why=why)
         except OSError:
             if not save and self._end_by_signal(run):
                 return ""
             raise
-        stopping.watch_supervisor(run, self._status_of)
+        stopping.watch_supervisor(run, self.status_of)
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
         """Kill the supervisor and its descendants, then write the final events in its place."""
-        status = self._status_of(run)
+        status = self.status_of(run)
         supervisor = stopping.supervisor_of(run, status)
         if supervisor is not None:
             message = stopping.KILLED_MESSAGE
-            stopping.end_supervisor(run, status, supervisor, self._status_of, message)
+            stopping.end_supervisor(run, status, supervisor, self.status_of, message)
 
     def kill_rank(self, run: RunDirectory, rank: int) -> None:
         """Kill the process of one rank (SIGKILL)."""
-        stopping.kill(run, self._status_of(run), rank)
-
-    def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the ranks' logs, then torchrun's and the supervisor's."""
-        ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
-        others = [run.logs / "torchrun.log", _supervisor_log(run)]
-        return [*ranks, *(path for path in others if path.exists())]
+        stopping.kill(run, self.status_of(run), rank)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
@@ -165,41 +157,10 @@ class LocalEngine(Engine):
             return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
-    def begin(self) -> None:
-        """Start the warm pool, if there is one."""
-        if self._warm_pool is not None:
-            self._warm_pool.begin()
-
-    def close(self) -> None:
-        """End the warm ranks."""
-        if self._warm_pool is not None:
-            self._warm_pool.close()
-
-    def expect(self, num_ranks: int) -> None:
-        """Prepare this number of warm ranks."""
-        if self._warm_pool is not None:
-            self._warm_pool.expect(num_ranks)
-
-    def note_running(self, is_anything_running: bool) -> None:
-        """End the warm ranks while runs use the machine."""
-        if self._warm_pool is not None:
-            self._warm_pool.note_running(is_anything_running)
-
-    def kept_ready(self) -> Mapping[str, int] | None:
-        """Return the number of warm ranks and their memory."""
-        return None if self._warm_pool is None else self._warm_pool.kept_ready()
-
-    def own_processes(self) -> Mapping[int, float]:
-        """Return the processes of the warm pool."""
-        return {} if self._warm_pool is None else self._warm_pool.processes()
-
-    def _status_of(self, run: RunDirectory) -> Status:
-        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
-
     def _end_by_signal(self, run: RunDirectory) -> bool:
         """Send SIGTERM to a run's supervisor; False if it has no process."""
         private_files.require_ours(run.status)  # the status names the process
-        status = self._status_of(run)
+        status = self.status_of(run)
         if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False
         if found.started_unix_s != status.pid_start_time:

@@ -1,10 +1,15 @@
-"""torchrun whose ranks are forked from a process that has imported torch, so that they start immediately.
+"""A process that imports torch once, then becomes the torchrun of a run and forks its ranks.
 
-    python -u -m trainers.engines.local.fork_server PARENT_PID TORCHRUN_ARGUMENTS ...
+    python -u -m trainers.engines.local.fork_server PARENT_PID [TORCHRUN_ARGUMENTS ...]
+
+With arguments it starts a run at once (a cold start). Without them it waits for one line of JSON on standard
+input, a `TorchrunOrder`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
+in both cases; only the moment at which it learns its arguments differs.
 
 The arguments are those of the literal command, with which torchrun would start one interpreter per rank, and
 each would import torch. Two options of torchrun (`--run-path`, `--start-method`) make it fork the ranks
-instead. Forking is limited to machines without a GPU: its effect on a GPU's driver has not been measured.
+instead. Nothing here may call CUDA: a process that was forked from one with a CUDA context cannot use the
+GPU, and the driver reads CUDA_VISIBLE_DEVICES only once.
 
 Measured for two ranks (benchmarks/LOG.md, `startup`): 0.75 × the start-up time of bare torchrun, against
 1.44 × with one interpreter per rank.
@@ -14,19 +19,23 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 
-from trainers.engines.local.torchrun import told_end
+from trainers.engines.local.torchrun import START_METHOD, can_fork, told_end
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import hardware, lifeline, threads
+from trainers.machine import lifeline, threads
 from trainers.machine.os_errors import explain
 
-FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
+__all__ = ["START_METHOD", "can_fork"]  # of torchrun.py
 
+FIRST_OF_A_RANK = REPOSITORY / "trainers" / "fork_worker.py"
 
 # Modules that the first step would import. None of them starts a thread or computes at import time, which
 # would be unsafe before a fork. Plugins are arbitrary code that may ask for its rank: the ranks import them.
@@ -37,16 +46,34 @@ NEEDED_BY_ANY_RUN = (
     "trainers.loop",
     "trainers.report.reporter",
     "trainers.report.telemetry",
+    # Imported by torchrun, by plug-ins of this project, and by the first checkpoint.
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    "encodings.idna",
+    "trainers.parallel.sharded",
+    "trainers.parallel.shared_all_reduce",
+    "torch.distributed.algorithms.ddp_comm_hooks",
+    "safetensors.torch",
+    "numpy.ctypeslib",
 )
 
-# torchrun's own variable. Setting it to another method turns forking off.
-START_METHOD = "PET_START_METHOD"
 
+@dataclass(frozen=True, kw_only=True)
+class TorchrunOrder:
+    """What a waiting fork server runs.
 
-def can_fork() -> bool:
-    """True if ranks may be forked: on Linux, if the machine cannot have a GPU."""
-    is_wanted = os.environ.get(START_METHOD, "fork") == "fork"
-    return is_wanted and sys.platform.startswith("linux") and not hardware.may_have_gpu()
+    Attributes:
+        arguments: torchrun's arguments.
+        environment: The complete environment of torchrun.
+        log: Path of the file for its output; must not exist.
+    """
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: str
+
+    def to_line(self) -> bytes:
+        """Serialize the order as one line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def forking(arguments: Sequence[str]) -> list[str]:
@@ -57,27 +84,32 @@ def forking(arguments: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run torchrun in this process, which dies with the process that started it."""
+    """Import torch, then run torchrun in this process, which dies with the process that started it."""
     lifeline.die_with_parent(int(sys.argv[1]))
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
-    arguments = sys.argv[2:]
-    # torchrun sets this for its ranks, but OpenMP reads it at the first import of torch, which happens here.
-    if arguments[arguments.index("--nproc-per-node") + 1] != "1":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    arguments: Sequence[str] = sys.argv[2:]
+    use_one_thread_for_several_ranks(arguments)
     free_cores = threads.FreeCores(time.process_time())
     gc.disable()  # garbage collection would take a seventh of the time of these imports
+    for name in NEEDED_BY_ANY_RUN:
+        importlib.import_module(name)
+    from torch.distributed.run import main as torchrun
+
+    keep_torchrun_from_cuda()
+    skip_random_delay()
+    gc.freeze()  # collections skip what exists now: no page is written, so ranks keep sharing it
+    gc.enable()
+    if arguments:
+        free_cores.note(time.process_time())
+    elif (order := wait_for_order()) is not None:
+        arguments = follow(order)
+    else:
+        return
     if (obstacle := why_not()) is not None:
         print(f"{obstacle}, so each rank starts its own interpreter")
     else:
-        for name in NEEDED_BY_ANY_RUN:
-            importlib.import_module(name)
-        gc.freeze()  # collections skip what exists now: no page is written, so ranks keep sharing it
         arguments = forking(arguments)
         note_every_end()
-    gc.enable()
-    free_cores.note(time.process_time())
-    from torch.distributed.run import main as torchrun
-
     try:
         torchrun(arguments)
     finally:
@@ -85,15 +117,70 @@ def main() -> None:
             rank.kill()
 
 
-def why_not() -> str | None:
-    """Return why ranks cannot be forked, as far as only this process can find out; None if they can."""
-    import torch
+def keep_torchrun_from_cuda() -> None:
+    """Patch torchrun, which counts the GPUs in order to bind ranks to NUMA nodes by default.
 
+    The result is the same: its default is to bind none (torch 2.13, `get_default_numa_options`).
+    """
+    from torch.distributed.launcher import api
+
+    setattr(api, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))  # noqa: B010
+
+
+def skip_random_delay() -> None:
+    """Patch torchrun's rendezvous: on its first round it sleeps for up to 0.3 s, to spread many nodes.
+
+    It is a private function of torch 2.13; where it does not exist, torchrun sleeps.
+    """
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    if (sleep := getattr(dynamic_rendezvous, "_delay", None)) is None:
+        return
+
+    def sleep_if_fixed(seconds: float | tuple[float, float]) -> None:
+        if not isinstance(seconds, tuple):
+            sleep(seconds)
+
+    setattr(dynamic_rendezvous, "_delay", sleep_if_fixed)  # noqa: B010
+
+
+def use_one_thread_for_several_ranks(arguments: Sequence[str]) -> None:
+    """Set OMP_NUM_THREADS as torchrun does, which is too late here: OpenMP reads it when torch is imported.
+
+    Without arguments the number of ranks is not known yet; a single rank sets its threads when it starts.
+    """
+    if not arguments or arguments[arguments.index("--nproc-per-node") + 1] != "1":
+        os.environ.setdefault(threads.GIVEN, "1")
+
+
+def wait_for_order() -> TorchrunOrder | None:
+    """Block until an order arrives on standard input; return None if the supervisor has exited."""
+    line = sys.stdin.buffer.readline()
+    return TorchrunOrder(**json.loads(line)) if line.endswith(b"\n") else None
+
+
+def follow(order: TorchrunOrder) -> Sequence[str]:
+    """Adopt an order's environment and log; return torchrun's arguments."""
+    os.environ.clear()
+    os.environ.update(order.environment)
+    os.environ[lifeline.COMMAND_PID] = str(os.getpid())
+    use_one_thread_for_several_ranks(order.arguments)
+    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for source, standard in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, standard)
+    os.close(log)
+    os.close(nothing)
+    return order.arguments
+
+
+def why_not() -> str | None:
+    """Return why ranks cannot be forked; None if they can."""
     try:
         multiprocessing.get_context("fork").Event()
     except OSError as error:
         return f"no semaphore is available ({explain(error)})"
-    return "there is a GPU" if torch.cuda.is_available() else None
+    return None
 
 
 def note_every_end() -> None:

@@ -21,6 +21,7 @@ from trainers.contract import events
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local.diagnosis import Cause
+from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 
@@ -33,7 +34,7 @@ _NOT_AFFECTED = "The run itself is not affected."
 _PROBLEMS = {
     NOT_INSTALLED: (
         "the package apprise is not installed",
-        "Install it with: pip install -r requirements-notify.txt",
+        f"Install it with: pip install -r {installation.requirements('requirements-notify.txt')}",
     ),
     NOT_AN_ADDRESS: (
         f"an address in {VARIABLE} is not one that Apprise knows",

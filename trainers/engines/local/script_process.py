@@ -12,6 +12,7 @@ from trainers.contract import code
 from trainers.contract.config import Config
 from trainers.contract.config.sections import parse_arguments, parse_variables
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.base import CODE_PLACE
 from trainers.engines.local import sandbox
 from trainers.engines.local.torchrun import RENDEZVOUS, literal_command
 from trainers.files import plain_files
@@ -19,8 +20,6 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, lifeline
 from trainers.watch import spool
 
-# Replaced by the folder of the stored code in the literal command.
-CODE_PLACE = "@CODE@"
 # In the run's folder: where a script runs whose folder is not named.
 WORK = "work"
 # The script's ranks get SIGTERM at a stop that the script does not ask for, and SIGKILL after this time.
@@ -32,10 +31,13 @@ def interpreter(config: Config) -> str:
     return config.script_python or sys.executable
 
 
-def watch_arguments(config: Config, run_dir: str, code_dir: str, folder: str = "") -> list[str]:
+def watch_arguments(
+    config: Config, run_dir: str, code_dir: str, folder: str = "", resume_step: int | None = None
+) -> list[str]:
     """Return the arguments of Python, or of torchrun, that run the script watched."""
     options = ["--run-dir", run_dir, *(["--on-cpu"] if config.script_on_cpu else [])]
     options += ["--folder", folder] if folder else []
+    options += [] if resume_step is None else ["--resume", str(resume_step)]
     return [
         "-m",
         "trainers.watch",
@@ -75,23 +77,39 @@ def working_folder(run: RunDirectory, config: Config) -> Path:
 
 
 def launch_script(
-    run: RunDirectory, config: Config, log: Path, details: Path, variables: Mapping[str, str]
+    run: RunDirectory,
+    config: Config,
+    log: Path,
+    details: Path,
+    variables: Mapping[str, str],
+    resume_step: int | None = None,
+    *,
+    meeting: Sequence[str] = (),
+    is_first_machine: bool = True,
 ) -> subprocess.Popen[bytes]:
     """Start the script of a run; the kernel kills its first process when this process ends.
 
     Args:
         variables: added to its environment: the rendezvous, and settings for the ranks.
+        resume_step: the checkpoint that the script continues from.
+        meeting: torchrun's arguments for the rendezvous; empty: the ranks meet on this machine.
+        is_first_machine: it prepares the run's folder. The ranks of the others start after its torchrun.
 
     Raises:
         OSError: if it cannot be started.
     """
     for left in (details, log):
         plain_files.remove(left)
-    spool.clear(run.path)
+    if is_first_machine:
+        spool.clear(run.path)
     code_dir = run.path / code.FOLDER
-    arguments = watch_arguments(config, str(run.path), str(code_dir))
+    # Another machine's ranks enter the working folder themselves: it may not be there yet.
+    folder = working_folder(run, config) if is_first_machine else run.path
+    entered = "" if is_first_machine else config.script_folder or str(run.path / WORK)
+    arguments = watch_arguments(config, str(run.path), str(code_dir), entered, resume_step)
     if config.script_start == "torchrun":
-        starter = ["-m", "torch.distributed.run", *RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node)]
+        meeting = meeting or (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
+        starter = ["-m", "torch.distributed.run", *meeting]
         more = dict(variables)
     else:
         starter = ["-u"]
@@ -100,7 +118,6 @@ def launch_script(
         more = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
     more |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     more |= parse_variables(config.script_environment)
-    folder = working_folder(run, config)
     command = sandbox.wrapped(run, config, folder, [interpreter(config), *starter, *arguments])
     with log.open("xb") as output:
         return subprocess.Popen(

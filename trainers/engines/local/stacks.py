@@ -274,6 +274,9 @@ class Ranks(ABC):
         """Return which machine has stopped reporting, as text; empty if none has."""
         return ""
 
+    def terminate_elsewhere(self) -> None:  # noqa: B027 - on one machine there are no others
+        """Let the other machines send SIGTERM to their ranks."""
+
     def cut_off(self) -> str:
         """Return which machines have found that they cannot reach each other, as text; empty if none have."""
         return ""

@@ -353,12 +353,13 @@ class RunGuard:
         self._escalation.term_grace_s = SCRIPT_TERM_GRACE_S
 
     def _request_stop_of_script(self, request: StopRequest) -> None:
-        """Give a script that asks the usual time to stop; end any other one now."""
+        """Give a script that asks, or saves, the usual time to stop; end any other one now."""
         control = spool.Control(self._run.path)
-        self._was_asked = bool(control.get(spool.ASKS))
-        late_s = request.late_s if self._was_asked else STOP_GRACE_S
-        self._escalation.request_stop(time.monotonic() - late_s, save=False)
-        if not self._was_asked:
+        self._was_asked, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
+        may_obey = self._was_asked or saves
+        late_s = request.late_s if may_obey else STOP_GRACE_S
+        self._escalation.request_stop(time.monotonic() - late_s, save=saves)
+        if not may_obey:
             words = {"state": "stopping", "reason": self.force_text()}
             try:
                 diagnosis.append_within_limits(self._run, [("state", words)])
@@ -402,6 +403,8 @@ class RunGuard:
             torchrun.terminate()
             if self._script is not None and self._script.script_start == "python":
                 tree.terminate()  # nobody else tells the ranks that the script has started itself
+            elif self._script is not None and self._ranks is not None:
+                self._ranks.terminate_elsewhere()
         elif action == "kill":
             tree.kill()
 

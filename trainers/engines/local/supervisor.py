@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -36,9 +38,11 @@ from trainers.contract.status import LOCAL, Handle, process_handle
 from trainers.engines.local import diagnosis, notify, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import RunGuard
-from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
+from trainers.engines.local.torchrun_process import Template, TorchrunProcess
+from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
-from trainers.machine import host, lifeline, os_errors
+from trainers.files.plain_files import open_to_append
+from trainers.machine import host, lifeline, os_errors, threads
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
@@ -126,6 +130,8 @@ class RundirWatch:
 
 
 POLL_S = 0.05
+# How often a supervisor without a run checks its template and measures the free cores.
+WAIT_POLL_S = 0.5
 # torchrun on other machines polls its ranks several times a second, and a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
@@ -134,26 +140,66 @@ _FOLLOWED = ("state", "command", "plan", "checkpoint")
 
 
 def main() -> None:
-    """Supervise the run to its end; exit with torchrun's exit code."""
+    """Supervise a run to its end; exit with torchrun's exit code."""
     parser = argparse.ArgumentParser(description="Run and supervise one training job.")
-    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("run_dir", type=Path, nargs="?")
     parser.add_argument("--resume", type=int, metavar="STEP")
     parser.add_argument("--ticket", metavar="TOKEN", help="the queue ticket it was started with")
+    parser.add_argument(
+        "--wait", type=Path, metavar="RUNS_DIR", help="import torch, then wait for a run of this folder"
+    )
     options = parser.parse_args()
+    if options.wait is not None:
+        sys.exit(wait_and_supervise(options.wait))
+    if options.run_dir is None:
+        parser.error("give RUN_DIR, or --wait")
     os_errors.keep_going_without_log()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
     sys.exit(supervise(run, options.resume, options.ticket))
 
 
+def wait_and_supervise(runs_dir: Path) -> int:
+    """Keep a template ready until a run arrives on standard input, then supervise it; return the exit code.
+
+    If standard input closes first, the page has exited or does not need the template any more: both end.
+    """
+    private_files.begin(runs_dir)
+    # Before the template starts, so that no rank can escape `ProcessTree` when its parent dies.
+    lifeline.adopt_orphans()
+    template = Template()
+    free_cores = threads.FreeCores()
+    while not select.select([sys.stdin], [], [], WAIT_POLL_S)[0]:
+        free_cores.note()
+        if template.process.poll() is not None:
+            return 1
+    order = Order.from_line(sys.stdin.buffer.readline())
+    if order is None:
+        return 0  # the kernel ends the template with this process
+    run = RunDirectory(Path(order.run_dir))
+    os.environ.update(order.environment)
+    redirect_output(run)
+    return supervise(run, order.resume_step, order.ticket, template)
+
+
+def redirect_output(run: RunDirectory) -> None:
+    """Redirect stdout and stderr to the run's log: this process started before the run existed."""
+    run.logs.mkdir(exist_ok=True)
+    log = open_to_append(run.logs / "supervisor.log")
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    os_errors.keep_going_without_log()
+
+
 def supervise(
-    run: RunDirectory, resume_step: int | None, ticket: str | None, warm: WarmTorchrun | None = None
+    run: RunDirectory, resume_step: int | None, ticket: str | None, template: Template | None = None
 ) -> int:
     """Own a run from its lock to its final events; return torchrun's exit code.
 
     Args:
         ticket: Token of the queue ticket; None: started from a terminal.
-        warm: A torchrun with warm ranks; its folder is removed at the end.
+        template: Becomes the run's torchrun.
 
     Raises:
         ValueError: If another process owns the run, or the ticket is not valid any more.
@@ -162,11 +208,10 @@ def supervise(
     try:
         run.remove_half_written_status()
         commands.claim_ticket(run, ticket)
-        return Supervisor(run, resume_step, warm).run_to_end()
+        start = functools.partial(torchrun_process.start, template=template)
+        return Supervisor(run, resume_step, start=start).run_to_end()
     finally:
         os.close(lock)
-        if warm is not None:
-            warm.put_away(run)
 
 
 class Supervisor:
@@ -186,7 +231,6 @@ class Supervisor:
         self,
         run: RunDirectory,
         resume_step: int | None,
-        warm: WarmTorchrun | None = None,
         *,
         start: Starter = torchrun_process.start,
         job: tuple[str, Handle] | None = None,
@@ -197,14 +241,12 @@ class Supervisor:
         self._start = start
         self._goes_on, self._told_to_end = goes_on, told_to_end
         self._resume_step = resume_step
-        self._warm = warm
-        self._was_warm = self._is_script = False
+        self._is_script = False
         self._torchrun_dir = run.logs / torchrun_process.DETAILS
         if run.events.exists():
             # Cut off an incomplete line that a crash left, before any offset into the file is taken.
             EventFile(run.events).close()
-        self._first_offset = run.events.stat().st_size if run.events.exists() else 0
-        self._events_offset = self._first_offset
+        self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._guard = RunGuard(run)
         self._kills = host.KillWatch()
         self._reason = ""
@@ -245,7 +287,7 @@ class Supervisor:
             if config.is_script:
                 self._guard.watch_script(config)
             for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
-            torchrun = self._start_or_assign(config).process
+            torchrun = self._start_torchrun(config)
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
             cause = Cause(
@@ -256,12 +298,7 @@ class Supervisor:
             self._finish("failed", 1, cause)
             return 1
         tree = ProcessTree(os.getpid(), with_root=False)
-        is_there = self._follow(torchrun, tree, watch)
-        if is_there and self._warm_ranks_ended_early():
-            print("warm workers ended before the run began: it starts without them", flush=True)
-            torchrun = self._start_or_assign(config).process
-            is_there = self._follow(torchrun, tree, watch)
-        if not is_there:
+        if not self._follow(torchrun, tree, watch):
             return 1
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
@@ -294,28 +331,12 @@ class Supervisor:
         self._follow_events()
         return True
 
-    def _warm_ranks_ended_early(self) -> bool:
-        """True if warm ranks ended before the run's first event, because one of them was already dead."""
-        is_silent = self._events_offset == self._first_offset
-        return (
-            self._was_warm and is_silent and not self._guard.is_stop_requested and self._guard.fatal is None
-        )
-
-    def _start_or_assign(self, config: Config) -> TorchrunProcess:
-        """Start torchrun, or assign the run to a warm one."""
-        warm, self._warm = self._warm, None
-        self._was_warm = warm is not None and warm.num_ranks == config.world_size and warm.is_complete
-        offset = self._guard.commands_offset
-        if warm is not None and self._was_warm:
-            assembled = warm.begin(self._run, self._resume_step, offset)
-        else:
-            if warm is not None:
-                ProcessTree(os.getpid(), with_root=False).kill()  # the rest of the warm torchrun
-            assembled = self._start(self._run, config, self._resume_step, offset)
-        self._torchrun_dir = assembled.details
-        if assembled.ranks is not None:
-            self._guard.watch_ranks(config, assembled.ranks)
-        return assembled
+    def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
+        started = self._start(self._run, config, self._resume_step, self._guard.commands_offset)
+        self._torchrun_dir = started.details
+        if started.ranks is not None:
+            self._guard.watch_ranks(config, started.ranks)
+        return started.process
 
     def _follow_events(self) -> None:
         """Update `status.json` to the latest state in the run's events."""
@@ -379,8 +400,9 @@ class Supervisor:
         A process that aborts in torch's destructors after its script has ended does not count as failed.
         """
         ends = spool.read_ends(self._run.path, diagnosis.num_ranks(self._run))
-        is_done = exit_code == 0 or (bool(ends) and all(end == spool.DONE for end in ends))
-        if self._guard.is_forced:
+        has_ended = bool(ends) and all(end == spool.DONE for end in ends)
+        is_done = exit_code == 0 or has_ended
+        if self._guard.is_forced and not has_ended:  # otherwise SIGTERM came while torchrun was ending
             by_system = self._guard.was_told_to_end
             self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
             self._finish("stopped", exit_code, None)

@@ -7,6 +7,7 @@ would instead open a store on all interfaces that answers anyone and unpickles w
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -17,19 +18,26 @@ from typing import BinaryIO
 
 from trainers.contract.config import Config
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, facilities
 from trainers.machine.host import MemoryFile
 
 # Environment variable with the path of the ranks' store on one machine.
 STORE = "TRAINERS_STORE"
+# Set for ranks that run under a supervisor.
+SUPERVISED = "TRAINERS_SUPERVISED"
+# Offset in `commands.jsonl` from which the ranks read: commands that arrive during the start are theirs.
+COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
+# Set for ranks from the warm pool.
+IS_WARM = "TRAINERS_WARM"
 
 # Without it, torchrun opens a TCP store for its ranks on all interfaces.
 _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # The file store only grows, so keep-alives are rare: on one machine no other node waits for them.
 RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
-# torchrun's option for its log folder, as an environment variable.
-LOG_DIR = "PET_LOG_DIR"
+# torchrun's options for its log folder and its start method, as environment variables. Another start method
+# than "fork" turns forking off.
+LOG_DIR, START_METHOD = "PET_LOG_DIR", "PET_START_METHOD"
 
 _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
@@ -37,6 +45,11 @@ _SUMMARY_RANK = re.compile(
 
 _TOLD_END = re.compile(r"^rank (?P<rank>\d+) ended with exit code (?P<code>-?\d+)$", re.MULTILINE)
 _FIRST_FAILURE = "Root Cause (first observed failure):"
+
+
+def can_fork() -> bool:
+    """True if ranks may be forked: on Linux, unless the environment names another start method."""
+    return facilities.are_available() and os.environ.get(START_METHOD, "fork") == "fork"
 
 
 def torchrun_program() -> list[str]:

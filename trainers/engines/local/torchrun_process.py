@@ -8,6 +8,7 @@ import multiprocessing.process
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +18,23 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
-from trainers.engines.local import fork_server, sandbox, script_process, torchrun, warm_pool
+from trainers.engines.local import fork_server, sandbox, script_process, torchrun
+from trainers.engines.local.fork_server import TorchrunOrder
 from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
+    COMMANDS_OFFSET,
+    IS_WARM,
+    SUPERVISED,
     RendezvousFiles,
-    torchrun_arguments,
     torchrun_options,
     torchrun_program,
     worker_arguments,
 )
-from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
-from trainers.machine import cuda_environment, environment, processes, threads
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment, facilities
+from trainers.machine.host import RUN_FOLDER
 
-VARIABLE = "TRAINERS_TEMP"
 _PREFIX = "ddp-ranks-"
 
 
@@ -38,10 +42,10 @@ _PREFIX = "ddp-ranks-"
 def folder_for_ranks(num_workers: int) -> Iterator[None]:
     """Create a temporary folder for the ranks, name it in the environment, and remove it at the end.
 
-    Runs without loader workers have none. The folder is locked while in use, so that the next supervisor can
-    remove the folder of a killed one.
+    Runs without loader workers have none, unless this system has no files in memory. The folder is locked
+    while in use, so that the next supervisor can remove the folder of a killed one.
     """
-    if num_workers == 0:
+    if num_workers == 0 and facilities.has_memory_files():
         yield
         return
     _sweep()
@@ -49,17 +53,17 @@ def folder_for_ranks(num_workers: int) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.environ[VARIABLE] = str(folder)
+        os.environ[RUN_FOLDER] = str(folder)
         yield
     finally:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(RUN_FOLDER, None)
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
 def use_folder() -> None:
     """Use the run's folder for `multiprocessing` in this process and the processes that it forks."""
-    folder = os.environ.get(VARIABLE, "")
+    folder = os.environ.get(RUN_FOLDER, "")
     if folder and os.path.isdir(folder):  # noqa: PTH112
         _multiprocessing_config()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
 
@@ -99,7 +103,7 @@ class TorchrunProcess:
 
     Attributes:
         details: Its folder with each rank's error file.
-        ranks: Its ranks, to be watched; None if this system cannot hold their heartbeats.
+        ranks: Its ranks, to be watched; None in a sandbox.
     """
 
     process: subprocess.Popen[bytes]
@@ -108,12 +112,17 @@ class TorchrunProcess:
 
 
 def start(
-    run: RunDirectory, config: Config, resume_step: int | None, commands_offset: int
+    run: RunDirectory,
+    config: Config,
+    resume_step: int | None,
+    commands_offset: int,
+    template: Template | None = None,
 ) -> TorchrunProcess:
     """Start torchrun for a run.
 
     Args:
         commands_offset: Offset in `commands.jsonl` from which the ranks read.
+        template: Becomes torchrun, if it is alive; it is not used for scripts.
 
     Raises:
         OSError: If it cannot be started.
@@ -121,81 +130,46 @@ def start(
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / LOG, run.logs / DETAILS
     is_confined = config.is_script and sandbox.is_confined(run)
-    # In a sandbox, process ids are others than here, and no memory file of this process can be opened.
-    board = None if is_confined else board_for(config)
+    # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
+    board = None if is_confined else Board(config.world_size)
     meeting = sandbox.rendezvous(run, details) if is_confined else _rendezvous_environment(details)
     variables = {**meeting, COMMANDS_OFFSET: str(commands_offset)}
     if config.is_script:
-        process = script_process.launch_script(run, config, log, details, _with_board(variables, board))
+        variables = with_board(variables, board)
+        process = script_process.launch_script(run, config, log, details, variables, resume_step)
     else:
         command = worker_arguments(config, run.path, resume_step)
-        process = launch(command, log, details, board, variables)
+        process = launch(command, log, details, board, variables, template)
     return TorchrunProcess(
         process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
     )
 
 
-def board_for(config: Config) -> Board | None:
-    """Create the heartbeats of a run's ranks; None if this system cannot hold them."""
-    return Board(config.world_size) if heartbeats.can_be_watched() else None
+class Template:
+    """A fork server that has been started before its run is known. It ends with this process."""
 
-
-class WarmTorchrun:
-    """A torchrun whose ranks have imported everything and wait for a run.
-
-    Args:
-        folder: For its logs until a run is assigned; created here.
-    """
-
-    def __init__(self, folder: Path, num_ranks: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.num_ranks = num_ranks
-        self._folder = folder
-        self._board = Board(num_ranks)
-        self._pipes = Pipes(num_ranks)
-        command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
-        variables = {**_rendezvous_environment(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
-        self.process = launch(command, folder / LOG, folder / DETAILS, self._board, variables)
-
-    @property
-    def is_ready(self) -> bool:
-        """True if every rank waits for a run."""
-        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
-        return all(beat is not None and beat.doing == heartbeats.STANDING_BY for beat in beats)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if torchrun and every rank that has started are alive. Ranks may still be importing."""
-        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
-        return self.process.poll() is None and all(
-            beat is None or processes.is_alive(beat.pid) for beat in beats
+    def __init__(self) -> None:
+        command = [sys.executable, "-u", "-m", fork_server.__name__, str(os.getpid())]
+        self.process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment.for_a_child(),
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
 
-    def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> TorchrunProcess:
-        """Assign a run.
-
-        Raises:
-            OSError: If the log cannot be moved to the run.
-        """
-        run.logs.mkdir(exist_ok=True)
-        # A rename on the same file system: torchrun keeps writing to the open file.
-        (self._folder / LOG).replace(run.logs / LOG)
-        variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
-        handed_on = (*cuda_environment.OF_A_RUN, VARIABLE, threads.FREE_CORES)
-        variables |= {name: os.environ[name] for name in handed_on if name in os.environ}
-        order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
-        self._pipes.tell(order)
-        return TorchrunProcess(
-            process=self.process, details=self._folder / DETAILS, ranks=LocalRanks(run, self._board)
-        )
-
-    def put_away(self, run: RunDirectory | None) -> None:
-        """Remove the folder of an ended torchrun, after moving its error files to the run, if any."""
-        if run is not None and run.logs.is_dir():
-            shutil.rmtree(run.logs / DETAILS, ignore_errors=True)
-            if (self._folder / DETAILS).is_dir():
-                shutil.move(self._folder / DETAILS, run.logs / DETAILS)
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def run(
+        self, arguments: Sequence[str], log: Path, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | None:
+        """Run torchrun in this process; return the process, or None if it has ended."""
+        assert self.process.stdin is not None, "it runs torchrun once"
+        order = TorchrunOrder(arguments=arguments, environment=variables, log=str(log))
+        try:
+            self.process.stdin.write(order.to_line())
+            self.process.stdin.close()
+        except OSError:
+            return None
+        return self.process if self.process.poll() is None else None
 
 
 def _rendezvous_environment(details: Path) -> dict[str, str]:
@@ -204,29 +178,41 @@ def _rendezvous_environment(details: Path) -> dict[str, str]:
     return {**torchrun_options(details), **RendezvousFiles().environment}
 
 
-def _with_board(variables: Mapping[str, str], board: Board | None) -> dict[str, str]:
+def with_board(variables: Mapping[str, str], board: Board | None) -> dict[str, str]:
     """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
     address = {} if board is None else {heartbeats.ADDRESS: board.address}
     return {SUPERVISED: "1", **variables, **address}
 
 
 def launch(
-    arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
+    arguments: Sequence[str],
+    log: Path,
+    details: Path,
+    board: Board | None,
+    variables: Mapping[str, str],
+    template: Template | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start torchrun; the kernel kills it when this process ends.
 
     Args:
         variables: Added to its environment: the rendezvous, and settings for the ranks.
+        template: Becomes torchrun, if it is alive.
 
     Raises:
         OSError: If it cannot be started.
     """
     for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
+    variables = environment.for_a_child(with_board(variables, board))
+    if template is not None:
+        process = template.run(arguments, log, {**variables, IS_WARM: "1"})
+        if process is not None:
+            return process
+        plain_files.remove(log)
     parent = str(os.getpid())
     if fork_server.can_fork():
-        command = ["trainers.engines.local.fork_server", parent, *arguments]
+        command = [fork_server.__name__, parent, *arguments]
     else:
         command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]
     with log.open("xb") as output:
-        return torchrun.start_module(command, output, environment.for_a_child(_with_board(variables, board)))
+        return torchrun.start_module(command, output, variables)

@@ -96,6 +96,7 @@ class Question:
             output, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
             return None
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         if not lines:

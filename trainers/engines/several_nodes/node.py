@@ -31,14 +31,14 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.local import hang_watch, torchrun_process
+from trainers.engines.heartbeats import Board
+from trainers.engines.local import hang_watch, script_process, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import LocalRanks
 from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
-from trainers.engines.local.torchrun import LOG_DIR
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
 from trainers.engines.local.torchrun_process import TorchrunProcess
-from trainers.engines.local.warm_pool import COMMANDS_OFFSET
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, Signs
 from trainers.engines.several_nodes.peers import Node, Peers
@@ -53,6 +53,7 @@ from trainers.engines.several_nodes.reports import (
 )
 from trainers.files import private_files
 from trainers.machine import lifeline, os_errors
+from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
 
 # At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
@@ -270,6 +271,8 @@ def follow(part: Part, resume_step: int | None) -> int:
         torchrun, head = started.process, Head(folder, hearing.is_possible, hearing.learn)
         while torchrun.poll() is None:
             tree.update()
+            if head.must_terminate:
+                torchrun.terminate()
             if (why := head.why_to_end(time.monotonic())) is not None:
                 print(why, flush=True)
                 tree.kill()
@@ -325,6 +328,7 @@ class Head:
         self._heard = HeardNode(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
+        self._was_terminated = self._terminates = False
 
     def why_to_end(self, now: float) -> str | None:
         """Check about once a second; return why this node must end, or None."""
@@ -335,12 +339,20 @@ class Head:
             self._heard.update(report, passed_s if self._can_hear() else 0.0)
             if report is not None:
                 self._learn(report)
+            if not self._was_terminated and self._folder.read(reports.TERMINATE) is not None:
+                self._was_terminated = self._terminates = True
             within_s = self._folder.end_within_s()
             if within_s is not None:
                 self._end_at = min(self._end_at, now + within_s)
         if now >= self._end_at:
             return "Node 0 has ended this start of the run."
         return self._heard.words if self.is_lost else None
+
+    @property
+    def must_terminate(self) -> bool:
+        """True once, when node 0 has sent SIGTERM to its own ranks."""
+        has_asked, self._terminates = self._terminates, False
+        return has_asked
 
     @property
     def is_lost(self) -> bool:
@@ -375,10 +387,23 @@ def start_torchrun(
     variables = {LOG_DIR: str(details), fence.VARIABLE: folder.path.name, **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
-    board = torchrun_process.board_for(config)
-    process = torchrun_process.launch(arguments, log, details, board, variables)
-    if board is None:
-        return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
+    board = Board(config.world_size)
+    if config.is_script:
+        variables |= node.script_environment()
+        if node.num_nodes == 1:
+            variables[STORE] = MemoryFile("store").address
+        process = script_process.launch_script(
+            run,
+            config,
+            log,
+            details,
+            torchrun_process.with_board(variables, board),
+            resume_step,
+            meeting=node.meeting_arguments(config.nproc_per_node),
+            is_first_machine=node.is_head,
+        )
+    else:
+        process = torchrun_process.launch(arguments, log, details, board, variables)
     here = LocalRanks(run, board)
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     given_up: set[int] = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import os
 import secrets
 import socket
 import threading
@@ -240,18 +241,6 @@ class Peers:
             self._socket.sendto(json.dumps(values).encode(), place)
 
 
-def read_endpoints(values: Any) -> dict[int, Endpoint]:
-    """Parse the endpoints that a node has reported.
-
-    Raises:
-        LookupError, TypeError, ValueError, AttributeError: If they are invalid.
-    """
-    return {
-        int(node): Endpoint(address=str(entry["address"]), port=int(entry["port"]), key=str(entry["key"]))
-        for node, entry in values.items()
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class Node:
     """One of the nodes that train a run together.
@@ -295,6 +284,15 @@ class Node:
             *("--master-addr", self.head, "--master-port", str(self.port)),
             *("--nproc-per-node", str(num_ranks)),
         ]
+
+    def script_environment(self) -> Mapping[str, str]:
+        """Return the environment of a user's script, whose process groups are not ours.
+
+        By default gloo uses the address of this machine's host name, which on Debian is a loopback address.
+        """
+        interface = "lo" if self.num_nodes == 1 else interface_towards(self.head)
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+        return {} if interface is None else {name: os.environ.get(name, interface) for name in names}
 
     @property
     def address(self) -> str:

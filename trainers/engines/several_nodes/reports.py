@@ -23,11 +23,12 @@ from typing import Any
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import Beat
 from trainers.engines.local import hang_watch
-from trainers.engines.local.stacks import Frame, Ranks, Stacks, Thread
-from trainers.engines.several_nodes import peers as peers_module
+from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.engines.several_nodes.peers import Endpoint, Peers
+from trainers.files import typed
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.files.plain_files import ask_anew
+from trainers.files.typed import FieldError
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import Effort
 
@@ -171,6 +172,10 @@ class RanksOfNodes(Ranks):
         self._given_up.update(node.number for node in self._others.values() if node.is_lost)
         return next((node.words for node in self._others.values() if node.is_lost), "")
 
+    def terminate_elsewhere(self) -> None:
+        """Let the other nodes send SIGTERM to their ranks."""
+        self._folder.write(TERMINATE, {})
+
     def cut_off(self) -> str:
         """Return which nodes cannot reach each other, or recently could not, as text."""
         return self._cut if time.monotonic() - self._cut_at < CUT_REMEMBERED_S else ""
@@ -216,6 +221,8 @@ class RanksOfNodes(Ranks):
 
 
 REPORT_EVERY_S = 1.0
+# A file in the folder of a start: SIGTERM for the ranks of the other nodes.
+TERMINATE = "terminate"
 _ENDS_WITHIN_S = 5.0
 
 
@@ -442,31 +449,14 @@ def number_of(question: Mapping[str, Any] | None) -> int:
 def node_report(values: Mapping[str, Any]) -> NodeReport | None:
     """Parse a node's report; None if it is invalid."""
     try:
-        ranks = {
-            int(rank): RankReport(
-                beat=None if raw["beat"] is None else Beat(**raw["beat"]),
-                effort=None if raw["effort"] is None else Effort(**raw["effort"]),
-            )
-            for rank, raw in values["ranks"].items()
-        }
-        return NodeReport(
-            count=int(values["count"]),
-            host=str(values["host"]),
-            ranks=ranks,
-            endpoints=peers_module.read_endpoints(values.get("endpoints", {})),
-            unreachable={int(node): float(s) for node, s in values.get("unreachable", {}).items()},
-        )
-    except (LookupError, TypeError, ValueError, AttributeError):
+        return typed.read(NodeReport, values)
+    except FieldError:
         return None
 
 
 def stacks_of(raw: Any) -> Stacks | None:
     """Parse stacks that a node has sent; None if they are invalid."""
     try:
-        threads = tuple(
-            Thread(name=str(one["name"]), frames=tuple(Frame(**frame) for frame in one["frames"]))
-            for one in raw["threads"]
-        )
-        return Stacks(threads=threads, source=str(raw["source"]))
-    except (LookupError, TypeError):
+        return typed.read(Stacks, raw)
+    except FieldError:
         return None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +11,6 @@ from pathlib import Path
 
 from trainers.contract import commands, events
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
@@ -21,11 +18,12 @@ from trainers.engines.base import (
     AskedField,
     Capacity,
     Choice,
+    Description,
     Engine,
     EngineJob,
     EngineQueue,
     Launch,
-    true_status,
+    script_problems,
 )
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
@@ -51,7 +49,7 @@ class SlurmLaunch(Launch):
 
     def __init__(self, slurm: Slurm, job_id: str) -> None:
         self._slurm = slurm
-        self.job_id = job_id
+        self.job_id = self.place = job_id
 
     def wait_until_owned(self) -> None:
         """Return immediately: the status names the job as soon as it is submitted."""
@@ -71,25 +69,21 @@ class SlurmEngine(Engine):
 
     def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()
-        self._site_file = site_file
+        self.site_file = site_file
         self._site = site.read(site_file)
         self._where = Where(self._slurm.partitions, self._site)
 
-    def capacity(self) -> Capacity:
-        """Return the capacity of the default partition.
+    def capacity(self, config: Config | None = None) -> Capacity:
+        """Return the capacity of the configuration's partition, or of the default one.
 
         Raises:
             SlurmError: If the controller has not answered yet.
         """
-        return self._where.capacity(Config())
-
-    def capacity_for(self, config: Config) -> Capacity:
-        """Return the capacity of the configuration's partition."""
-        return self._where.capacity(config)
+        return self._where.capacity(config or Config())
 
     def check(self, config: Config) -> list[Problem]:
         """Return the values that the cluster or the site would reject. The current load does not matter."""
-        return self._where.problems(config)
+        return [*script_problems(config), *self._where.problems(config)]
 
     def asks(self) -> Mapping[str, AskedField]:
         """Return the fields that the site lets users choose."""
@@ -112,22 +106,8 @@ class SlurmEngine(Engine):
             return file.read(script.MAX_BYTES).decode("utf-8", "replace")
         return None
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        """Submit a run."""
-        assert ticket.grant is not None, "a run is started when it was given what it needs"
-        handle = self.submit(run, ticket.resume_step, token=ticket.grant.token)
-        return SlurmLaunch(self._slurm, job_of(handle) or "")
-
-    def submit(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Handle:
-        """Submit a run; return the handle of its job.
-
-        Args:
-            token: Of the ticket that starts it; None: started from a terminal.
-
-        Raises:
-            OSError: If Slurm rejects it or has not ended an earlier job, or files cannot be written.
-            ValueError: If the run may not be started.
-        """
+    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SlurmLaunch:
+        """Submit a run, after Slurm has ended its earlier job."""
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
@@ -135,11 +115,12 @@ class SlurmEngine(Engine):
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
-            handle = {"job_id": self._slurm.submit(text)}
+            job_id = self._slurm.submit(text)
+            handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
             run.write_status(waiting)
             commands.leave_line(run)
-            return handle
+            return SlurmLaunch(self._slurm, job_id)
         finally:
             os.close(lock)
 
@@ -156,86 +137,57 @@ class SlurmEngine(Engine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
-        status = self._status_of(run)
+        status = self.status_of(run)
         self._slurm.forget()  # it may have started just now
-        if self.is_waiting(status.handle):
+        if self.describe(status.handle).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
-        restarts.watch_for_stop(
-            run,
-            lambda: self._status_of(run),
-            lambda status: self._end(
-                run, status, SUSPENDED_MESSAGE if self.detail(status.handle) else DEAF_MESSAGE, signal="KILL"
-            ),
-        )
+        command_id = super().stop(run, save=save, why=why)
+
+        def end(status: Status) -> None:
+            is_suspended = self.describe(status.handle).detail is not None
+            self._end(run, status, SUSPENDED_MESSAGE if is_suspended else DEAF_MESSAGE, signal="KILL")
+
+        restarts.watch_for_stop(run, lambda: self.status_of(run), end)
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        status = self._status_of(run)
+        status = self.status_of(run)
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 
-    def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the ranks' logs, then those of the torchruns and the batch script."""
-        ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
-        torchruns = sorted(run.logs.glob("torchrun*.log"), key=lambda path: (len(path.name), path.name))
-        batch = run.logs / script.LOG
-        return [*ranks, *torchruns, *([batch] if batch.exists() else [])]
-
-    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the shell command that submits the same job."""
-        what = (
-            ["--config", json.dumps(config.changed())]
-            if resume_step is None
-            else ["--resume", str(resume_step)]
-        )
-        fixed = [] if self._site_file is None else ["--site", str(self._site_file)]
-        return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what, *fixed]
-
-    def is_waiting(self, handle: Handle) -> bool:
-        """True if the controller reports that the job waits; False while it does not answer."""
-        job_id = job_of(handle)
-        try:
-            found = None if job_id is None else self._slurm.find(job_id)
-        except SlurmError:
-            return False
-        return found is not None and found.is_waiting
-
-    def why_it_waits(self, handle: Handle) -> str | None:
-        """Return the controller's reason, as text."""
-        job_id = job_of(handle)
-        try:
-            found = None if job_id is None else self._slurm.find(job_id)
-        except SlurmError as error:
-            since_s = self._slurm.jobs_silent_since_unix_s
-            since = "" if since_s is None else f" since {hour_and_minute(since_s)}"
-            return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
-        return None if found is None else reasons.in_words(found.reason)
-
-    def silence(self, handle: Handle) -> str | None:
-        """Return since when the controller has not answered, as text."""
+    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
+        """Return what the controller reports about the job of a run, and since when it has not answered."""
         job_id = job_of(handle)
         if job_id is None:
-            return None
-        with contextlib.suppress(SlurmError):
-            self._slurm.find(job_id)
-        since_s = self._slurm.jobs_silent_since_unix_s
-        if since_s is None:
-            return None
-        return (
-            f"Slurm has not answered since {hour_and_minute(since_s)}. This page shows the files that the "
-            "run itself writes, which does not need Slurm's controller."
+            return Description()
+        found, error = None, None
+        try:
+            found = self._slurm.find(job_id)
+        except SlurmError as unknown:
+            error = unknown
+        silent_s = self._slurm.jobs_silent_since_unix_s
+        since = "" if silent_s is None else f" since {hour_and_minute(silent_s)}"
+        silence = (
+            f"Slurm has not answered{since}. This page shows the files that the run itself writes, which "
+            "does not need Slurm's controller."
         )
-
-    def detail(self, handle: Handle) -> str | None:
-        """Return a text if Slurm has suspended the run's job."""
-        job_id = job_of(handle)
-        with contextlib.suppress(SlurmError):
-            found = None if job_id is None else self._slurm.find(job_id)
-            return None if found is None else _STANDING.get(found.state)
-        return None
+        known = Description(
+            is_waiting=found is not None and found.is_waiting,
+            silence=silence if since else None,
+            detail=None if found is None else _STANDING.get(found.state),
+        )
+        if not is_queued or (found is None and error is None):
+            return known
+        unknown_why = f"What it waits for is not known{since}, because Slurm does not answer: {error}."
+        return replace(
+            known,
+            why=unknown_why if found is None else reasons.in_words(found.reason),
+            place=f"in the cluster's queue: {self._place_of(job_id)}",
+            # The estimate is asked for less and less often.
+            starts_unix_s=self._slurm.starts_at(job_id),
+        )
 
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
         """Complete the status of a run that recorded no end, or that SIGTERM ended, from its job."""
@@ -256,21 +208,13 @@ class SlurmEngine(Engine):
             return status  # a state that the run has recorded itself is kept
         return endings.settled(run, status, ending, None if end is None else end.ended_unix_s)
 
-    def place_of(self, handle: Handle) -> str | None:
+    def _place_of(self, job_id: str) -> str:
         """Return the job ID, and its place among the jobs that wait for the same partition."""
-        job_id = job_of(handle)
-        if job_id is None:
-            return None
         with contextlib.suppress(SlurmError):
             place, num_waiting = self._slurm.places().get(job_id, (None, None))
             if place is not None:
                 return f"job {job_id}, place {place} of {num_waiting}"
         return f"job {job_id}"
-
-    def starts_at(self, handle: Handle) -> float | None:
-        """Return Slurm's estimated start of a job, asked for less and less often."""
-        job_id = job_of(handle)
-        return None if job_id is None else self._slurm.starts_at(job_id)
 
     def queue(self) -> EngineQueue:
         """Return the current user's jobs; the last known ones while the controller does not answer."""
@@ -310,9 +254,6 @@ class SlurmEngine(Engine):
                     f"{found.nodes or 'its nodes'} yet: try again later"
                 )
             time.sleep(POLL_S)
-
-    def _status_of(self, run: RunDirectory) -> Status:
-        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
     def _end(self, run: RunDirectory, status: Status, message: str, *, signal: str | None) -> None:
         """Cancel a job, wait until no process remains, and write the run's final events and status."""

@@ -7,7 +7,6 @@ import math
 import os
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +15,19 @@ from typing import Any
 
 from trainers.contract import commands, events
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
-from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError, true_status
+from trainers.engines.base import (
+    Capacity,
+    Engine,
+    HostChecks,
+    HostReport,
+    Launch,
+    LinkReport,
+    StartError,
+    script_problems,
+)
 from trainers.engines.several_nodes import restarts
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
@@ -185,6 +192,7 @@ class SshLaunch(Launch):
         self._engine = engine
         self._run = run
         self.start = start
+        self.place = " ".join(start.hosts)
 
     def wait_until_owned(self) -> None:
         """Wait until the first host's launcher has written its first status."""
@@ -201,14 +209,6 @@ class SshLaunch(Launch):
                 )
             time.sleep(POLL_S)
 
-    def wait_until_at_work(self) -> None:
-        """Wait until the run has started on its hosts.
-
-        Raises:
-            StartError: If it does not.
-        """
-        self.wait_until_owned()
-
     def wait_for_end(self) -> None:
         """Wait until no host has a launcher of this start; hosts that do not answer are asked again.
 
@@ -224,7 +224,7 @@ class SshLaunch(Launch):
             time.sleep(POLL_S)
 
 
-class SshEngine(Engine):
+class SshEngine(Engine, HostChecks):
     """The hosts of one site file, reached with the SSH configuration of the current user.
 
     Args:
@@ -234,19 +234,20 @@ class SshEngine(Engine):
     name = NAME
     # The engine has no queue of its own: a run that finds too few free hosts is refused.
     has_queue = True
-    has_hosts = True
 
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
-        self._site_file = site_file
+        self.site_file = site_file
         self.hosts = hosts
-        self._lost = LostHosts(self.hosts, self._status_of, self.reap)
+        self.host_checks = self
+        self._lost = LostHosts(self.hosts, self.status_of, self.reap)
 
-    def capacity(self) -> Capacity:
+    def capacity(self, config: Config | None = None) -> Capacity:
         """Return the minimum of the resources of all hosts that answer.
 
         Raises:
             SshError: If none answers.
         """
+        del config  # it names no hosts
         answers = self.hosts.capacities()
         known = [each for each in answers.values() if not isinstance(each, SshError)]
         if not known:
@@ -265,6 +266,8 @@ class SshEngine(Engine):
 
     def check(self, config: Config) -> list[Problem]:
         """Return the problems of a configuration on the hosts that are free now."""
+        if problems := script_problems(config, why_nothing_named=self._why_nothing_named):
+            return problems
         most = self._most_hosts()
         if config.num_nodes > most:
             allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
@@ -277,21 +280,8 @@ class SshEngine(Engine):
         allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        """Start a run on the number of hosts that it needs."""
-        assert ticket.grant is not None, "a run is started when it was given what it needs"
-        return self.launch(run, ticket.resume_step, token=ticket.grant.token)
-
     def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
-        """Start a run on the first free hosts.
-
-        Args:
-            token: Of the ticket that starts it; None: started from a terminal.
-
-        Raises:
-            OSError: If too few hosts are free, one cannot start the run, or its files cannot be written.
-            ValueError: If the run may not be started.
-        """
+        """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
             commands.claim_ticket(run, token)
@@ -320,15 +310,15 @@ class SshEngine(Engine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """End a run by a command in its folder, as the page's button does."""
-        command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
+        command_id = super().stop(run, save=save, why=why)
         restarts.watch_for_stop(
-            run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
+            run, lambda: self.status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        status = self._status_of(run)
+        status = self.status_of(run)
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
@@ -343,25 +333,7 @@ class SshEngine(Engine):
         self.hosts.forget()
         return [str(each) for each in answers.values() if isinstance(each, SshError)]
 
-    def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the ranks' logs, then those of the torchruns and the launchers."""
-        return [
-            path
-            for kind in ("rank_*.log", "torchrun*.log", "supervisor*.log")
-            for path in sorted(run.logs.glob(kind), key=lambda path: (len(path.name), path.name))
-        ]
-
-    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the shell command that starts the same run."""
-        what = (
-            ["--config", json.dumps(config.changed())]
-            if resume_step is None
-            else ["--resume", str(resume_step)]
-        )
-        module = [sys.executable, "-m", "trainers.engines.ssh.start"]
-        return [*module, str(run_dir), "--site", str(self._site_file), *what]
-
-    def host_reports(self, runs_dir: Path) -> Sequence[HostReport]:
+    def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the reports of all hosts, which are asked in parallel."""
         return self.hosts.report(runs_dir)
 
@@ -376,6 +348,7 @@ class SshEngine(Engine):
     # Overridden by the engine for hosts without a shared folder.
 
     _why_no_more = "as many hosts there are"
+    _why_nothing_named = ""
 
     def _most_hosts(self) -> int:
         """Return the maximum number of hosts per run."""
@@ -437,9 +410,6 @@ class SshEngine(Engine):
         if failed := [str(each) for each in answers.values() if isinstance(each, SshError)]:
             self.reap(start)
             raise SshError("; ".join(failed))
-
-    def _status_of(self, run: RunDirectory) -> Status:
-        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
 
 def _random_port() -> int:

@@ -28,7 +28,7 @@ from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
-from trainers.engines.base import StartError
+from trainers.engines.base import Description, Engine, StartError
 from trainers.engines.local import diagnosis
 from trainers.engines.several_nodes import restarts
 from trainers.engines.ssh import scripts
@@ -315,7 +315,8 @@ def _record_start(run: RunDirectory, start: Start, state: events.State, error: s
 CODE = ("trainers", "assets/data")
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
 # Both sides have their own version of these files.
-NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock")
+# The page's machine writes these; a copy that came back would replace what was written meanwhile.
+NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock", "forward")
 
 _MAKE_ROOM = """\
 umask 077
@@ -605,7 +606,7 @@ class UnsharedLaunch(SshLaunch):
 class UnsharedSshEngine(SshEngine):
     """Hosts of one site file without a shared folder. Each run uses one host."""
 
-    waits_where = "on its way to its host"
+    _why_nothing_named = "the hosts share no folder with this machine; its code is copied to the host"
     _why_no_more = "the hosts share no folder, and all ranks write their checkpoints into one"
 
     def __init__(self, site_file: Path, hosts: Hosts, copies: Copies) -> None:
@@ -619,22 +620,21 @@ class UnsharedSshEngine(SshEngine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
-        start = Start.of(self._status_of(run).handle)
+        start = Start.of(self.status_of(run).handle)
         if start is not None and self.copies.cancel(start):
             return ""
-        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
+        return Engine.stop(self, run, save=save, why=why)
 
-    def is_waiting(self, handle: Handle) -> bool:
-        """True while a run is being copied to its host."""
-        return self.copies.words(handle) is not None
-
-    def why_it_waits(self, handle: Handle) -> str | None:
-        """Return the progress of the copy, as text."""
-        return self.copies.words(handle)
-
-    def silence(self, handle: Handle) -> str | None:
-        """Return since when a run's host has not answered, as text."""
-        return self.copies.silence(handle)
+    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
+        """Return the progress of a run's copy to its host, and since when the host has not answered."""
+        del is_queued  # nothing takes longer
+        words = self.copies.words(handle)
+        return Description(
+            is_waiting=words is not None,
+            why=words,
+            place="on its way to its host",
+            silence=self.copies.silence(handle),
+        )
 
     def links(self) -> Sequence[tuple[str, str]]:
         """Return no pairs: no run uses two hosts."""

@@ -1,6 +1,6 @@
 // Tables whose values are drawn as bars: a row for each rank of each run.
 
-import { lineSample } from "../../charts/line_sample.js";
+import { lineSample } from "../../charts/chart.js";
 import { el } from "../../shared/dom.js";
 import { bytes, shortTime, UNKNOWN } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";

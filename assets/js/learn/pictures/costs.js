@@ -2,7 +2,7 @@
 // beyond its N-th with one rank. The speed is that of the median step, because in a run of seconds a single
 // disturbed step would outweigh hundreds.
 
-import { speedUp } from "../../runs/compare/scaling.js";
+import { speedUp } from "../../runs/compare/figure.js";
 
 /** The order of the values in a slice of a rank's history, as the server sends them. */
 const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all_reduce", "hidden"];

@@ -1,7 +1,7 @@
 // An instrument of "Look closer" within a lesson.
 
 import { instrumentOf } from "../../run/closer/look_closer.js";
-import { lineSample } from "../../charts/line_sample.js";
+import { lineSample } from "../../charts/chart.js";
 import { el, guarded, show } from "../../shared/dom.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { inlines } from "../text.js";

@@ -1,6 +1,6 @@
 // The outcome of a lesson's runs for an answer or a finding, as compared by the server.
 
-import { el, show } from "../../shared/dom.js";
+import { el, makeButton, show } from "../../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../../shared/format.js";
 
 /**
@@ -52,7 +52,7 @@ export class OutcomeNote {
     this.words = el("p", { class: "ddp-lesson-outcome" });
     this.reasons = el("ul", {});
     this.numbers = el("p", { class: "ddp-hint" });
-    this.again = el("button", { type: "button", class: "ddp-button", onclick: onAgain }, "Measure again");
+    this.again = makeButton({ class: "ddp-button", onclick: onAgain }, "Measure again");
     this.hasAgain = onAgain !== null;
     this.element = el("div", { class: "ddp-lesson-note", role: "status", hidden: true }, this.words, this.reasons, this.numbers, this.again);
   } // prettier-ignore

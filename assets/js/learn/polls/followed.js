@@ -3,13 +3,13 @@
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { fetchJson } from "../../shared/net.js";
-import { complain } from "../../shared/toast.js";
+import { complain } from "../../shared/dialog.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const SENT = "Your prediction is recorded. The poll is still open.";
 const WORDS = {
-  open: "Predict, then lock your prediction: the class predicts together.",
+  open: "Make your prediction and lock it, as everyone in the class does.",
   closed: "The poll is closed. The runs will start for everybody soon.",
   running: "Everybody watches the same runs.",
   revealed: "The runs have ended. Continue the lesson on your own.",

@@ -3,8 +3,8 @@
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
-import { prefer, preference } from "../../shared/prefs.js";
-import { complain } from "../../shared/toast.js";
+import { prefer, preference } from "../../shared/browser.js";
+import { complain } from "../../shared/dialog.js";
 import { happened } from "../pictures/outcome.js";
 import { Prediction } from "../prediction.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";

@@ -1,6 +1,6 @@
 // The predictions by name, for teachers; never shown on the projector.
 
-import { el, setText } from "../../shared/dom.js";
+import { columnHeads, el, setText } from "../../shared/dom.js";
 import { number } from "../../shared/format.js";
 import { fetchJson } from "../../shared/net.js";
 import { words } from "../text.js";
@@ -16,7 +16,7 @@ export class People {
     const table = el(
       "table",
       { class: "ddp-table" },
-      el("thead", {}, el("tr", {}, ["Person", "Prediction", "At"].map((title) => el("th", { scope: "col" }, title)))),
+      el("thead", {}, el("tr", {}, columnHeads(["Person", "Prediction", "At"]))),
       this.body,
     );
     this.element = el(

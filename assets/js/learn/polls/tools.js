@@ -1,9 +1,9 @@
 // The list of open polls, and the teacher's button to open one.
 
-import { el, show } from "../../shared/dom.js";
+import { el, makeButton, show } from "../../shared/dom.js";
 import { address, callEndpoint, fetchJson } from "../../shared/net.js";
 import { askEvery } from "../../shared/polling.js";
-import { complain } from "../../shared/toast.js";
+import { complain } from "../../shared/dialog.js";
 import { pollPage } from "./feed.js";
 
 const ASK_EVERY_MS = 3000;
@@ -14,9 +14,7 @@ export class PollTools {
     this.lesson = lesson;
     this.shown = "";
     this.list = el("ul", { class: "ddp-poll-list", role: "status" });
-    this.button = el(
-      "button",
-      { type: "button", class: "ddp-button", hidden: true, onclick: () => this.open() },
+    this.button = makeButton({ class: "ddp-button", hidden: true, onclick: () => this.open() },
       "Open as a poll",
     );
     this.table = el("a", { class: "ddp-button", hidden: true, href: address("live/learn/class.csv"), download: "" }, "Who did which lesson (CSV)");

@@ -1,11 +1,11 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
 import { loadPlotly } from "../../charts/chart.js";
-import { el, section, setText, show } from "../../shared/dom.js";
+import { el, makeButton, section, setText, show } from "../../shared/dom.js";
 import { address, callEndpoint, fetchJson } from "../../shared/net.js";
 import { askEvery } from "../../shared/polling.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { complain } from "../../shared/toast.js";
+import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
 import { lessonPage } from "../foot.js";
 import { happened, OutcomeNote } from "../pictures/outcome.js";
@@ -57,13 +57,13 @@ export class PollView {
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
-      const button = el("button", { type: "button", class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
+      const button = makeButton({ class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
       return { button, action, states };
     });
-    this.full = el("button", { type: "button", class: "ddp-button" }, "Full screen");
+    this.full = makeButton({ class: "ddp-button" }, "Full screen");
     this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id, { hasLogin, isProjector }));
     this.hidden = el("p", { class: "ddp-hint" }, "What the class predicts is shown when the poll is closed.");
-    this.early = el("button", { type: "button", class: "ddp-button", "aria-pressed": "false", onclick: () => this.showEarly() }, "Show predictions as they come in");
+    this.early = makeButton({ class: "ddp-button", "aria-pressed": "false", onclick: () => this.showEarly() }, "Show predictions as they come in");
     this.mayChange = mayChange;
     this.element = el(
       "div",

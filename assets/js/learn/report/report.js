@@ -1,12 +1,11 @@
 // The lab report dialog: the choice of lessons and runs, the name, the download.
 
 import { person } from "../../auth/person.js";
-import { openDialog } from "../../shared/dialog.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { openDialog, complain, inform } from "../../shared/dialog.js";
+import { el, makeButton, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
 import { address, fetchJson, PlainError } from "../../shared/net.js";
-import { complain, inform } from "../../shared/toast.js";
-import { progressOf, progressWords } from "../progress.js";
+import { progressName, progressOf, progressWords } from "../progress.js";
 
 const MAX_NAME = 120;
 const MAX_RUNS_OFFERED = 100;
@@ -15,11 +14,7 @@ const MAX_ATTEMPTS = 6;
 
 /** The button on the page of all lessons. */
 export function reportButton() {
-  return el(
-    "button",
-    { type: "button", class: "ddp-button", onclick: () => openReportDialog(null) },
-    "Lab report",
-  );
+  return makeButton({ class: "ddp-button", onclick: () => openReportDialog(null) }, "Lab report");
 }
 
 /**
@@ -28,12 +23,13 @@ export function reportButton() {
  */
 export async function openReportDialog(lesson) {
   try {
-    const [{ lessons }, { rows }, who] = await Promise.all([
+    const [{ lessons }, inCode, { rows }, who] = await Promise.all([
       fetchJson(address("live/learn")),
+      fetchJson(address("live/learn/code")),
       fetchJson(address("live/runs?since=-1")),
       person(),
     ]);
-    const choice = new ReportChoice(lessons, rows, lesson, who.name);
+    const choice = new ReportChoice(lessons, inCode.lessons, rows, lesson, who.name);
     await openDialog({
       title: "Lab report",
       content: choice.element,
@@ -46,13 +42,26 @@ export async function openReportDialog(lesson) {
 }
 
 class ReportChoice {
-  constructor(lessons, rows, picked, name) {
+  constructor(lessons, inCode, rows, picked, name) {
     this.name = el("input", { type: "text", maxlength: MAX_NAME, value: name, autocomplete: "off" });
     const begun = lessons.filter(({ name: each }) => progressOf(each).isLocked);
     this.lessons = begun.map(({ name: each, title }) =>
       box(each, title, progressWords(progressOf(each)), picked === null || picked === each),
     );
-    const ofLessons = new Set(begun.flatMap(({ name: each }) => runsOf(progressOf(each))));
+    const written = inCode.filter(({ name: each }) => progressOf(progressName(each)).isStarted);
+    this.inCode = written.map(({ name: each, title }) =>
+      box(
+        each,
+        title,
+        progressOf(progressName(each)).isDone ? "done" : "tried",
+        picked === null || picked === each,
+      ),
+    );
+    const names = [
+      ...begun.map(({ name: each }) => each),
+      ...written.map(({ name: each }) => progressName(each)),
+    ];
+    const ofLessons = new Set(names.flatMap((each) => runsOf(progressOf(each))));
     const others = rows.filter(({ run_id: runId }) => !ofLessons.has(runId)).slice(0, MAX_RUNS_OFFERED);
     this.runs = others.map((row) =>
       box(row.run_id, row.name, `${row.state}, ${ago(row.created_unix_s)}`, false),
@@ -82,10 +91,16 @@ class ReportChoice {
   }
 
   lessonPart() {
-    if (this.lessons.length === 0) {
+    if (this.lessons.length + this.inCode.length === 0) {
       return el("p", {}, "No lesson has been started here yet: lock a prediction to report it.");
     }
-    return el("fieldset", { class: "ddp-report-lessons" }, el("legend", {}, "Lessons"), this.lessons);
+    return el(
+      "fieldset",
+      { class: "ddp-report-lessons" },
+      el("legend", {}, "Lessons"),
+      this.lessons,
+      this.inCode,
+    );
   }
 
   count() {
@@ -95,9 +110,15 @@ class ReportChoice {
 
   async download() {
     const lessons = chosen(this.lessons);
+    const inCode = chosen(this.inCode);
     const runs = chosen(this.runs);
-    if (lessons.length + runs.length === 0) throw new PlainError("Choose a lesson or a run.");
-    const body = { name: this.name.value.trim(), lessons: lessons.map(doneIn), runs };
+    if (lessons.length + inCode.length + runs.length === 0) throw new PlainError("Choose a lesson or a run.");
+    const body = {
+      name: this.name.value.trim(),
+      lessons: lessons.map(doneIn),
+      code_lessons: inCode.map(writtenIn),
+      runs,
+    };
     save(await made(body));
     inform("The lab report was downloaded.");
   }
@@ -141,6 +162,12 @@ function doneIn(lesson) {
     ),
     answers: Array.from({ length: Math.max(-1, ...numbers) + 1 }, (_, number) => answers[number] ?? null),
   };
+}
+
+/** The work in a lesson in code, in the format of the server. */
+function writtenIn(lesson) {
+  const { runs, numTries, isSolutionShown } = progressOf(progressName(lesson));
+  return { lesson, run_id: runs.at(-1), num_tries: numTries, is_solution_shown: isSolutionShown };
 }
 
 /** Requests the report; rejects with a PlainError. */

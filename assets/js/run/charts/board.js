@@ -1,20 +1,25 @@
 // The charts of a run: schedules drawing and logs its duration.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
-import { CheckpointMenu } from "./checkpoint_menu.js";
+import { CheckpointMenu, LearningRateControl, LossControls, MetricControls } from "./controls.js";
 import { el } from "../../shared/dom.js";
-import { lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
-import { firstEvaluationWords, lossWords, stepWords } from "./empty_words.js";
+import {
+  lossFigure,
+  metricFigure,
+  placeFromChart,
+  stepFigure,
+  firstEvaluationWords,
+  lossWords,
+  stepWords,
+} from "./figures.js";
 import { smoothingOf } from "../../charts/style.js";
 import { checkpointWords, commandWords } from "../history.js";
-import { GrowingAxis } from "../../charts/growing_axis.js";
-import { LearningRateControl } from "./learning_rate.js";
-import { LossControls, MetricControls } from "./loss_controls.js";
+import { GrowingAxis } from "../../charts/axes.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { askEvery } from "../../shared/polling.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { afterPaint } from "../../shared/throttle.js";
+import { afterPaint } from "../../shared/browser.js";
 import { Traces } from "../../charts/traces.js";
 
 const MAX_LOGGED = 2000;

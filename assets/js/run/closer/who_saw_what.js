@@ -1,13 +1,81 @@
 // Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
 
-import { SampleGrid } from "./sample_grid.js";
-import { pictureTable, wayTable } from "./sample_tables.js";
-import { cellWords, pieceWords, rankWords, seenWords } from "./sample_words.js";
-import { el, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, worldSize } from "../../shared/format.js";
+import { columnHeads, el, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
+import { UNKNOWN, count, worldSize } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { color } from "../../shared/theme.js";
+import { SampleGrid, cellWords, pieceWords, rangeWords, rankWords, seenWords } from "./sample_grid.js";
+
+// The tables of "Who saw what": the picture as numbers, and the epochs of one sample.
+
+/** A row per row of the picture, a column per rank: the number of samples, or their indices. */
+function pictureTable({ columns, rows, ranks, counts }, ranksPerReplica) {
+  const names = Array.from({ length: ranks.number }, (_, rank) => rankWords(ranks, rank, ranksPerReplica));
+  const seenBy = (row, rank) =>
+    columns.size === 1 ? numbersOf(row, rank, columns, ranks) : count(sumOf(row, rank, ranks));
+  return table(
+    [rows.size > 1 ? "Steps" : "Step", ...names],
+    counts.map((row, at) => [rangeWords(rows, at), ...names.map((_, rank) => seenBy(row, rank))]),
+  );
+}
+
+/** A row per epoch: the step at which a sample is seen, and the ranks that see it. */
+function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
+  const rows = epochs.map(({ epoch, place, seen }) => [
+    count(epoch + 1),
+    seen.length > 0 ? count(seen[0].step) : UNKNOWN,
+    whoWords(seen, ranksPerReplica),
+    count(place),
+  ]);
+  return el(
+    "div",
+    {},
+    el("h4", {}, `Sample ${count(sample)}`),
+    el(
+      "div",
+      {
+        class: "ddp-scroll",
+        tabindex: 0,
+        role: "group",
+        "aria-label": `Where sample ${count(sample)} is seen`,
+      },
+      table(["Epoch", "Step", "Seen by", "Place in the order"], rows),
+    ),
+    isAll ? null : el("p", { class: "ddp-hint" }, `The first ${count(epochs.length)} epochs.`),
+  );
+}
+
+function whoWords(seen, ranksPerReplica) {
+  const who = [...new Set(seen.map(({ replica }) => replica))];
+  if (who.length === 0) return "nobody";
+  if (who.length > 1) return `all ${count(who.length)} ranks`;
+  return rankWords({ first: who[0], last: who[0], size: 1 }, 0, ranksPerReplica);
+}
+
+function table(titles, rows) {
+  const head = columnHeads(titles);
+  const body = rows.map(([first, ...others]) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, first),
+      others.map((words) => el("td", {}, words)),
+    ),
+  );
+  return el("table", { class: "ddp-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body));
+}
+
+function sumOf(row, rank, ranks) {
+  return row.reduce((sum, number, index) => (index % ranks.number === rank ? sum + number : sum), 0);
+}
+
+function numbersOf(row, rank, columns, ranks) {
+  const numbers = row.flatMap((number, index) =>
+    number > 0 && index % ranks.number === rank ? [count(columns.first + (index - rank) / ranks.number)] : [],
+  );
+  return numbers.length > 0 ? numbers.join(" · ") : UNKNOWN;
+}
 
 const WAYS = { sample: "each sample by its number", place: "the order of this epoch" };
 // The number of columns after a click on a column of several samples.
@@ -84,11 +152,7 @@ class WhoSawWhat {
     const ways = Object.entries(WAYS).map(([value, words]) => el("option", { value }, words));
     this.by = el("select", {}, ways);
     this.by.addEventListener("change", () => this.ask({ by: this.by.value, first: null, last: null }));
-    this.all = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", hidden: true },
-      "Show all",
-    );
+    this.all = makeButton({ class: "ddp-button ddp-button-small", hidden: true }, "Show all");
     this.all.addEventListener("click", () => this.ask({ first: null, last: null }));
     return el(
       "div",

@@ -1,16 +1,47 @@
+// The header of the run page: name, state and buttons, and the options of Resume.
+
+import { whyNot } from "../../auth/person.js";
+import { brokenBadge } from "../../runs/columns.js";
+import { importedBadge, importedWords } from "../../runs/import.js";
+import { act } from "../../shared/dialog.js";
+import { el, enable, freeId, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
+import { LIVE_STATES, count, isLossNaN, ranks, worldSize } from "../../shared/format.js";
+import { runPage } from "../../shared/net.js";
+import { StatePill } from "../../shared/state_pill.js";
+import { headerTools } from "./tools.js";
+
+// The options of Resume; on a phone a button shows them.
+
+/** Returns the button, which is visible only on phones, and the box of these controls. */
+function resumeOptions(...controls) {
+  const id = freeId("ddp-resume-options");
+  const options = el("div", { class: "ddp-resume-options", id }, controls);
+  const unfold = makeButton(
+    {
+      class: "ddp-more-button ddp-unfold",
+      "aria-label": "What Resume starts from",
+      "aria-expanded": "false",
+      "aria-controls": id,
+    },
+    "⋯",
+  );
+  const set = (isOpen) => {
+    setAttribute(unfold, "aria-expanded", String(isOpen));
+    options.classList.toggle("ddp-unfolded", isOpen);
+  };
+  unfold.addEventListener("click", () => set(unfold.getAttribute("aria-expanded") !== "true"));
+  options.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    set(false);
+    unfold.focus();
+  });
+  return [unfold, options];
+}
+
 // The header of the run page: name, state and buttons.
 
-import { brokenBadge } from "../../runs/broken.js";
-import { el, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
-import { enable } from "./enable.js";
-import { resumeOptions } from "./resume_options.js";
-import { headerTools } from "./tools.js";
-import { StatePill } from "../../shared/state_pill.js";
-import { whyNot } from "../../auth/person.js";
-import { act } from "../../shared/toast.js";
-
 const ENDED = "The run has ended.";
+const DOES_NOT_SAVE = "The script has not called watch.load(…) and watch.save(…).";
 const DEFAULT_MORE_EPOCHS = 10;
 const MAX_MORE_EPOCHS = 100_000;
 
@@ -64,6 +95,9 @@ export class Header {
     this.projectorButton = tools.projectorButton;
     this.element = this.layOut(summary, tools.element);
     this.state = "queued";
+    this.isScript = Boolean(summary.config.script);
+    /** Whether a script has called the functions that save and load. */
+    this.scriptSaves = false;
     this.savesOnStop = true;
     this.refresh();
   }
@@ -80,6 +114,7 @@ export class Header {
         el("h1", {}, name),
         this.pill.element,
         brokenBadge(summary.mistake),
+        importedBadge(summary.imported),
         el(
           "p",
           { class: "ddp-subtitle" },
@@ -88,6 +123,7 @@ export class Header {
           summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
           summary.owner ? ` · of ${summary.owner}` : null,
+          startedFrom(summary.start),
         ),
         tools,
       ),
@@ -95,8 +131,12 @@ export class Header {
     );
   }
 
-  layOutActions({ may_change: mayChange, owner, config }) {
+  layOutActions({ may_change: mayChange, owner, config, imported }) {
     this.hint = el("p", { class: "ddp-hint" });
+    // Its engine and its data are those of another machine.
+    if (imported) {
+      return el("p", { class: "ddp-not-mine" }, `${importedWords(imported)} It is not continued here.`);
+    }
     if (!mayChange) return el("p", { class: "ddp-not-mine" }, whyNot(owner));
     return el(
       "div",
@@ -105,22 +145,18 @@ export class Header {
         "div",
         { class: "ddp-buttons", role: "group", "aria-label": "Actions for this run" },
         this.buttons.stop,
-        // A script saves and resumes by itself.
-        config.script
-          ? null
-          : [
-              this.buttons.checkpoint,
-              this.buttons.pause,
-              this.buttons.resume,
-              resumeOptions(this.from, this.on, this.more),
-            ],
+        this.buttons.checkpoint,
+        // A script cannot be paused, continues on as many ranks, and decides how long it trains.
+        config.script ? null : this.buttons.pause,
+        this.buttons.resume,
+        resumeOptions(this.from, ...(config.script ? [] : [this.on, this.more])),
       ),
-      config.script ? null : this.hint,
+      this.hint,
     );
   }
 
   button(word, className, call) {
-    const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
+    const button = makeButton({ class: `ddp-button ${className}` }, word);
     button.addEventListener("click", async (event) => {
       this.keyed = null;
       const changesRun =
@@ -197,9 +233,11 @@ export class Header {
       : [Number(this.numRanks.value), this.batch.value];
   }
 
-  /** True if Resume would continue from the end of a finished run. */
+  /** True if Resume would continue from the end of a finished run; a script's end is not known. */
   isAtEnd() {
-    return this.state === "finished" && this.checkpoints.length > 0 && this.select.value === "";
+    return (
+      !this.isScript && this.state === "finished" && this.checkpoints.length > 0 && this.select.value === ""
+    );
   }
 
   /** The epochs to train after the end of the run; null if Resume only completes the configured run. */
@@ -233,9 +271,13 @@ export class Header {
     );
     enable(
       buttons.checkpoint,
-      state === "running" || state === "paused",
-      "Saves a checkpoint; training continues.",
-      this.whyNotNow("The run is stopping and saves automatically."),
+      (state === "running" || state === "paused") && this.canSave(),
+      this.isScript
+        ? "Saved at the script's next call of watch.save."
+        : "Saves a checkpoint; training continues.",
+      state === "running" && !this.canSave()
+        ? DOES_NOT_SAVE
+        : this.whyNotNow("The run is stopping and saves automatically."),
     );
     enable(
       buttons.pause,
@@ -265,8 +307,13 @@ export class Header {
     next.focus({ preventScroll: true });
   }
 
+  canSave() {
+    return !this.isScript || this.scriptSaves;
+  }
+
   stopTitle() {
     if (this.state === "queued") return "Removes the run from the queue.";
+    if (!this.canSave()) return "Ends the script: when it asks watch.should_stop(), or else by SIGTERM.";
     return this.savesOnStop
       ? "Saves a checkpoint first, then ends the run. Resume continues from there."
       : "Ends the run; unsaved progress is lost.";
@@ -290,6 +337,7 @@ export class Header {
     if (isLive && !this.savesOnStop) {
       return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     }
+    if (isLive && !this.canSave()) return `Checkpoint and Resume: ${DOES_NOT_SAVE}`;
     if (isLive) return "Stop saves a checkpoint first. Closing this page does not affect the run.";
     if (!this.canResume()) return this.whyNoResume();
     return this.isAtEnd() ? this.summary.more_epochs : "Resume starts again from a checkpoint.";
@@ -301,10 +349,32 @@ export class Header {
 
   whyNoResume() {
     if (LIVE_STATES.has(this.state)) return "The run is live.";
-    if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
+    if (this.checkpoints.length === 0) {
+      return `There is no checkpoint to resume from.${this.canSave() ? "" : ` ${DOES_NOT_SAVE}`}`;
+    }
     const number = this.moreEpochs();
     return number === null || (Number.isInteger(number) && number >= 1 && number <= MAX_MORE_EPOCHS)
       ? ""
       : `More epochs: a whole number from 1 to ${count(MAX_MORE_EPOCHS)}.`;
   }
+}
+
+/** Describes the checkpoint that a run started from, and its new layers; empty for a new model. */
+function startedFrom(start) {
+  if (!start) return [];
+  const before = "started from run ";
+  const after = start.words.slice(before.length + start.run_id.length);
+  const name = start.is_there ? el("a", { href: runPage(start.run_id) }, start.run_id) : start.run_id;
+  const gone = start.is_there ? null : " (it is not there any more, or not visible to you)";
+  return [` · ${before}`, name, after, gone];
+}
+
+/**
+ * Restarts a run from the checkpoint of a step; returns true if the request succeeded.
+ * @param {HTMLButtonElement} button
+ * @param {string} runId
+ * @param {number} step
+ */
+export function resumeFrom(button, runId, step) {
+  return act(button, "resume_run", runId, step, null, "keep");
 }

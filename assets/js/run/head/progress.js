@@ -1,18 +1,63 @@
-// The progress of a run, its error, and its current values.
+// The progress of a run, its error and current values, its place in the queue, and the browser's tab.
 
-import { term } from "../../shared/terms.js";
-import { paceInWords } from "./pace.js";
-import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
+import { preference } from "../../shared/browser.js";
+import { act } from "../../shared/dialog.js";
+import { el, icon, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import {
+  LIVE_STATES,
+  UNKNOWN,
   count,
   duration,
   isLossNaN,
-  LIVE_STATES,
   loss,
   metric,
   metricLabel,
-  UNKNOWN,
+  number,
+  shortTime,
+  state as stateWords,
 } from "../../shared/format.js";
+import { address, fetchJson } from "../../shared/net.js";
+import { askEvery } from "../../shared/polling.js";
+import { term } from "../../shared/terms.js";
+import { visible } from "../../shared/visible.js";
+
+// Step time and throughput, always computed from the same steps.
+
+/**
+ * @typedef {object} Pace
+ * @property {number} step_time_s
+ * @property {number} samples_per_s
+ * @property {number} num_steps
+ * @property {number} mean_step_time_s
+ * @property {boolean} is_whole_run
+ */
+
+/**
+ * The value and the note of both tiles.
+ * @param {{ state: string, step: number, pace: Pace | null }} head
+ * @returns {{ samples: [string, string], step: [string, string] }}
+ */
+export function paceInWords({ state, step, pace }) {
+  if (!pace) {
+    const note = step > 0 && !LIVE_STATES.has(state) ? "too short to measure" : "after the first steps";
+    return { samples: [UNKNOWN, note], step: [UNKNOWN, note] };
+  }
+  const samples = number(pace.samples_per_s, 3);
+  const time = shortTime(pace.step_time_s);
+  // The number of steps with a full global batch; the cards of the ranks sample only about one step per
+  // second.
+  const steps = `${count(pace.num_steps)} steps`;
+  if (!pace.is_whole_run) {
+    return { samples: [samples, "all ranks together"], step: [time, `mean of the latest ${steps}`] };
+  }
+  const mean = number((pace.samples_per_s * pace.step_time_s) / pace.mean_step_time_s, 3);
+  return {
+    samples: [samples, `all ranks, at the median step; mean ${mean}`],
+    step: [time, `median of ${steps}; mean ${shortTime(pace.mean_step_time_s)}`],
+  };
+}
+
+// The progress of a run, its error, and its current values.
 
 // Activities besides training, by their names in the `ranks` event.
 const DOING = {
@@ -173,4 +218,123 @@ function tile(title) {
       if (labelText) setText(label, labelText);
     },
   };
+}
+
+// On the page of a queued run: its place in the queue, its expected start, and the Remove button.
+
+const REFRESH_EVERY_MS = 2000;
+
+export class QueuedPanel {
+  /** `afterAction()` is called after a click was processed. */
+  constructor(runId, afterAction) {
+    this.runId = runId;
+    this.end = null;
+    this.words = el("strong", {}, "Queued");
+    this.why = el("p", {});
+    this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
+    this.out = this.button("Remove from the queue", afterAction, "stop_run", runId, true);
+    this.element = el(
+      "section",
+      { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
+      icon("wait"),
+      el("div", { role: "status" }, this.words, this.why),
+      el(
+        "div",
+        { class: "ddp-buttons" },
+        this.share,
+        this.out,
+        el("a", { class: "ddp-button", href: address("queue") }, "The whole queue"),
+      ),
+    );
+    show(this.share, false);
+  }
+
+  button(words, afterAction, ...call) {
+    const button = makeButton({ class: "ddp-button" }, words);
+    button.addEventListener("click", async () => {
+      await act(button, ...call);
+      afterAction();
+    });
+    return button;
+  }
+
+  /** Polls only while the run is queued. */
+  update(state) {
+    const waits = state === "queued";
+    if (waits && this.end === null) {
+      this.end = askEvery(
+        REFRESH_EVERY_MS,
+        () => this.ask(),
+        () => {},
+      );
+    }
+    if (!waits) {
+      this.close();
+      show(this.element, false);
+    }
+  }
+
+  async ask() {
+    const said = await fetchJson(`${address("live/queue/run")}?id=${encodeURIComponent(this.runId)}`);
+    if (this.end === null) return;
+    show(this.element, said.words !== "");
+    if (said.words === "") return;
+    setText(this.words, capital(said.words));
+    setText(this.why, said.why);
+    show(this.share, said.can_share_gpus);
+  }
+
+  close() {
+    this.end?.();
+    this.end = null;
+  }
+}
+
+function capital(words) {
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+// The browser tab: progress in its title, and an optional notification when the run has ended.
+
+const ENDED = { finished: "has finished", failed: "has failed", stopped: "was stopped", lost: "was lost" };
+
+export class Tab {
+  constructor(name) {
+    this.name = visible(name);
+    this.before = null;
+    this.titleBefore = document.title;
+  }
+
+  update(head) {
+    const isLive = LIVE_STATES.has(head.state);
+    const lead =
+      isLive && head.num_steps > 0
+        ? `${Math.floor((100 * head.step) / head.num_steps)}%`
+        : stateWords(head.state)[1];
+    const title = `${lead} · ${this.name}`;
+    if (document.title !== title) document.title = title;
+    const hasEnded = this.before !== null && LIVE_STATES.has(this.before) && !isLive;
+    this.before = head.state;
+    if (hasEnded && wantsNotifications()) this.tell(head);
+  }
+
+  tell(head) {
+    const best = head.best
+      ? `Best ${metricLabel(head.best.name)} ${metric(head.best.name, head.best.value)}.`
+      : "";
+    const notification = new Notification(`${this.name} ${ENDED[head.state] ?? "has ended"}`, {
+      body: head.error || best,
+      tag: this.name,
+    });
+    notification.addEventListener("click", () => window.focus());
+  }
+
+  close() {
+    document.title = this.titleBefore;
+  }
+}
+
+/** True if this browser may and should show a notification. */
+function wantsNotifications() {
+  return "Notification" in window && Notification.permission === "granted" && preference("notify", false);
 }

@@ -1,9 +1,9 @@
 // The secondary buttons of a run's page: projector, notification, read-only link, report.
 
 import { reportAddress } from "../../shared/net.js";
-import { el, icon, setAttribute } from "../../shared/dom.js";
-import { prefer, preference } from "../../shared/prefs.js";
-import { complain, inform } from "../../shared/toast.js";
+import { el, icon, makeButton, setAttribute } from "../../shared/dom.js";
+import { prefer, preference } from "../../shared/browser.js";
+import { complain, inform } from "../../shared/dialog.js";
 
 /** Returns the row of buttons, and the projector button, which the page handles. */
 export function headerTools(runId) {
@@ -41,12 +41,7 @@ export function headerTools(runId) {
 }
 
 export function tool(shape, words, title, onclick) {
-  return el(
-    "button",
-    { type: "button", class: "ddp-tool", title, onclick },
-    icon(shape),
-    el("span", {}, words),
-  );
+  return makeButton({ class: "ddp-tool", title, onclick }, icon(shape), el("span", {}, words));
 }
 
 function notifyButton() {
@@ -58,7 +53,7 @@ function notifyButton() {
     inform(
       isOn
         ? "No notification when a run ends."
-        : "This browser notifies you when a run ends, while its page is open.",
+        : "While the page of a run is open, this browser notifies you when the run ends.",
     );
   });
   button.setAttribute(

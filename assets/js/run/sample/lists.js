@@ -1,6 +1,6 @@
 // Samples shown as lists: images, texts and table rows, each with the model's prediction.
 
-import { el, icon, setText } from "../../shared/dom.js";
+import { columnHeads, el, icon, setText } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";
 
 const SURE = "The percentage says how sure the model is.";
@@ -157,7 +157,7 @@ export class RowsView {
     const names = [...said, ...columns];
     if (this.names !== names.join("\n")) {
       this.names = names.join("\n");
-      this.head.replaceChildren(...names.map((name) => el("th", { scope: "col" }, name)));
+      this.head.replaceChildren(...columnHeads(names));
     }
     this.rows.update(rows);
     if (!isNumber) return `Validation rows after step ${count(step)}: ${score(rows)}. ${SURE}`;

@@ -1,10 +1,16 @@
 // The model's current predictions, in the form of its task: text, images, table rows, decision regions or a
-// curve.
+// curve; and the confusion matrix.
 
-import { el, section, setText, show } from "../../shared/dom.js";
-import { count } from "../../shared/format.js";
+import { columnHeads, el, makeButton, section, setText, show } from "../../shared/dom.js";
+import { count, percent } from "../../shared/format.js";
+import { fetchJson, runAddress } from "../../shared/net.js";
+import { term } from "../../shared/terms.js";
+import { samples } from "../try/answers.js";
 import { CurveView, SurfaceView } from "./drawings.js";
 import { ImagesView, RowsView, TextsView } from "./lists.js";
+
+// The model's current predictions, in the form of its task: text, images, table rows, decision regions or a
+// curve.
 
 // Each view has an `element` and an `update(content, step)` that returns the caption.
 const VIEWS = {
@@ -45,4 +51,96 @@ class TextView {
     setText(this.element, text.trim());
     return `Text that the model generated after step ${count(step)}.`;
   }
+}
+
+// The confusion matrix of the latest evaluation, and the samples behind its cells.
+
+export class ConfusionPanel {
+  constructor(runId) {
+    this.runId = runId;
+    this.words = el("span", {});
+    const name = term("confusion matrix", "Confusion matrix");
+    const caption = el("p", { class: "ddp-caption" }, name, this.words);
+    this.table = el("table", { class: "ddp-confusion" });
+    const scroll = el(
+      "div",
+      { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
+      this.table,
+    );
+    this.behind = el("p", { class: "ddp-hint", role: "status" }, "Choose a number to see samples behind it.");
+    this.samples = el("div", { class: "ddp-try-nearest" });
+    this.element = section("What it mixes up", "confusion", caption, scroll, this.behind, this.samples);
+    show(this.element, false);
+  }
+
+  update(confusion) {
+    if (!confusion) return;
+    const { counts, step } = confusion;
+    const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);
+    show(this.element, true);
+    setText(
+      this.words,
+      `: rows are the true classes, columns the predictions, over the whole validation split after step ${count(step)}. ${worst(counts, names)}`,
+    );
+    if (this.names !== names.join("\n")) this.build(names);
+    counts.forEach((row, truth) => {
+      const total = Math.max(
+        1,
+        row.reduce((sum, value) => sum + value, 0),
+      );
+      row.forEach((value, said) => {
+        const cell = this.cells[truth][said];
+        setText(cell, value === 0 ? "" : count(value));
+        cell.disabled = value === 0;
+        cell.parentElement?.style.setProperty("--share", (value / total).toFixed(3));
+        cell.title = `${names[truth]} predicted as ${names[said]}: ${count(value)}, ${percent(value / total)}`;
+      });
+    });
+  }
+
+  /** Shows samples of a class that the model of the latest checkpoint takes for another, or recognises. */
+  async open(truth, said, names) {
+    setText(this.behind, "Looking for the samples …");
+    this.samples.replaceChildren();
+    try {
+      const address = runAddress(this.runId, "model/confused", { label: truth, prediction: said });
+      const { num_found: num, step, ...found } = await fetchJson(address);
+      setText(
+        this.behind,
+        `${count(num)} of class ${names[truth]} predicted as ${names[said]} at checkpoint ${count(step)}, the surest first.`,
+      );
+      this.samples.replaceChildren(...samples(found));
+    } catch (error) {
+      setText(this.behind, error.message);
+    }
+  }
+
+  build(names) {
+    this.names = names.join("\n");
+    this.cells = names.map((_, truth) =>
+      names.map((__, said) => makeButton({ onclick: () => this.open(truth, said, names) })),
+    );
+    const head = el("tr", {}, el("td", {}), columnHeads(names.map((name) => el("span", {}, name))));
+    const rows = names.map((name, truth) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, name),
+        this.cells[truth].map((cell, said) =>
+          el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" }, cell),
+        ),
+      ),
+    );
+    this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, rows));
+  }
+}
+
+function worst(counts, names) {
+  let most = { value: 0 };
+  counts.forEach((row, truth) => row.forEach((value, said) => {
+    if (truth !== said && value > most.value) most = { value, truth, said };
+  })); // prettier-ignore
+  return most.value === 0
+    ? "No mistakes."
+    : `Most often ${names[most.truth]} is predicted as ${names[most.said]}: ${count(most.value)} times.`;
 }

@@ -1,6 +1,6 @@
 // The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
-import { el, setText, show } from "../../shared/dom.js";
+import { columnHeads, el, makeButton, setText, show } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";
 import { paintImage } from "../sample/lists.js";
 
@@ -22,11 +22,11 @@ export class Answer {
     this.seen.replaceChildren();
   }
 
-  /** `name` is the checkpoint's, if two are compared. */
-  update(found, name = "") {
+  /** `name` is that of the checkpoint or run, and `other` the answer next to it, if two are compared. */
+  update(found, name = "", other = null) {
     setText(this.name, name);
     show(this.name, name !== "");
-    if (found.value === undefined) this.updateClasses(found);
+    if (found.value === undefined) this.updateClasses(found, other);
     else {
       this.bars.replaceChildren();
       this.title.replaceChildren("The model predicts ", el("strong", {}, number(found.value)));
@@ -34,13 +34,18 @@ export class Answer {
     this.seen.replaceChildren(...seen(found.input));
   }
 
-  updateClasses({ prediction, probabilities, num_classes: numClasses }) {
+  updateClasses({ prediction, probabilities, num_classes: numClasses }, other) {
     const best = Math.max(...probabilities.map(({ probability }) => probability));
     this.title.replaceChildren("The model says ", el("strong", {}, prediction), ` (${percent(best)})`);
     this.bars.replaceChildren(
       ...probabilities.map(({ class_name: name, probability }) => {
         const bar = el("span", { class: "ddp-try-bar" });
         bar.style.setProperty("--share", probability.toFixed(4));
+        const there = other?.probabilities?.find(({ class_name: each }) => each === name);
+        if (there) {
+          bar.append(el("i", { class: "ddp-try-mark", title: `next to it: ${percent(there.probability)}` }));
+          bar.style.setProperty("--other", there.probability.toFixed(4));
+        }
         return el(
           "li",
           { "data-best": String(probability === best) },
@@ -56,6 +61,24 @@ export class Answer {
       isShort ? `The ${probabilities.length} most probable of ${count(numClasses)} classes.` : "",
     );
   }
+}
+
+/** A sentence about how two answers to the same input differ. */
+export function difference(one, other) {
+  if (one.value !== undefined || other.value !== undefined) {
+    return `The two numbers differ by ${number(Math.abs(one.value - other.value))}.`;
+  }
+  const shares = new Map(other.probabilities.map((each) => [each.class_name, each.probability]));
+  const common = one.probabilities.filter(({ class_name: name }) => shares.has(name));
+  if (common.length === 0) return "The two models have no class in common.";
+  const gap = (each) => Math.abs(each.probability - shares.get(each.class_name));
+  const widest = common.reduce((found, each) => (gap(each) > gap(found) ? each : found));
+  const verdict =
+    one.prediction === other.prediction
+      ? `Both say ${one.prediction}.`
+      : `They disagree: ${one.prediction} and ${other.prediction}.`;
+  const [left, right] = [widest.probability, shares.get(widest.class_name)].map((each) => percent(each));
+  return `${verdict} The largest difference is at ${widest.class_name}: ${left} and ${right}. The line in each bar marks the other answer.`;
 }
 
 /** The input as the model gets it. */
@@ -140,7 +163,7 @@ function textOf({ text, label }) {
 }
 
 function tableOf({ columns, rows }) {
-  const head = ["label", ...columns].map((name) => el("th", { scope: "col" }, name));
+  const head = columnHeads(["label", ...columns]);
   const body = rows.map(({ label, inputs }) =>
     el(
       "tr",
@@ -192,8 +215,7 @@ export class History {
         const answer = answers.get(step);
         const shown = value === null ? "not known yet" : format(value);
         const said = answer?.prediction === undefined ? "" : `, says ${answer.prediction}`;
-        const button = el("button", {
-          type: "button",
+        const button = makeButton({
           "aria-pressed": String(step === chosen),
           "aria-label": `Step ${count(step)}: ${shown}${said}`,
           title: `step ${count(step)}: ${shown}${said}`,

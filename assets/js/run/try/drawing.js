@@ -1,12 +1,14 @@
-// The input of an image model: draw with a pointer, a finger or the keyboard; or choose, drop or paste a file.
+// The input of an image model: draw with a pointer, a finger or the keyboard; or choose, drop, paste or photograph an image.
 
-import { el, setText } from "../../shared/dom.js";
+import { el, makeButton, setText } from "../../shared/dom.js";
 import { number, percent } from "../../shared/format.js";
 
 const SIDE = 280; // pixels of the canvas
 const PEN_SHARE = 0.09; // width of the pen as a share of the canvas
 const KEY_STEP = 10;
 const MOST_PIXELS = 512; // of the long side of a file that is sent
+const CAMERA = "Camera";
+const DOUBLE_CLICK_MS = 400;
 const MOVES = new Map([
   ["ArrowLeft", [-1, 0]],
   ["ArrowRight", [1, 0]],
@@ -42,6 +44,7 @@ export class DrawingInput {
     });
     this.canvas.style.aspectRatio = `${this.width} / ${this.height}`;
     this.cursor = el("span", { class: "ddp-try-pen", hidden: true });
+    this.paper = el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor);
     this.words = el("p", { class: "ddp-hint", role: "status" });
     this.picker = el("input", {
       type: "file",
@@ -51,25 +54,24 @@ export class DrawingInput {
       "aria-label": "Image file",
     });
     this.picker.addEventListener("change", () => this.take(this.picker.files?.[0] ?? null));
-    const choose = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small" },
-      "Choose an image …",
-    );
-    choose.addEventListener("click", () => this.picker.click());
-    const clear = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Clear");
+    const choose = makeButton({ class: "ddp-button ddp-button-small" }, "Choose an image …");
+    choose.addEventListener("click", () => this.choose());
+    this.video = null;
+    this.camera = makeButton({ class: "ddp-button ddp-button-small" }, CAMERA);
+    this.camera.addEventListener("click", () => this.useCamera());
+    const clear = makeButton({ class: "ddp-button ddp-button-small" }, "Clear");
     clear.addEventListener("click", () => this.clear());
     this.variations = this.buildVariations();
     this.element = el(
       "div",
       { class: "ddp-try-drawing" },
-      el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor),
+      this.paper,
       el(
         "p",
         { class: "ddp-hint" },
-        `Draw here, or choose, drop or paste an image. ${channels === 1 ? "It becomes grey" : "It becomes coloured"}, ${width} × ${height} pixels.`,
+        `Draw here, or choose, drop, paste or photograph an image. ${channels === 1 ? "It becomes grey" : "It becomes coloured"}, ${width} × ${height} pixels.`,
       ),
-      el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
+      el("div", { class: "ddp-buttons" }, clear, choose, this.camera, this.picker),
       this.words,
       this.variations,
     );
@@ -190,14 +192,69 @@ export class DrawingInput {
     this.isEmpty = true;
   }
 
+  /** Opens the file dialog, or with `capture` the camera of a phone. */
+  choose(capture = "") {
+    this.picker.toggleAttribute("capture", capture !== "");
+    if (capture) this.picker.setAttribute("capture", capture);
+    this.picker.click();
+  }
+
+  /** Shows the camera over the drawing. Browsers allow it only on https and localhost. */
+  async openCamera() {
+    if (!navigator.mediaDevices) {
+      this.choose("environment");
+      return;
+    }
+    let stream;
+    try {
+      stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+    } catch (error) {
+      setText(this.words, `The camera cannot be used: ${error.message || error.name}.`);
+      return;
+    }
+    this.closeCamera();
+    this.video = el("video", { class: "ddp-try-video", "aria-label": "The camera's picture" });
+    Object.assign(this.video, { srcObject: stream, muted: true, playsInline: true });
+    this.paper.append(this.video);
+    setText(this.camera, "Take the picture");
+    try {
+      await this.video.play();
+    } catch (error) {
+      if (this.video) setText(this.words, `The camera shows no picture: ${error.message || error.name}.`);
+      this.closeCamera();
+    }
+  }
+
+  /** Opens the camera, or takes its picture. The second click of a double click changes nothing. */
+  async useCamera() {
+    const { camera, video } = this;
+    if (camera.getAttribute("aria-disabled") === "true") return;
+    camera.setAttribute("aria-disabled", "true");
+    try {
+      await (video ? this.take(video) : this.openCamera());
+    } finally {
+      const wait = this.video === video ? 0 : DOUBLE_CLICK_MS;
+      window.setTimeout(() => camera.removeAttribute("aria-disabled"), wait);
+    }
+  }
+
+  closeCamera() {
+    if (!this.video) return;
+    for (const track of this.video.srcObject.getTracks()) track.stop();
+    this.video.remove();
+    this.video = null;
+    setText(this.camera, CAMERA);
+  }
+
   clear() {
+    this.closeCamera();
     this.wipe();
     this.picker.value = "";
     setText(this.words, "");
     this.onInput();
   }
 
-  /** Shows an image file and sends it as it is, only smaller. */
+  /** Shows an image file or the picture of a camera, and sends it as it is, only smaller. */
   async take(file) {
     if (!file) return;
     let picture;
@@ -207,6 +264,7 @@ export class DrawingInput {
       setText(this.words, `${file.name || "This"} is not an image that this browser can read.`);
       return;
     }
+    this.closeCamera();
     const scale = Math.min(1, MOST_PIXELS / Math.max(picture.width, picture.height));
     const small = el("canvas", {
       width: Math.max(1, Math.round(picture.width * scale)),

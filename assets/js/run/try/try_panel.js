@@ -1,24 +1,29 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // The card "Try it": the model of a run answers to a user's own input, at any checkpoint.
 
-import { Answer, History, Nearest } from "./answers.js";
+import { Answer, difference, History, Nearest } from "./answers.js";
 import { DrawingInput } from "./drawing.js";
-import { el, icon, section, setText, show } from "../../shared/dom.js";
+import { el, icon, makeButton, section, setText, show } from "../../shared/dom.js";
 import { count, LIVE_STATES } from "../../shared/format.js";
+import { address, fetchJson } from "../../shared/net.js";
 import { Model, Newest } from "./model.js";
 import { RowInput, TextInput } from "./fields.js";
 import { Writer } from "./writer.js";
 
 const NUM_NEAREST = 8;
 const MOST_COMPARED = 12; // checkpoints that are asked about the same input
+const MOST_RUNS = 50; // runs that are offered to compare with
+const OF_RUN = "run "; // before the id of another run
 const WAIT_MS = 400; // without a new input, before other checkpoints are asked
 const CAPTION =
-  "Give the model of this run an input of your own, and see what it answers. The slider asks an earlier checkpoint; a second one can answer next to it.";
+  "Give the model of this run an input of your own, and see its answer. The slider selects an earlier checkpoint; a second checkpoint, or another run, can answer next to it.";
 const NONE_YET = "There is no checkpoint yet: the model can be tried as soon as one is saved.";
 
 export class TryPanel {
   constructor(runId, summary) {
     this.model = new Model(runId);
+    this.summary = summary;
+    this.runs = []; // other runs of this task that the user may see
     this.requests = new Newest();
     this.isLive = summary.is_live;
     this.steps = [];
@@ -29,7 +34,7 @@ export class TryPanel {
     this.question = 0;
     this.timer = 0;
     this.words = el("p", { class: "ddp-empty" }, NONE_YET);
-    this.button = el("button", { type: "button", class: "ddp-button", hidden: true }, "Try this model");
+    this.button = makeButton({ class: "ddp-button", hidden: true }, "Try this model");
     this.button.addEventListener("click", () => this.open());
     this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
     this.body = el("div", { class: "ddp-try-body", hidden: true });
@@ -96,18 +101,45 @@ export class TryPanel {
     return bottom > 0 && top < window.innerHeight;
   }
 
-  /** The steps of the checkpoints whose answers are shown: the chosen one, and the one to compare with. */
-  get shownSteps() {
-    return this.other === null ? [this.step] : [this.step, this.other];
+  /** What answers: the chosen checkpoint, and the checkpoint or run to compare with, each with its name. */
+  get sources() {
+    const own = { model: this.model, step: this.step, name: this.nameOf(this.step) };
+    const { other } = this;
+    if (other === null) return [own];
+    if (typeof other === "number") return [own, { model: this.model, step: other, name: this.nameOf(other) }];
+    const run = this.runs.find(({ run_id: id }) => id === other);
+    return [
+      { ...own, name: `${this.summary.name || this.model.runId}, ${own.name}` },
+      { model: new Model(other), step: null, name: `${run?.name || other}, latest checkpoint` },
+    ];
+  }
+
+  /** Other runs of this task; tables of the same bundled data, because others have other columns. */
+  async findRuns() {
+    const { task, config } = this.summary;
+    try {
+      const rows = await fetchJson(address("live/runs"));
+      this.runs = rows
+        .filter(
+          (row) => row.run_id !== this.model.runId && task !== null && row.task === task && row.step > 0,
+        )
+        .filter((row) => !task.startsWith("tabular") || (row.dataset === config.dataset && !config.data_path))
+        .slice(0, MOST_RUNS);
+      this.showSteps();
+    } catch (error) {
+      this.fail(`The list of runs to compare with could not be read: ${error.message}`);
+    }
   }
 
   get step() {
     return this.chosen !== null && this.steps.includes(this.chosen) ? this.chosen : (this.latest ?? null);
   }
 
-  /** The step of the checkpoint that answers next to the chosen one, or null. */
+  /** The step of the checkpoint, or the id of the run, that answers next to the chosen checkpoint; or null. */
   get other() {
-    const step = this.otherChoice.value === "" ? null : Number(this.otherChoice.value);
+    const { value } = this.otherChoice;
+    if (value.startsWith(OF_RUN)) return value.slice(OF_RUN.length);
+    const step = value === "" ? null : Number(value);
     return step === this.step ? null : step;
   }
 
@@ -124,14 +156,24 @@ export class TryPanel {
     this.slider.value = String(place);
     this.slider.disabled = this.steps.length < 2;
     setText(this.stepWords, this.nameOf(this.step));
-    show(this.otherRow, this.steps.length > 1);
-    const names = ["no other checkpoint", ...this.steps.map((step) => this.nameOf(step))];
+    show(this.otherRow, this.steps.length > 1 || this.runs.length > 0);
+    const steps = this.steps.map((step) => [String(step), this.nameOf(step)]);
+    const runs = this.runs.map((row) => [
+      `${OF_RUN}${row.run_id}`,
+      `${row.name || row.run_id} (${row.model_label})`,
+    ]);
+    const wanted = [["", "nothing"], ...steps, ...runs];
     // An open list closes when its options are replaced.
-    if (names.join() === [...this.otherChoice.options].map(({ text }) => text).join()) return;
+    const offered = [...this.otherChoice.options].map(({ value, text }) => [value, text]);
+    if (wanted.join() === offered.join()) return;
     const compared = this.otherChoice.value;
-    const values = ["", ...this.steps.map(String)];
+    const option = ([value, text]) => el("option", { value, selected: value === compared }, text);
     this.otherChoice.replaceChildren(
-      ...values.map((value, index) => el("option", { value, selected: value === compared }, names[index])),
+      option(wanted[0]),
+      el("optgroup", { label: "Checkpoints of this run" }, steps.map(option)),
+      ...(runs.length > 0
+        ? [el("optgroup", { label: "Other runs, at their latest checkpoint" }, runs.map(option))]
+        : []),
     );
   }
 
@@ -151,6 +193,7 @@ export class TryPanel {
     try {
       const { about } = await this.model.describe(this.step);
       this.build(about);
+      this.findRuns();
       show(this.words, false);
       show(this.body, true);
       this.fail(null);
@@ -166,7 +209,7 @@ export class TryPanel {
 
   build(about) {
     if (about.task === "language_modelling") {
-      this.writer = new Writer(this.model, about, () => this.shownSteps);
+      this.writer = new Writer(about, () => this.sources);
       this.body.replaceChildren(this.stepRow, this.writer.element);
       return;
     }
@@ -178,12 +221,13 @@ export class TryPanel {
     this.history = new History((step) => this.choose(step));
     this.nearest = new Nearest(() => this.ask(false));
     this.pair = el("div", { class: "ddp-try-answers" }, this.answer.element);
+    this.differs = el("p", { class: "ddp-hint ddp-try-differs", role: "status" });
     this.body.replaceChildren(
       el(
         "div",
         { class: "ddp-try-pair" },
         el("div", {}, this.inputs.element, this.answer.seen),
-        el("div", {}, this.stepRow, this.pair, this.history.element, this.nearest.element),
+        el("div", {}, this.stepRow, this.pair, this.differs, this.history.element, this.nearest.element),
       ),
     );
     this.ask(true);
@@ -195,10 +239,13 @@ export class TryPanel {
     if (isNew) {
       this.question += 1;
       this.answers = new Map();
+      this.ofRuns = new Map();
     }
     clearTimeout(this.timer);
-    if (inputs === null || this.other === null) this.otherAnswer.element.remove();
-    else if (!this.otherAnswer.element.isConnected) this.pair.append(this.otherAnswer.element);
+    if (inputs === null || this.other === null) {
+      this.otherAnswer.element.remove();
+      setText(this.differs, "");
+    } else if (!this.otherAnswer.element.isConnected) this.pair.append(this.otherAnswer.element);
     if (inputs === null) {
       this.answer.clear("The answer appears here, as soon as there is an input.");
       this.history.update(this.answers, [], null);
@@ -207,23 +254,44 @@ export class TryPanel {
     const { question } = this;
     this.requests.want(async () => {
       try {
-        const numNearest = this.nearest.isOpen ? NUM_NEAREST : 0;
-        const steps = this.shownSteps;
-        const [step] = steps;
-        for (const [index, each] of steps.entries()) {
-          const found = this.answers.get(each) ?? (await this.model.predict(inputs, each));
-          if (question !== this.question) return;
-          this.answers.set(each, found);
-          [this.answer, this.otherAnswer][index].update(found, steps.length > 1 ? this.nameOf(each) : "");
-        }
+        const { step, sources } = this;
+        const found = await this.answerOf(sources[0], inputs);
+        if (question !== this.question) return;
+        this.answer.update(found, sources.length > 1 ? sources[0].name : "");
+        if (sources.length === 1) setText(this.differs, "");
         this.history.update(this.answers, this.compared(), step);
         this.fail(null);
-        if (numNearest) await this.askNearest(inputs, step);
+        if (sources.length > 1) await this.askOther(sources, inputs, found, question);
+        if (question !== this.question) return;
+        if (this.nearest.isOpen) await this.askNearest(inputs, step);
         this.timer = window.setTimeout(() => this.askOthers(inputs, question), WAIT_MS);
       } catch (error) {
         this.fail(error.message);
       }
     });
+  }
+
+  /** The answer of a checkpoint or a run, asked once for each input. */
+  async answerOf({ model, step }, inputs) {
+    const [answers, key] = model === this.model ? [this.answers, step] : [this.ofRuns, model.runId];
+    const found = answers.get(key) ?? (await model.predict(inputs, step));
+    answers.set(key, found);
+    return found;
+  }
+
+  /** Shows a second answer, or its error, next to the first. */
+  async askOther([first, second], inputs, found, question) {
+    try {
+      const other = await this.answerOf(second, inputs);
+      if (question !== this.question || this.other === null) return;
+      this.answer.update(found, first.name, other);
+      this.otherAnswer.update(other, second.name, found);
+      setText(this.differs, difference(found, other));
+    } catch (error) {
+      if (question !== this.question) return;
+      this.otherAnswer.clear(`${second.name} cannot answer: ${error.message}`);
+      setText(this.differs, "");
+    }
   }
 
   async askNearest(inputs, step) {

@@ -1,8 +1,8 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // A language model that continues a text, token by token.
 
-import { el, setText, show } from "../../shared/dom.js";
-import { count, percent } from "../../shared/format.js";
+import { el, makeButton, setText, show } from "../../shared/dom.js";
+import { percent } from "../../shared/format.js";
 
 const TOP_K = [5, 20];
 
@@ -15,12 +15,11 @@ function slider(label, { min, max, step, value }, words = String) {
 }
 
 export class Writer {
-  /** `getSteps` returns the steps of the checkpoints that write, one after the other. */
-  constructor(model, about, getSteps) {
-    this.model = model;
-    this.getSteps = getSteps;
+  /** `getSources` returns the models that write, one after the other: each a `model`, its `step` and a `name`. */
+  constructor(about, getSources) {
+    this.getSources = getSources;
     this.stopper = null;
-    this.button = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Write");
+    this.button = makeButton({ class: "ddp-button ddp-button-main" }, "Write");
     this.button.addEventListener("click", () => (this.stopper ? this.stopper.abort() : this.write()));
     this.texts = el("div", { class: "ddp-try-answers" }, textOf("The text of the model"));
     this.hasWritten = false;
@@ -81,12 +80,12 @@ export class Writer {
     setText(this.button, "Stop");
     show(this.failure, false);
     this.hasWritten = true;
-    const steps = this.getSteps();
-    const texts = steps.map((step) => textOf(`The text of step ${count(step)}`));
+    const sources = this.getSources();
+    const texts = sources.map(({ name }) => textOf(`The text of ${name}`));
     for (const text of texts) text.append(el("span", { class: "ddp-try-prompt" }, this.prompt.value));
     this.texts.replaceChildren(
       ...texts.map((text, index) =>
-        el("div", {}, texts.length > 1 ? el("h3", {}, `step ${count(steps[index])}`) : null, text),
+        el("div", {}, texts.length > 1 ? el("h3", {}, sources[index].name) : null, text),
       ),
     );
     const topK = Number(this.topK.value);
@@ -98,8 +97,8 @@ export class Writer {
       seed: Math.max(0, Math.round(Number(this.seed.value) || 0)),
     };
     try {
-      for (const [index, step] of steps.entries()) {
-        await this.model.generate(options, step, (token) => add(texts[index], token), stopper.signal);
+      for (const [index, { model, step }] of sources.entries()) {
+        await model.generate(options, step, (token) => add(texts[index], token), stopper.signal);
       }
     } catch (error) {
       if (error.name !== "AbortError") this.fail(error.message);

@@ -1,17 +1,15 @@
 // Compares several runs: their curves in one chart, their results, and the configuration fields that differ.
 
-import { Chart, loadPlotly } from "../../charts/chart.js";
-import { select } from "../../charts/controls.js";
-import { el, setText } from "../../shared/dom.js";
-import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
-import { asked, spanOn } from "./scaling.js";
+import { Chart, loadPlotly, select } from "../../charts/chart.js";
+import { el, makeButton, setText } from "../../shared/dom.js";
+import { AXES, compareFigure, curveNames, curveWords, asked, spanOn } from "./figure.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES, number } from "../../shared/format.js";
 import { address, fetchJson, reportAddress, runAddress, sideBySidePage } from "../../shared/net.js";
-import { prefer, preference } from "../../shared/prefs.js";
+import { prefer, preference } from "../../shared/browser.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { complain } from "../../shared/toast.js";
-import { titleWithWayBack } from "../title.js";
+import { complain } from "../../shared/dialog.js";
+import { titleWithWayBack } from "../actions.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
@@ -178,9 +176,8 @@ export class CompareView {
       if (isDrawn && curves.length === 1) return;
       this.change({ curves: isDrawn ? curves.filter((other) => other !== name) : [...curves, name] });
     };
-    return el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-small", "data-curve": name, onclick },
+    return makeButton(
+      { class: "ddp-button ddp-button-small", "data-curve": name, onclick },
       curveWords(name),
     );
   }

@@ -1,6 +1,6 @@
 // The table below the curves: the results of the runs and the settings that differ.
 
-import { brokenBadge } from "../broken.js";
+import { brokenBadge } from "../columns.js";
 import { el, section } from "../../shared/dom.js";
 import {
   count,
@@ -14,12 +14,12 @@ import {
   percent,
   UNKNOWN,
 } from "../../shared/format.js";
-import { samplesAt, scaling } from "./scaling.js";
+import { samplesAt, scaling } from "./figure.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { runAgainPage } from "../actions.js";
-import { lineSample } from "../../charts/line_sample.js";
+import { lineSample } from "../../charts/chart.js";
 
 // Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
 // samples may fit a cache better.

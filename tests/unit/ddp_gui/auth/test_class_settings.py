@@ -10,7 +10,7 @@ import pytest
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import STRICTEST, ClassSettings, ClassSettingsFile, Person
-from ddp_gui.runs.run_list_routes import ClassApi
+from ddp_gui.runs.run_list_routes import RunAdminApi
 
 
 def test_settings_are_kept_and_seen_by_others(tmp_path: Path) -> None:
@@ -31,8 +31,8 @@ def test_a_file_that_makes_no_sense_shows_nothing_by_mistake(tmp_path: Path, tex
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"everyone_sees": 1}, "everyone_sees is '1', but allowed is"),
-        ({"all": True}, "'all' is not a setting"),
+        ({"everyone_sees": 1}, "everyone_sees is 1, but allowed is: true or false"),
+        ({"all": True}, "'all' is not a field"),
     ],
 )
 def test_what_cannot_be_set_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
@@ -43,7 +43,8 @@ def test_what_cannot_be_set_is_refused_by_name(tmp_path: Path, changes: dict[str
 
 
 def test_only_a_teacher_changes_them(tmp_path: Path) -> None:
-    api = ClassApi(SimpleNamespace(class_settings=ClassSettingsFile(tmp_path)))  # type: ignore[arg-type]
+    store = SimpleNamespace(class_settings=ClassSettingsFile(tmp_path), runs_dir=tmp_path)
+    api = RunAdminApi(store)  # type: ignore[arg-type]
     with rights.asked_by(Person(name="ann", role="student")):
         assert api.class_settings()["everyone_sees"] is True
         with pytest.raises(Exception, match="only a teacher can change the settings"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import EVERYBODY, NOBODY, DataAccess
-from ddp_gui.background.workers import RateLimit
+from ddp_gui.operations import Rate
 from tests.unit.class_of import ANN, BOB, EVE
 from trainers.contract import config
 from trainers.contract.config import ConfigError
@@ -65,18 +66,26 @@ def test_no_other_path_of_the_machine_is_theirs(
     assert may(access, EVERYBODY, **{field: whole})
 
 
-def test_one_person_starts_so_many_a_minute() -> None:
-    now = [100.0]
-    pace = RateLimit("a start", 3, 60.0, lambda: now[0])
+def test_one_person_starts_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, api, pace = [100.0], SimpleNamespace(), Rate("a start", 3)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     for _ in range(10):
-        pace.count()  # no limit without a login
+        pace.count(api)  # no limit without a login
     with rights.asked_by(ANN):
         for _ in range(3):
-            pace.count()
+            pace.count(api)
         with pytest.raises(ValueError, match="a start 3 times within 60 seconds: wait 60 seconds"):
-            pace.count()
+            pace.count(api)
     with rights.asked_by(BOB):
-        pace.count()
+        pace.count(api)
     now[0] += 61
     with rights.asked_by(ANN):
-        pace.count()
+        pace.count(api)
+
+
+def test_only_a_teacher_chooses_where_the_page_sends_data(access: DataAccess) -> None:
+    forwarded = config.parse({"forward_to": "mlflow", "forward_address": "http://10.0.0.1:5000"})
+    with rights.asked_by(ANN), pytest.raises(ConfigError, match="only a teacher"):
+        access.check(forwarded)
+    with rights.asked_by(EVE):
+        access.check(forwarded)

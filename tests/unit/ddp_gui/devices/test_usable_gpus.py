@@ -25,7 +25,7 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
 from trainers.engines.local.warm_pool import WarmPool, _Kept
-from trainers.machine import cuda_environment, hardware
+from trainers.machine import cuda_environment, facilities, hardware
 from trainers.machine.cuda_environment import Obstacle
 
 # ruff: noqa: F811
@@ -202,12 +202,9 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, FIRST)
-    namespace = tmp_path / "pid"
-    namespace.symlink_to("pid:[4026531836]")
-    monkeypatch.setattr(hardware, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
     assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
-    namespace.unlink()
-    namespace.symlink_to("pid:[4026532198]")
+    monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026532198]")
     note = Devices(tmp_path, None).sample().note
     assert note is not None and "a container or in WSL2, where programs outside it cannot be seen" in note
     (said,) = missing.what_is_unclear(1)
@@ -240,7 +237,7 @@ def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     standby = WarmPool(tmp_path)
-    standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
+    standby._kept = _Kept(process=sleeper, code="")
     found = wait_until("both processes", lambda: len(standby.processes()) == 2 and standby.processes(), 60)
     (below,) = set(found) - {sleeper.pid}
     use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(below, os.getpid())))
@@ -257,10 +254,10 @@ def test_those_that_have_ended_are_forgotten_without_anybody_asking(
     standby = WarmPool(tmp_path)
     for _ in range(3):
         over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
-        standby._kept = _Kept(process=over, num_ranks=1, code="")
+        standby._kept = _Kept(process=over, code="")
         standby._drop()
         wait_until("its end", lambda over=over: over.poll() is not None, 60)
-    standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
+    standby._kept = _Kept(process=sleeper, code="")
     standby._drop()
     assert standby._ending == [sleeper]
 
@@ -276,9 +273,7 @@ def test_a_number_that_is_somebody_elses_by_now_counts(
 def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    namespace = tmp_path / "pid"
-    namespace.symlink_to("pid:[4026531836]")
-    monkeypatch.setattr(hardware, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
     monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path / "dxg")
     assert hardware.sees_all_processes()
     (tmp_path / "dxg").touch()

@@ -15,7 +15,7 @@ from gradio.server_messages import EstimationMessage
 from gradio.state_holder import StateHolder
 
 from ddp_gui.auth import rights
-from ddp_gui.gradio_routes import endpoints
+from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes.gate import Gate, is_open
 from ddp_gui.http import front
 from ddp_gui.http.front import Front, Refused
@@ -333,7 +333,7 @@ def test_gradio_answers_nothing_else(method: str, path: str) -> None:
 
 
 def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(callers, "MAX_SESSIONS", 3)
     with gr.Blocks() as demo:
         pass
     queue = demo._queue
@@ -341,27 +341,27 @@ def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPat
         queue.pending_messages_per_session[f"s{number}"] = Queue()
         queue.pending_event_ids_session[f"s{number}"] = {f"e{number}"}
         queue.event_ids_to_events[f"e{number}"] = None  # type: ignore[assignment]
-        endpoints.forget_oldest(queue)
+        callers.forget_oldest(queue)
     for held in (queue.pending_messages_per_session, queue.pending_event_ids_session):
         assert list(held) == ["s6", "s7", "s8"]
     assert list(queue.event_ids_to_events) == ["e6", "e7", "e8"]
 
 
 def test_who_begins_many_sessions_loses_his_own_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(callers, "MAX_SESSIONS", 5)
     with gr.Blocks() as demo:
         pass
     queue, states = demo._queue, StateHolder()
     for session in ("ann~a", "eve~a", *(f"bob~{number}" for number in range(40))):
         queue.pending_messages_per_session[session] = Queue()
         states.session_data[session] = None  # type: ignore[assignment]
-        endpoints.forget_oldest(queue, states)
+        callers.forget_oldest(queue, states)
     left = ["ann~a", "eve~a", "bob~37", "bob~38", "bob~39"]
     assert list(queue.pending_messages_per_session) == list(states.session_data) == left
 
 
 def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "MAX_UNFETCHED", 10)
+    monkeypatch.setattr(callers, "MAX_UNFETCHED", 10)
     with gr.Blocks() as demo:
         gr.Button().click(lambda: None)
     queue, events = demo._queue, []
@@ -377,7 +377,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
                 queue.pending_event_ids_session[session].add(event._id)
                 queue.event_ids_to_events[event._id] = event
                 events.append(event)
-            endpoints.forget_oldest(queue)
+            callers.forget_oldest(queue)
     assert list(queue.pending_messages_per_session) == ["bob~open", "ann~a", "bob~2", "bob~3"]
     for event in events:
         # As Gradio does for all waiting events, in the task that serves all users.

@@ -12,6 +12,39 @@ from ddp_gui.options import Options
 
 pytestmark = pytest.mark.unit
 
+ADDRESS = "http://192.168.1.20:7860/poll?id=k3m9x2ab"
+# zxing-cpp 3.1.1 decodes this to ADDRESS.
+KNOWN = """\
+#######.#.###...##..#.#######
+#.....#.#.##.##.##.##.#.....#
+#.###.#.#..#.###..##..#.###.#
+#.###.#..##..#.#####..#.###.#
+#.###.#.#.#..#..##.##.#.###.#
+#.....#..#..#....##.#.#.....#
+#######.#.#.#.#.#.#.#.#######
+............####..#..........
+#..##########..#.#####..#.###
+..#.#..#.#.....#######..#.##.
+###...##..#..####...#...#.#..
+..#....##.##...###.#...##...#
+#.#.###.###.....#....##.....#
+.#.#.....#..#####...###.##.##
+.#...####.####.#..##.#...##.#
+#.#.##...###......#.#.##..#.#
+##....##..####..#....#.#.....
+######.#..#....##.##...#####.
+###.#.#.###...###..##..#....#
+##.......######.#...#.#.###..
+###.#.##...###.###.#########.
+........#####.##.####...##...
+#######.#..##.####.##.#.##...
+#.....#.##.#....###.#...#..##
+#.###.#.##.#.##.#..######..#.
+#.###.#.#..##.######...#.##.#
+#.###.#..#..####....#...#..##
+#.....#..#....##..#...###.#.#
+#######.##.#..#.#.#.#..#.#..."""
+
 
 def options(**values: Any) -> Options:
     known = {"host": "127.0.0.1", "port": 7860, "runs_dir": Path("runs"), "open_browser": False}
@@ -57,3 +90,11 @@ def test_on_this_machine_alone_it_says_how_phones_could_reach_it() -> None:
 def test_the_machines_own_address_is_never_loopback() -> None:
     found = poll_routes.own_address()
     assert found is None or not found.startswith("127.")
+
+
+def test_a_qr_code_is_the_known_one() -> None:
+    drawn = [row.replace("1", "#").replace("0", ".") for row in poll_routes._rows(ADDRESS)]
+    assert drawn == KNOWN.splitlines()
+    assert poll_routes._rows(None) == []
+    assert len(poll_routes._rows("a" * poll_routes.MAX_QR_CHARACTERS)) == 57
+    assert poll_routes._rows("a" * (poll_routes.MAX_QR_CHARACTERS + 1)) == []

@@ -24,7 +24,7 @@ def test_a_broken_file_is_named_and_the_others_are_there(tmp_path: Path) -> None
     found, broken = Library([tmp_path]).read()
     assert [lesson.name for lesson in found] == ["first", "second"]
     (fault,) = broken
-    assert fault.file == "03-third.md" and fault.words.startswith("line 3: minutes: it is -1")
+    assert fault.file == "03-third.md" and fault.words.startswith("line 3: minutes is -1")
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_our_own_lessons_run_on_two_cpu_ranks(lesson: Lesson) -> None:
 
 def test_the_instruments_of_our_lessons_are_there() -> None:
     folder = LESSONS.parent / "js" / "run" / "closer"
-    there = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.js"))
+    there = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.js"))
     for lesson in Library([LESSONS]).read()[0]:
         for picture in lesson.pictures:
             name = re.escape(picture.instrument)

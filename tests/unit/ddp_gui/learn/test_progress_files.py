@@ -14,6 +14,7 @@ from ddp_gui.auth.rights import EVERYBODY, asked_by
 from ddp_gui.learn import progress
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.progress import ProgressFiles, class_csv
+from ddp_gui.operations import Rate
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.learn.lessons import LESSON
 
@@ -66,7 +67,7 @@ def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_whoever_tells_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "MOST_CHANGES", 2)
+    monkeypatch.setattr(progress, "PROGRESS_RATE", Rate("a change of your progress", 2))
     files = ProgressFiles(tmp_path)
     with asked_by(ANN):
         for _ in range(2):
@@ -104,13 +105,18 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
             "attempts": {"0": [attempt]},
         }
         files.keep("batch", told)
+        files.keep("code:two-ranks", {"isStarted": True, "numTries": 3, "isDone": True, "code": "=1"})
+        files.keep("code:shard-the-data", {"code": "import torch"})  # not run, so not in the table
         files.keep("gone", LOCKED | {"prediction": [-1.0] * 9, "poll": "k3m9x2ab"})
     with asked_by(BOB):
         files.keep("batch", {"prediction": 1})  # not locked, so not in the table
     rows = list(
         csv.DictReader(io.StringIO(class_csv(files.everybody(), Library([folder]).read()[0]).decode()))
     )
-    assert [(row["person"], row["lesson"]) for row in rows] == [("ann", "batch"), ("ann", "gone")]
+    assert [row["person"] for row in rows] == ["ann"] * 3
+    assert [row["lesson"] for row in rows] == ["batch", "code:two-ranks", "gone"]
     assert rows[0]["runs"] == "run-1" and rows[0]["num_answered"] == "1" and rows[0]["predicted_at"]
-    assert rows[1]["prediction"] == "'-1 -1 -1 -1 -1 -1 -1 -1 -1"
+    assert (rows[1]["num_tries"], rows[1]["prediction"], rows[0]["num_tries"]) == ("3", "", "")
+    assert rows[1]["started_at"] and rows[1]["done_at"]
+    assert rows[2]["prediction"] == "'-1 -1 -1 -1 -1 -1 -1 -1 -1"
     assert not any(str(cell).startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())

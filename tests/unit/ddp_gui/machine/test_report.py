@@ -132,12 +132,14 @@ def test_one_that_stood_by_is_a_run_s_when_its_output_goes_into_its_logs(tmp_pat
     logs = tmp_path / "runs" / "run-1" / "logs"
     logs.mkdir(parents=True)
     code = "import os,sys; sys.stdin.readline(); os.dup2(os.open(sys.argv[1], 65), 1); sys.stdin.readline()"
-    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.warm.warm_worker"]
+    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.engines.local.fork_server"]
     owners = Owners(tmp_path / "runs")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         wait_until(
-            "it being there", lambda: "trainers.warm.warm_worker" in psutil.Process(process.pid).cmdline(), 60
+            "it being there",
+            lambda: "trainers.engines.local.fork_server" in psutil.Process(process.pid).cmdline(),
+            60,
         )
         assert owners.run_of(process.pid) is None and owners.live_runs() == {}
         process.stdin.write("go on\n")

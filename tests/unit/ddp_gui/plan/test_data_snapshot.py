@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import gradio as gr
 import pytest
 
 from ddp_gui.auth.rights import DataAccess
@@ -212,7 +211,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
     supervisors.end(run)
-    with pytest.raises(gr.Error, match="nproc_per_node is 4, but allowed is"):
+    with pytest.raises(ValueError, match="nproc_per_node is 4, but allowed is"):
         asyncio.run(page.resume_run(run.run_id, None, 4))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import zipfile
@@ -14,6 +15,7 @@ import pytest
 from ddp_gui.plan import package_install
 from ddp_gui.plan.package_install import Install, PackageInstalls, explain, how_to_get
 from tests.harness import wait_until
+from trainers.files import installation
 
 PIP_TIMEOUT_S = 60.0
 METADATA = "Metadata-Version: 2.1\nName: ddp-test-names\nVersion: 1.2"
@@ -89,8 +91,21 @@ def test_why_it_failed_is_said_in_words(
     assert ended(page.start("names")).state == "failed", "it may be tried again"
 
 
+def pip_becomes(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "pip", lambda _install, *words: [sys.executable, "-c", program, *words])
+
+
+def test_an_environment_without_pip_is_changed_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uv creates it for its tools."""
+    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(installation.shutil, "which", lambda name: f"/bin/{name}")
+    assert package_install.command("a==1").startswith(f"/bin/uv pip install --python {sys.executable} ")
+    monkeypatch.setattr(installation.shutil, "which", lambda _name: None)
+    assert package_install.command("a==1").startswith(f"{sys.executable} -m pip install ")
+
+
 def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_install, "PIP", ("-c", "import time; time.sleep(60)"))
+    pip_becomes("import time; time.sleep(60)", monkeypatch)
     page = installs(entry("a==1"), entry("b==1", "other"), time_limit_s=1.0)
     install = page.start("names")
     with pytest.raises(ValueError, match="Names is being installed: wait for it to end"):
@@ -99,9 +114,7 @@ def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        package_install, "PIP", ("-c", "print('begun', flush=True); import time; time.sleep(600)")
-    )
+    pip_becomes("print('begun', flush=True); import time; time.sleep(600)", monkeypatch)
     page = installs(entry("a==1"))
     install = page.start("names")
     wait_until("its first line", lambda: install.line == "begun", PIP_TIMEOUT_S)
@@ -138,9 +151,24 @@ def test_what_nobody_knows_is_said_as_pip_says_it() -> None:
 
 
 def test_the_export_to_onnx_is_installed_as_its_requirements_pin_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_install, "PIP", ("-c", "import sys; print(*sys.argv[1:])"))
+    pip_becomes("import sys; print(*sys.argv[1:])", monkeypatch)
     install = ended(installs().start("onnx_export"))
     lines = package_install.EXPORT_REQUIREMENTS.read_text(encoding="utf-8").splitlines()
     pinned = [line for line in lines if not line.startswith("#")]
     assert install.state == "done" and all(package_install.can_install(line) for line in pinned)
     assert install.command.endswith(" ".join(pinned)) and len(pinned) == 5
+
+
+def test_the_packages_of_a_tracker_are_installed_as_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    pip_becomes("import sys; print(*sys.argv[1:])", monkeypatch)
+    pinned = {name: each[1].split() for name, each in package_install.extras().items()}
+    for name, needed in (("tensorboard", "protobuf"), ("trackio", "trackio"), ("wandb", "requests")):
+        install = ended(installs().start(name))
+        assert install.state == "done" and all(map(package_install.can_install, pinned[name]))
+        assert needed in [line.partition("==")[0] for line in pinned[name]]
+    versions: dict[str, set[str]] = {}
+    for line in itertools.chain(*pinned.values()):
+        versions.setdefault(line.partition("==")[0], set()).add(line)
+    assert all(len(lines) == 1 for lines in versions.values()), "one environment has room for all of them"
+    with pytest.raises(ValueError, match="needs no package"):
+        installs().start("mlflow")

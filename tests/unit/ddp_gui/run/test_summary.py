@@ -24,7 +24,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import Handle
 from trainers.engines import registry
-from trainers.engines.base import Capacity
+from trainers.engines.base import Capacity, Description
 
 
 def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
@@ -89,28 +89,21 @@ class Cluster:
 
     name = "cluster"
     has_queue = False
-    kills_ranks = False
+    is_this_machine = False
 
-    def is_waiting(self, handle: Handle) -> bool:
-        del handle
-        return False
+    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
+        del handle, is_queued
+        return Description()
 
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
         del run
         return status
 
-    def detail(self, handle: Handle) -> str | None:
-        del handle
-        return None
-
     def script_of(self, run: RunDirectory) -> str | None:
         return f"#SBATCH of {run.run_id}"
 
-    def capacity_for(self, config: Config) -> Capacity:
+    def capacity(self, config: Config | None = None) -> Capacity:
         del config
-        return self.capacity()
-
-    def capacity(self) -> Capacity:
         return Capacity(num_nodes=2, num_gpus=8, num_cores=64, gpu_names=("made up",) * 8)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:

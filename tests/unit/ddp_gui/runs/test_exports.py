@@ -128,18 +128,26 @@ def test_no_separator_of_any_locale_begins_a_formula(text: str) -> None:
             assert not cell.lstrip('" \t').startswith(("=", "+", "-", "@", "＝")), cell
 
 
+ROW: dict[str, Any] = {"tags": []} | dict.fromkeys(
+    ("run_id", "name", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step", "num_steps",
+     "loss", "best_metric", "created_unix_s", "took_s")
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
 def test_words_of_people_are_no_formulas(words: str) -> None:
-    row: dict[str, Any] = dict.fromkeys(
-        ("run_id", "state", "model", "dataset", "strategy", "nproc_per_node", "step", "num_steps", "loss",
-         "best_metric", "created_unix_s", "took_s")
-    )  # fmt: skip
-    text = exports.overview([row | {"name": words, "tags": [words], "note": words, "loss": -1.5}]).decode()
+    text = exports.overview([ROW | {"name": words, "tags": [words], "note": words, "loss": -1.5}]).decode()
     (read,) = csv.DictReader(io.StringIO(text, newline=""))
     sign = words.lstrip()
     expected = words.removesuffix(sign) + f"'{sign}"
     assert (read["name"], read["tags"], read["note"]) == (expected,) * 3
     assert read["loss"] == "-1.5", "a number is a number"
+
+
+def test_the_table_of_runs_says_whether_the_files_of_an_imported_run_differ() -> None:
+    text = exports.overview([ROW, ROW | {"imported": {"words": "2 files differ"}}]).decode()
+    found = [read["imported"] for read in csv.DictReader(io.StringIO(text, newline=""))]
+    assert found == ["", "2 files differ"]
 
 
 def test_more_metrics_than_an_integer_has_bits_stay_apart(run: RunDirectory) -> None:

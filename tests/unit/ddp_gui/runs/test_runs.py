@@ -26,6 +26,7 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from trainers.contract import config, rundir
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness
 
 
 def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunDirectory:
@@ -125,7 +126,7 @@ def test_a_view_follows_the_file_and_a_copied_directory(tmp_path: Path, catalogu
 def test_only_live_runs_take_commands(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     with pytest.raises(ValueError, match="is stopped: only a live run"):
-        launcher.stop(run, save=True)
+        launcher.stop(run, liveness.read_status(run), save=True)
     assert not run.commands.exists()
 
 

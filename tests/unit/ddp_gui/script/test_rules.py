@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import ClassSettingsFile, NotAllowedError, Person
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.launch import launcher
 from ddp_gui.script import script_api
-from ddp_gui.script.script_api import ScriptRules
+from ddp_gui.script.script_api import ScriptApi, ScriptRules
+from trainers.contract import code, rundir
+from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import registry, start
+from trainers.engines.base import AskedField, Choice, Launch, StartError
 from trainers.engines.local import sandbox
+from trainers.engines.ssh.register import engine_of
 
 TEACHER, STUDENT = Person(name="tea", role="teacher"), Person(name="stu", role="student")
 CLASS = ScriptRules(has_login=True, is_one_users=False)
@@ -32,11 +45,6 @@ def sandbox_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_page_of_one_user_runs_scripts(settings: ClassSettingsFile) -> None:
     ScriptRules(has_login=False, is_one_users=True).check(settings)
-
-
-def test_a_page_that_starts_runs_elsewhere_runs_none(settings: ClassSettingsFile) -> None:
-    with pytest.raises(NotAllowedError, match="own machine only"):
-        ScriptRules(has_login=False, is_one_users=True, is_local=False).check(settings)
 
 
 def test_a_page_open_to_others_without_logins_runs_none(settings: ClassSettingsFile) -> None:
@@ -67,6 +75,87 @@ def test_with_logins_nothing_of_the_machine_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is '/etc'"):
         script_api.refuse_paths(CLASS, {name: "/etc"})
     script_api.refuse_paths(ScriptRules(has_login=False, is_one_users=True), {name: "/etc"})
+
+
+def test_a_script_is_resumed_only_by_who_may_start_it_and_in_its_sandbox(
+    settings: ClassSettingsFile, tmp_path: Path
+) -> None:
+    def make(**more: str) -> RunDirectory:
+        config = config_module.parse({"model": "script", "dataset": "script", "script": "a.py", **more})
+        return rundir.create(tmp_path, config)
+
+    api = ScriptApi(SimpleNamespace(class_settings=settings), SimpleNamespace(), CLASS)  # type: ignore[arg-type]
+    with rights.asked_by(STUDENT), pytest.raises(NotAllowedError, match="your teacher has not allowed"):
+        api.plan_again(make())
+    with rights.asked_by(TEACHER):
+        with pytest.raises(NotAllowedError, match="without a sandbox"):
+            api.plan_again(make())
+        with pytest.raises(ConfigError, match="folder is '/etc'"):
+            api.plan_again(make(script_folder="/etc"))
+
+
+def test_a_script_on_a_cluster_takes_its_machines_and_partition(settings: ClassSettingsFile) -> None:
+    machine = Machine(num_gpus=0, num_cores=4, num_nodes=3, place="each host")
+    asked = {"partition": AskedField(default="lab", choices=(Choice(value="lab", words="lab: idle"),))}
+    line = SimpleNamespace(
+        capacity=lambda _config=None: machine, asks=lambda: {**asked, "num_nodes": AskedField(default=1)}
+    )
+    rules = ScriptRules(has_login=False, is_one_users=True)
+    api = ScriptApi(SimpleNamespace(class_settings=settings), line, rules)  # type: ignore[arg-type]
+    where = {field["name"]: field for field in api.script_page()["where"]}
+    assert where["partition"]["choices"] == [["lab", "lab: idle"]] and not where["partition"]["is_number"]
+    assert where["num_nodes"]["is_number"] and where["num_nodes"]["default"] == 1
+    script = {"files": {"train.py": "import torch"}, "ranks": 2, "partition": "lab", "num_nodes": "2"}
+    config = api.plan({**script, "time_limit": ""}).config
+    assert (config.partition, config.num_nodes, config.nproc_per_node) == ("lab", 2, 2)
+    with pytest.raises(ConfigError, match="num_nodes is '0'"):
+        api.plan({**script, "num_nodes": "0"})
+
+
+@pytest.mark.parametrize(
+    ("values", "is_shared", "refused"),
+    [
+        ({"script_start": "python", "num_nodes": 2}, True, "starts its ranks itself"),
+        ({"script_python": "/opt/python"}, False, "share no folder with this machine"),
+        ({"script_folder": "/data"}, False, "share no folder with this machine"),
+    ],
+)
+def test_what_a_script_cannot_do_elsewhere_is_refused_with_the_reason(
+    values: dict[str, Any], is_shared: bool, refused: str, tmp_path: Path
+) -> None:
+    site = tmp_path / "site.toml"
+    folder = "" if is_shared else 'shared = false\nfolder = "/home/ann/ddp-web"\n'
+    site.write_text(f'[ssh]\nhosts = ["pc1", "pc2"]\n{folder}')
+    config = config_module.parse({"model": "script", "dataset": "script", "script": "a.py", **values})
+    (problem,) = engine_of(site).check(config)  # no host is asked
+    assert problem.field in values and refused in problem.allowed
+
+
+def test_the_command_of_a_script_elsewhere_brings_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, code_dir = tmp_path / "site.toml", tmp_path / "code"
+    site.write_text('[ssh]\nhosts = ["pc1", "pc2"]\n')
+    code_dir.mkdir()
+    (code_dir / "a.py").write_text("import torch\n")
+    engine = engine_of(site)
+    config = config_module.parse({"model": "script", "dataset": "script", "script": "a.py"})
+    started: list[RunDirectory] = []
+
+    def launch(run: RunDirectory, _step: int | None, *, token: None) -> Launch:
+        del token
+        started.append(run)
+        raise StartError("no host is asked")
+
+    monkeypatch.setattr(engine, "launch", launch)
+    kind = replace(registry.kinds()["ssh"], create=lambda _options: engine)
+    monkeypatch.setattr(registry, "kinds", lambda: {"ssh": kind})
+    command = shlex.split(launcher.train_anew(engine, config, tmp_path / "runs", str(code_dir)))
+    arguments = command[command.index("--engine") :]  # the folder's name is made by the shell
+    monkeypatch.setattr(sys, "argv", ["start", str(tmp_path / "runs" / "made-1"), *arguments])
+    with pytest.raises(SystemExit, match="no host is asked"):
+        start.main()
+    assert code.read(started[0].path) == {"a.py": b"import torch\n"}
 
 
 def zipped(files: dict[str, bytes]) -> str:

@@ -8,18 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import gradio as gr
 import pytest
 
 from ddp_gui.auth.rights import DataAccess
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import recipe
-from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, Dataset, default_cache_file
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train.api import Api
+from trainers.contract import config
+from trainers.contract.catalogue import Dataset
 
 MACHINES = {
     "two cores": Machine(num_gpus=0, num_cores=2),
@@ -83,11 +84,15 @@ class Line(SimpleNamespace):
         return SimpleNamespace(run=SimpleNamespace(run_id="made"), place=None)
 
 
+def store_of(folder: Path) -> RunStore:
+    """Return the runs of a folder, with the catalogue of these tests."""
+    return RunStore(folder, cast("CatalogueSource", SimpleNamespace(get=lambda: CATALOGUE)))
+
+
 def start(machine: Machine, folder: Path, raw: dict[str, Any]) -> Plan:
     """Call the endpoint and return the plan that the scheduler received."""
     line = Line(machine)
-    store = RunStore(folder, cast("CatalogueSource", SimpleNamespace(get=lambda: CATALOGUE)))
-    api = Api(store, cast("Scheduler", line), cast("QueuePresenter", None), DataAccess(folder))
+    api = Api(store_of(folder), cast("Scheduler", line), cast("QueuePresenter", None), DataAccess(folder))
     api._answer_placed = lambda *_: {}  # type: ignore[method-assign, assignment]
     asyncio.run(api.start_run(raw))
     (planned,) = line.started
@@ -114,5 +119,12 @@ def test_the_catalogue_has_every_kind_of_data() -> None:
 
 def test_what_is_given_and_too_large_is_still_refused(tmp_path: Path) -> None:
     raw = {"dataset": "iris", "model": "linear", "batch_size": 121}
-    with pytest.raises(gr.Error, match="batch_size is 121, but allowed is"):
+    with pytest.raises(ValueError, match="batch_size is 121, but allowed is"):
         start(MACHINES["two cores"], tmp_path, raw)
+
+
+def test_the_configuration_of_a_start_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed, parse = list[Any](), config.parse
+    monkeypatch.setattr(config, "parse", lambda raw: parsed.append(raw) or parse(raw))
+    start(MACHINES["two cores"], tmp_path, {"dataset": "iris", "model": "linear"})
+    assert len(parsed) == 1

@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.checkpoint import checkpoint_files, loaded_state, save_and_restore
-from trainers.checkpoint.checkpoint_files import Sealing
+from trainers.checkpoint import loaded_state, save_and_restore
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
-from trainers.contract import fence, rundir
+from trainers.contract import checkpoint_files, fence, rundir
+from trainers.contract.checkpoint_files import Sealing
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.parallel.process_group import World
@@ -156,13 +156,13 @@ def test_training_goes_on_while_what_was_is_written(
     weights = maker._strategy.network.state_dict()
     before = {name: value.clone() for name, value in weights.items()}
     may_write = threading.Event()
-    write = checkpoint_files.write_tensors
+    write = loaded_state.write_tensors
 
     def write_when_allowed(path: Path, state: object) -> None:
         assert may_write.wait(60)
         write(path, state)
 
-    monkeypatch.setattr(checkpoint_files, "write_tensors", write_when_allowed)
+    monkeypatch.setattr(loaded_state, "write_tensors", write_when_allowed)
     maker.save(Progress(step=1), "schedule")
     assert not maker.is_saved(1), "it is still being written"
     with torch.no_grad():

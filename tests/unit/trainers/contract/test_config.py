@@ -144,9 +144,18 @@ def test_all_problems_are_named_at_once() -> None:
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 8])
 def test_a_configuration_of_an_earlier_version_is_read(version: int) -> None:
     assert config.parse({"schema_version": version, "batch_size": 8}) == config.Config(batch_size=8)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://host", "file:///tmp", "http://user:word@host", "http://host/?write_token=1", "host:5000"],
+)
+def test_an_address_of_a_tracker_is_one_of_the_web_without_secrets(address: str) -> None:
+    assert problem_of(forward_address=address).field == "forward_address"
+    assert config.parse({"forward_address": "http://127.0.0.1:5000/mlflow/"}).forward_address
 
 
 def test_another_schema_version_is_refused() -> None:

@@ -69,12 +69,5 @@ def test_contract_is_what_it_was() -> None:
     assert now == frozen, DECISION
 
 
-def test_states_are_those_of_the_design() -> None:
-    assert set(events.STATES) == {
-        "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",
-    }  # fmt: skip
-    assert set(events.STATES) > events.LIVE_STATES
-
-
 if __name__ == "__main__":
     FROZEN.write_text(json.dumps(contract(), indent=1) + "\n", encoding="utf-8")

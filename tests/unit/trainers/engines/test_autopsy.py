@@ -15,7 +15,6 @@ from trainers.contract import rundir
 from trainers.contract.commands import Grant, GrantedGpu, Ticket
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
-from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
@@ -552,10 +551,6 @@ def test_every_cause_has_exactly_the_fields_of_an_error_event() -> None:
 
     fields = Cause(code="x", message="y", hint="z").fields()
     assert tuple(fields) == events.FIELDS["error"] == events.FIELDS["warning"]
-
-
-def test_run_directory_of_the_fixture_is_a_real_one(remains: Remains) -> None:
-    assert isinstance(remains.run, RunDirectory) and remains.run.read_config().nproc_per_node == 2
 
 
 def test_memory_is_named_only_where_the_kernel_counted_a_kill(tmp_path: Path) -> None:

@@ -128,3 +128,25 @@ def test_a_broken_gpu_is_asked_in_vain() -> None:
 
     answer = heartbeats.from_bytes(flight_recorder.flight_record_text(raises))
     assert answer is not None and answer.gradients_done is None
+
+
+def test_new_collectives_are_known_although_torch_forgets_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch remembers the newest 2,000, so the length of its list says nothing."""
+    dumped: list[dict[str, object]] = []
+    usual = {"profiling_name": "gloo:all_reduce", "input_dtypes": ["Float"], "input_sizes": [[3]]}
+    for name in flight_recorder._FUNCTIONS:
+        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
+    monkeypatch.setattr(
+        flight_recorder.c10d,
+        flight_recorder._FUNCTIONS[0],
+        lambda: json.dumps({"entries": dumped}),
+        raising=False,
+    )
+    following = 0
+    for newest, expected in ((1, [1, 2]), (2, [3]), (2, []), (4, [4, 5])):
+        records = range(max(0, newest - 1), newest + 1)
+        dumped[:] = [
+            usual | {"record_id": each, "collective_seq_id": each + 1, "is_p2p": False} for each in records
+        ]
+        new, following = flight_recorder.collectives_since(following)
+        assert ([each.number for each in new], following) == (expected, newest + 1)

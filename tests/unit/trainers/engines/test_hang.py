@@ -231,10 +231,6 @@ def test_stop_of_a_run_without_beats_is_forced_as_early_as_ever() -> None:
     assert ended_by_force_after(beats_every_s=None, until_s=300) == STOP_GRACE_S + 1
 
 
-needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")
-
-
-@needs_board
 def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void() -> None:
     board = Board(3)
     assert [board.read(rank) for rank in range(3)] == [None, None, None]
@@ -249,7 +245,6 @@ def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void(
     Place(None, 5).beat(heartbeats.SAVING)
 
 
-@needs_board
 def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_said() -> None:
     board = Board(3)
     places = [Place(board.address, rank) for rank in range(3)]

@@ -6,46 +6,42 @@ when it forks its ranks, its arguments, and unsupported platforms.
 from __future__ import annotations
 
 import gc
+import io
 import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 import torch.distributed.run
 import torch.multiprocessing
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException
 
 from tests.harness import REPOSITORY, wait_until
 from trainers.contract import config
 from trainers.engines.local import fork_server, torchrun
 from trainers.engines.local.torchrun import rank_exit_codes
-from trainers.machine import hardware, lifeline
+from trainers.machine import lifeline
 
 COMMAND = torchrun.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
 
 
 @pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
-    monkeypatch.setattr(hardware, "num_gpus", lambda: 0)
+def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(fork_server.START_METHOD, raising=False)
 
 
-def test_ranks_are_forked_on_linux_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_forked_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fork_server.can_fork()
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not fork_server.can_fork()
-
-
-@pytest.mark.parametrize("asked", ["num_nvidia_cards", "num_gpus"])
-def test_they_are_not_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    monkeypatch.setattr(hardware, asked, lambda: 1)
     assert not fork_server.can_fork()
 
 
@@ -104,13 +100,40 @@ def test_without_semaphores_each_rank_gets_an_interpreter(
     assert "function not implemented" in capsys.readouterr().out
 
 
-def test_a_gpu_that_only_torch_sees_is_left_alone(
-    given_to_torchrun: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    fork_server.main()
-    assert given_to_torchrun == [COMMAND]
-    assert "there is a GPU" in capsys.readouterr().out
+def test_a_waiting_server_takes_arguments_environment_and_log_from_its_order(tmp_path: Path) -> None:
+    """It runs in a process of its own: it replaces its environment and its output."""
+    script = (
+        "import os, sys, types\n"
+        "from trainers.engines.local import fork_server\n"
+        "sys.stdin = types.SimpleNamespace(buffer=sys.stdin.buffer)\n"
+        "order = fork_server.wait_for_order()\n"
+        "print(fork_server.follow(order), sorted(os.environ), os.readlink('/proc/self/fd/0'), flush=True)\n"
+    )
+    log = tmp_path / "torchrun.log"
+    order = fork_server.TorchrunOrder(arguments=COMMAND, environment={"A": "b"}, log=str(log))
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(REPOSITORY), input=order.to_line(), timeout=60, check=True
+    )
+    names = ["A", "OMP_NUM_THREADS", lifeline.COMMAND_PID]
+    assert log.read_text() == f"{COMMAND} {names} /dev/null\n"
+
+
+def test_half_an_order_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = fork_server.TorchrunOrder(arguments=COMMAND, environment={}, log="log").to_line()
+    for text in (b"", line[:-1]):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        assert fork_server.wait_for_order() is None
+
+
+def test_the_rendezvous_does_not_sleep_for_a_random_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[object] = []
+    monkeypatch.setattr(dynamic_rendezvous, "_delay", slept.append)
+    fork_server.skip_random_delay()
+    handler = Mock(_state_holder=Mock(state=Mock(round=0)), _get_world=lambda: (0, 1))
+    dynamic_rendezvous.DynamicRendezvousHandler.next_rendezvous(handler)
+    assert slept == []
+    dynamic_rendezvous._delay(seconds=1)
+    assert slept == [1]
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
-"""Tests of when standby ranks are started and stopped, with a listening process in their place."""
+"""Tests of when the template is started and ended, with a listening process in its place."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import subprocess
 import sys
@@ -46,16 +45,21 @@ def heard(tmp_path: Path) -> Path:
 def kept(
     tmp_path: Path, heard: Path, memory: object, code: object, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[WarmPool]:
-    """Return a started pool of standby ranks while no run is active."""
+    """Return a started pool while no run is active."""
     real = subprocess.Popen
 
     def listen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "trainers.engines.local.warm_supervisor"]
+        assert command[1:] == [
+            "-u",
+            "-m",
+            "trainers.engines.local.supervisor",
+            "--wait",
+            str(tmp_path / "runs"),
+        ]
         return real([sys.executable, "-c", LISTENER, str(heard)], **options)
 
     monkeypatch.setattr(warm_pool.subprocess, "Popen", listen)
     monkeypatch.setattr(warm_pool, "BEGIN_AFTER_S", 0.0)
-    monkeypatch.setattr(warm_pool.host, "num_cores", lambda: 8)
     monkeypatch.setattr(warm_pool, "POLL_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
     look_after, made.looks = made._maintain, []  # type: ignore[attr-defined]
@@ -66,9 +70,8 @@ def kept(
     made.close()
 
 
-def has(kept: WarmPool, num_ranks: int | None) -> bool:
-    found = kept.kept_ready()
-    return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
+def has(kept: WarmPool, is_there: bool) -> bool:
+    return (kept.kept_ready() is not None) == is_there
 
 
 def let_pass(kept: WarmPool) -> None:
@@ -78,35 +81,29 @@ def let_pass(kept: WarmPool) -> None:
     wait_until("further looks", lambda: len(looks) >= before + 3, SOON_S)
 
 
-def test_as_many_stand_by_as_were_chosen_last(kept: WarmPool) -> None:
+def test_a_template_is_started_when_a_run_is_expected_and_serves_any_number_of_ranks(kept: WarmPool) -> None:
     let_pass(kept)
-    assert kept.kept_ready() is None, "nobody has chosen yet"
+    assert kept.kept_ready() is None, "nobody has opened the form yet"
     kept.expect(2)
-    wait_until("two", lambda: has(kept, 2), SOON_S)
+    wait_until("a template", lambda: has(kept, True), SOON_S)
+    first = kept._kept
+    kept.expect(40)
+    let_pass(kept)
+    assert kept._kept is first
     found = kept.kept_ready()
-    assert found is not None and found["memory_bytes"] > 0
-    kept.expect(4)
-    wait_until("four", lambda: has(kept, 4), SOON_S)
+    assert found is not None and found["memory_bytes"] > 0 and found["num_ranks"] == 40
 
 
-def test_they_hear_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: Path) -> None:
+def test_it_hears_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: Path) -> None:
     kept.expect(2)
-    wait_until("two", lambda: has(kept, 2), SOON_S)
+    wait_until("a template", lambda: has(kept, True), SOON_S)
     order = Order(run_dir="/runs/a", resume_step=7, ticket="t", environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})
-    process = kept.take(2, order)
+    process = kept.take(order)
     assert process is not None and process.wait(SOON_S) == 0
     assert Order.from_line(heard.read_bytes()) == order
-    assert kept.take(2, order) is None
+    assert kept.take(order) is None
     let_pass(kept)
     assert kept.kept_ready() is None, "a run goes on now"
-
-
-def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: WarmPool) -> None:
-    kept.expect(2)
-    wait_until("two", lambda: has(kept, 2), SOON_S)
-    assert kept.take(3, Order(run_dir="/runs/a")) is None
-    kept.note_running(True)
-    assert kept.kept_ready() is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_they_are_let_go(
     reason: str,
 ) -> None:
     kept.expect(2)
-    wait_until("two", lambda: has(kept, 2), SOON_S)
+    wait_until("a template", lambda: has(kept, True), SOON_S)
     if reason == "a run goes on":
         kept.note_running(True)
     elif reason == "no memory":
@@ -129,32 +126,37 @@ def test_they_are_let_go(
     elif reason == "nobody looks":
         monkeypatch.setattr(warm_pool, "KEPT_S", 0.0)
     elif reason == "other code":
-        memory.available = 1.5 * 10**9  # enough to keep them, too little to start new ones
+        memory.available = 1.4 * 10**9  # enough to keep them, too little to start new ones
         code[0] = "second"
-        assert kept.take(2, Order(run_dir="/runs/a")) is None
+        assert kept.take(Order(run_dir="/runs/a")) is None
     else:
-        memory.available = 1.5 * 10**9
+        memory.available = 1.4 * 10**9
         assert kept._kept is not None
         kept._kept.process.kill()
-    wait_until("nobody standing by", lambda: has(kept, None), SOON_S)
+    wait_until("none", lambda: has(kept, False), SOON_S)
     if reason != "it has died":
         wait_until("its end", heard.exists, SOON_S)
         assert heard.read_text() == "", "no order was given"
 
 
-def test_there_are_none_without_room_for_them(kept: WarmPool, memory: SimpleNamespace) -> None:
-    memory.available = 2 * 10**9
-    kept.expect(8)
+def test_there_is_none_without_memory_for_it(kept: WarmPool, memory: SimpleNamespace) -> None:
+    memory.available = 1.4 * 10**9
+    kept.expect(2)
     let_pass(kept)
     assert kept.kept_ready() is None
 
 
-def test_there_are_never_more_than_cores(kept: WarmPool) -> None:
-    kept.expect(9)
+def test_one_that_ended_by_itself_is_not_started_again_and_again(
+    kept: WarmPool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.expect(2)
+    wait_until("a template", lambda: has(kept, True), SOON_S)
+    assert kept._kept is not None
+    kept._kept.process.kill()
+    wait_until("none", lambda: has(kept, False), SOON_S)
     let_pass(kept)
     assert kept.kept_ready() is None
-    kept.expect(8)
-    wait_until("eight", lambda: has(kept, 8), SOON_S)
+    assert "ended unexpectedly" in capsys.readouterr().out
 
 
 def test_there_are_none_where_they_are_not_wanted(
@@ -168,7 +170,7 @@ def test_there_are_none_where_they_are_not_wanted(
     off.note_running(False)
     off.expect(2)
     assert begun == []
-    assert off.kept_ready() is None and off.take(2, Order(run_dir="/runs/a")) is None
+    assert off.kept_ready() is None and off.take(Order(run_dir="/runs/a")) is None
     assert not (tmp_path / "runs").exists()
 
 
@@ -187,17 +189,7 @@ def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
         return "The warm pool cannot start" in "".join(said)
 
     wait_until("it being said", says_so, SOON_S)
-    assert kept.take(2, Order(run_dir="/runs/a")) is None
-
-
-def test_what_killed_ones_left_is_removed_and_those_that_live_are_not(tmp_path: Path) -> None:
-    for name in ("dead", "alive"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "lock").touch()
-    with (tmp_path / "alive" / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        warm_pool._sweep(tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["alive"]
+    assert kept.take(Order(run_dir="/runs/a")) is None
 
 
 def test_an_order_is_one_line_and_half_of_one_is_none() -> None:

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.harness import create_run
-from trainers.checkpoint import checkpoint_files
-from trainers.checkpoint.checkpoint_files import Sealing
+from trainers.contract import checkpoint_files
+from trainers.contract.checkpoint_files import Sealing
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import environment
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from ddp_gui.devices import capacity
 from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import cuda_environment, hardware, host
+from trainers.machine import cuda_environment, facilities, hardware, host
 
 
 def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,10 +255,7 @@ def test_cores_counted_are_those_this_process_may_use() -> None:
     ],
 )
 def test_bf16_of_a_cpu_is_read_from_its_flags(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str | None, expected: bool | None
+    monkeypatch: pytest.MonkeyPatch, listed: str | None, expected: bool | None
 ) -> None:
-    file = tmp_path / "cpuinfo"
-    if listed is not None:
-        file.write_text(listed)
-    monkeypatch.setattr(host, "_CPU_INFO", file)
+    monkeypatch.setattr(facilities, "read", lambda _path: listed)
     assert host.has_bf16.__wrapped__() is expected

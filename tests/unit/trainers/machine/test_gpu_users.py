@@ -127,9 +127,9 @@ def test_cards_on_the_bus_are_counted_without_a_driver(
         folder.mkdir()
         (folder / "vendor").write_text(f"{vendor}\n")
         (folder / "class").write_text(f"{kind}\n")
-    monkeypatch.setattr(hardware, "_PCI_DEVICES", tmp_path)
+    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path))
     assert hardware.num_nvidia_cards() == 1
-    monkeypatch.setattr(hardware, "_PCI_DEVICES", tmp_path / "absent")
+    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path / "absent"))
     assert hardware.num_nvidia_cards() == 0
 
 

@@ -61,27 +61,24 @@ def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
         LocalEngine().start(run, ticket(kind, *gpus))
     assert (cold.value.visible, cold.value.order) == (visible, "PCI_BUS_ID")
     taken: list[Order] = []
-    standby: Any = SimpleNamespace(take=lambda _ranks, order: taken.append(order) or "taken")
+    standby: Any = SimpleNamespace(take=lambda order: taken.append(order) or "taken")
     assert LocalEngine(standby).start_supervisor(run, ticket(kind, *gpus)) == "taken"
     assert taken[0].environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @pytest.mark.parametrize("visible", ["GPU-c,GPU-a", ""])
-def test_ranks_that_wait_hear_it_with_their_run(
+def test_a_template_hears_it_with_its_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str
 ) -> None:
     """An empty list of GPUs is passed on, too."""
     run = rundir.create(tmp_path, config.parse({}))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    told: list[Order] = []
-    waiting: Any = object.__new__(torchrun_process.WarmTorchrun)
-    waiting._folder, waiting._board, waiting.process = tmp_path, SimpleNamespace(num_ranks=1), None
-    (tmp_path / "torchrun.log").touch()
-    waiting._pipes = SimpleNamespace(tell=told.append)
-    waiting.begin(run, None, 0)
-    assert told[0].environment["CUDA_VISIBLE_DEVICES"] == visible
-    assert told[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    told: list[Any] = []
+    template: Any = SimpleNamespace(run=lambda _arguments, _log, variables: told.append(variables) or "taken")
+    torchrun_process.start(run, run.read_config(), None, 0, template)
+    assert told[0]["CUDA_VISIBLE_DEVICES"] == visible
+    assert told[0]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 @pytest.mark.parametrize(("backend", "visible"), [("gloo", ""), ("nccl", None)])

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from trainers.engines.local.torchrun import STORE, RendezvousFiles
-from trainers.machine import host
+from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
 from trainers.report import samples
 from trainers.report.samples import PLACE_BYTES, SampleBoard
 
-only_in_memory = pytest.mark.skipif(not host.is_in_memory(), reason="this system has no memory files")
+only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
 
 
 def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
@@ -56,8 +56,8 @@ def test_where_torchrun_and_its_ranks_meet_is_on_no_disk() -> None:
 def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(host, "is_in_memory", lambda: False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(facilities.WITHOUT, "1")
+    monkeypatch.setenv(host.RUN_FOLDER, str(tmp_path))
     one, two = MemoryFile("store", 8), MemoryFile("store", 8)
     assert one.address != two.address
     assert stat.S_IMODE(Path(one.address).stat().st_mode) == 0o600

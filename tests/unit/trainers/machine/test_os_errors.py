@@ -23,7 +23,7 @@ SYSTEM_ERRORS = {
     "NotADirectoryError",
     "Exception",
     "BaseException",
-    "SAID",
+    "USER_ERRORS",
 }
 
 

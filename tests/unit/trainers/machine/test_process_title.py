@@ -20,7 +20,7 @@ import os, sys
 from trainers.machine import processes
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
 for run_id in sys.stdin.readline().strip().split(","):
-    processes.show_rank(run_id or None, 3)
+    processes.show_rank(run_id, 3)
 print("called", file=sys.stderr, flush=True)
 sys.stdin.readline()
 """
@@ -39,7 +39,7 @@ def called(run_ids: str, output: str = os.devnull) -> Iterator[int]:
 
 
 def test_a_rank_is_recognised_by_run_and_number() -> None:
-    with called(",mnist-cnn-1") as pid:
+    with called("mnist-cnn-0,mnist-cnn-1") as pid:
         facts = processes.inspect(pid)
         assert facts is not None
         assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"

@@ -145,6 +145,7 @@ def test_a_rank_on_a_gpu_picks_batches_with_the_free_cores(
     A rank on the CPU already has its number of threads.
     """
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.delenv(process_group.threads.FREE_CORES, raising=False)
     monkeypatch.setattr(process_group, "num_cores_to_use", lambda: 4)
     monkeypatch.setattr(process_group.threads, "given", lambda: None)
     set_to: list[int] = []

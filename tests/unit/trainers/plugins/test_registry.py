@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainers import build, registry
+from trainers.files import plain_files
+from trainers.files.plain_files import PLUGINS_VARIABLE
 
 
 def test_everything_in_the_repository_is_discovered() -> None:
@@ -77,6 +79,29 @@ def test_broken_file_is_reported_by_name_and_the_others_still_load(
     assert broken[1].message.startswith("SyntaxError")
     assert "already a model called 'cnn'" in broken[2].message
     assert "a_missing_import.py" in broken[0].traceback
+
+
+def test_own_files_are_found_next_to_the_built_in_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, own = tmp_path / "some_plugins", tmp_path / "own" / "some_plugins"
+    for folder in (package, own):
+        folder.mkdir(parents=True)
+        (folder / "same_name.py").touch()
+    (package / "__init__.py").touch()
+    (own / "mine.py").write_text("LOADED = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(PLUGINS_VARIABLE, str(tmp_path / "own"))
+    before = plain_files.fingerprint_of_code()
+    try:
+        (broken,) = registry.discover("some_plugins")
+        assert sys.modules["some_plugins.mine"].LOADED
+    finally:
+        for name in [name for name in sys.modules if name.startswith("some_plugins")]:
+            del sys.modules[name]
+    assert broken.message == "ValueError: there are two files same_name.py: rename yours"
+    (own / "mine.py").write_text("LOADED = False\n")
+    assert plain_files.fingerprint_of_code() != before, "the page reads the catalogue again"
 
 
 def test_name_that_is_not_there_names_field_value_and_what_there_is() -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.unit.trained_runs import CPU, delete_checkpoint, forget_description, leave_trained_run
 from trainers import registry
-from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.contract.checkpoint_files import CheckpointError
 from trainers.data.dataset import DataOptions
 from trainers.predict.prepare import InputError
 from trainers.predict.trained_model import Models, TrainedModel, find_checkpoint, load

@@ -48,6 +48,22 @@ def test_half_a_step_and_half_a_note_wait_for_their_rest(tmp_path: Path) -> None
     assert len(list(reader.steps())) == 1 and [note["kind"] for note in reader.notes()] == ["b"]
 
 
+def test_machines_exchange_requests_and_the_numbers_of_their_ranks(tmp_path: Path) -> None:
+    first, second = (Control(tmp_path, machine=each, num_ranks=4, ranks_a_machine=2) for each in (0, 1))
+    first.set(spool.STOP_STEP, 7)
+    first.set(spool.ASKS, 1)
+    first.set_of_rank(1, spool.STEP, 5)
+    second.set_of_rank(3, spool.STEP, 41)
+    second.set_of_rank(3, spool.END, spool.DONE)
+    second.set_of_rank(1, spool.STEP, 99)
+    assert second.get(spool.STOP_STEP) == 0 and first.newest_step(4) == 5, "no memory is shared"
+    second.exchange()
+    first.exchange()
+    assert second.get(spool.STOP_STEP) == 7 and second.get(spool.ASKS) == 0
+    assert first.newest_step(4) == 41 and first.of_rank(1, spool.STEP) == 5, "each has its own ranks"
+    assert spool.read_ends(tmp_path, 4)[3] == spool.DONE
+
+
 def test_control_is_shared_and_a_link_is_refused(tmp_path: Path) -> None:
     one, other = Control(tmp_path), Control(tmp_path)
     one.set(spool.STOP_STEP, 7)
@@ -115,4 +131,4 @@ def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> No
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "trainers" in loaded and not loaded & {"torch", "psutil", "numpy", "gradio", "ddp_gui"}
+    assert "trainers" in loaded and not loaded & {"torch", "psutil", "numpy", "pydantic", "gradio", "ddp_gui"}

@@ -1,9 +1,9 @@
 // The recordings of a run: a button to record steps, a select, and the shown recording.
 
-import { el, setAttribute, setText, show } from "../../../shared/dom.js";
+import { el, makeButton, setAttribute, setText, show } from "../../../shared/dom.js";
 import { ago, bytes, count, LIVE_STATES } from "../../../shared/format.js";
 import { fetchJson, runAddress } from "../../../shared/net.js";
-import { act } from "../../../shared/toast.js";
+import { act } from "../../../shared/dialog.js";
 
 const DEFAULT_STEPS = 3;
 const MAX_STEPS = 20;
@@ -38,11 +38,7 @@ export class Recordings {
       value: DEFAULT_STEPS,
       "aria-label": `${name}: steps to record`,
     });
-    this.button = el(
-      "button",
-      { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.record() },
-      "Record",
-    );
+    this.button = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.record() }, "Record");
     this.select = el("select", {
       class: "ddp-wide",
       "aria-label": `${name}: recording`,

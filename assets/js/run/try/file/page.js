@@ -39,7 +39,8 @@ async function open() {
     const about = JSON.parse(document.getElementById("about").textContent);
     const model = new LocalModel(about, await startRuntime(about.input.kind === "text"));
     window.ddpTry = { model, startedAfterMs: performance.now() };
-    if (about.task === "language_modelling") body.append(new Writer(model, about, () => [null]).element);
+    const sources = [{ model, step: null, name: "the model" }];
+    if (about.task === "language_modelling") body.append(new Writer(about, () => sources).element);
     else build(body, model, about, failure);
     show(words, false);
   } catch (error) {

@@ -12,10 +12,10 @@ import torch
 
 from ddp_gui.launch.as_code import data, script, templates
 from ddp_gui.launch.as_code.templates import NotAsCodeError
-from ddp_gui.plan.catalogue import Dataset
 from tests.script_text import config_of, dataset_of, own_dataset
 from tests.unit.own_files import make_images, own_cache, write  # noqa: F401 - a fixture
 from trainers import registry
+from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, NotInstalledError, Split
 

@@ -15,9 +15,9 @@ import pytest
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.as_code.script import EXACT_RANKS
 from ddp_gui.launch.as_code.templates import NotAsCodeError, literal, spaced
-from ddp_gui.plan.catalogue import Dataset
 from tests.hostile_words import ACTING
 from tests.script_text import config_of, script_of, strategy_of
+from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config
 from trainers.files.plain_files import ASSETS
 

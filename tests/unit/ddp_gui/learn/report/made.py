@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ddp_gui.learn.code_lesson import CodeLibrary
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.report import document, request
 from ddp_gui.learn.report.request import Source
@@ -34,7 +35,7 @@ def source_of(folder: Path, catalogue: Catalogue) -> Source:
     (lessons / "01-chosen.md").write_text(LESSON)
     (lessons / "02-drawn.md").write_text(changed(CHOICE, CURVE))
     store = RunStore(folder / "runs", SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
-    return Source(library=Library([lessons]), store=store)
+    return Source(library=Library([lessons]), in_code=CodeLibrary([lessons]), store=store)
 
 
 def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:

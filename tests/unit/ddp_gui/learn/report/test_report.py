@@ -153,6 +153,10 @@ def write_results(run: RunDirectory, kind: str, content: Any) -> None:
 
 
 IMAGE = {"height": 2, "width": 2, "channels": 1, "pixels": base64.b64encode(b"\0\x55\xaa\xff").decode()}
+SURFACE = {
+    "size": 1, "predictions": "AQ==", "confidence": "/w==", "points": "ChQA", "x_range": [0, 1.5],
+    "y_range": [2, 3], "feature_names": ["<i>width", "height"], "class_names": ["a", "b"],
+}  # fmt: skip
 ANSWER = {"label": "<b>cat", "prediction": "dog", "probability": 0.9}
 
 
@@ -181,6 +185,10 @@ def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
         ("images", [IMAGE | ANSWER | {"height": 2.0}], None),
         ("images", [IMAGE | ANSWER | {"width": 10**9}], None),
         ("images", [7], None),
+        ("surface", SURFACE, '<circle cx="10" cy="235" r="3" fill="#0072b2"'),
+        ("surface", SURFACE, "&lt;i&gt;width from left 0 to right 1.5"),
+        ("surface", SURFACE | {"points": "ChQ="}, None),
+        ("surface", SURFACE | {"predictions": "/w=="}, None),
         ("texts", {"text": "x"}, None),
         ("rows", None, None),
     ],
@@ -209,8 +217,8 @@ def test_a_run_with_a_mistake_is_called_broken_on_purpose(
 ) -> None:
     from ddp_gui.learn.report import request
 
-    about = request._about
-    monkeypatch.setattr(request, "_about", lambda *given: about(*given) | {"mistake": "no_sampler"})
+    about = request.about_run
+    monkeypatch.setattr(request, "about_run", lambda *given: about(*given) | {"mistake": "no_sampler"})
     words = words_of(report(source, runs=["a-1"]))
     assert "broken on purpose" in words and "the mistake no_sampler" in words
 
@@ -291,7 +299,7 @@ def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: So
 @pytest.fixture
 def asking(source: Source) -> TestClient:
     app = FastAPI()
-    app.include_router(request.make_router(source.library, source.store))
+    app.include_router(request.make_router(source.library, source.in_code, source.store))
     return TestClient(app)
 
 
@@ -318,16 +326,19 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({}, "a report needs a lesson or a run"),
         ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
         ({"lessons": [done("chosen"), done("chosen")]}, "twice"),
-        ({"lessons": [done("chosen", prediction=[1, 2])]}, "prediction is neither"),
+        ({"lessons": [done("chosen", prediction=[1, 2])]}, "lessons[0].prediction is [1, 2], but"),
         ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "not valid JSON"),
-        ({"lessons": [done("chosen", prediction=True)]}, "prediction holds"),
-        ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds a value that is not a run_id"),
-        ({"lessons": [done("chosen", answers=["<b>"])]}, "answers holds"),
-        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "not a text"),
-        ({"lessons": "x"}, "lessons is not a list"),
-        ({"runs": ["a-1"] * 200}, "runs is not a list of at most"),
-        ({"runs": ["a-1"], "name": "x" * 500}, "name is not a text"),
-        ({"runs": ["a-1"], "more": 1}, "not an object of name, lessons, runs"),
+        (
+            {"lessons": [done("chosen", prediction=True)]},
+            "prediction is True, but allowed is: a whole number from 0 to 199 or a list of 9",
+        ),
+        ({"lessons": [done("chosen", runs=["../a"])]}, "runs has '../a', but allowed are: ids of runs"),
+        ({"lessons": [done("chosen", answers=["<b>"])]}, "answers[0] is '<b>', but allowed is"),
+        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "attempts[0].question is -1, but"),
+        ({"lessons": "x"}, "lessons is 'x', but allowed is: a list of at most 60"),
+        ({"runs": ["a-1"] * 200}, "but allowed is: a list of at most 120"),
+        ({"runs": ["a-1"], "name": "x" * 500}, "but allowed is: a text of at most 120"),
+        ({"runs": ["a-1"], "more": 1}, "'more' is not a field, but allowed is: name, lessons, runs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words: str) -> None:

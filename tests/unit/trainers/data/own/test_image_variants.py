@@ -9,7 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ddp_gui.plan.package_install import how_to_get
 from ddp_gui.train.own_data import own_data
 from tests.unit.own_files import (
     inspected,
+    no_models,  # noqa: F401 - a fixture
     own,
     own_cache,  # noqa: F401 - a fixture
 )
@@ -33,12 +34,6 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.plugins import catalog
 
 Tree = dict[str, bytes]
-
-
-@pytest.fixture(autouse=True)
-def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe only the data, because building every model takes seconds."""
-    monkeypatch.setattr(registry, "models", dict)
 
 
 _seeds = itertools.count()
@@ -629,8 +624,8 @@ def test_what_reads_heic_is_installed_by_a_click(
     registry.discover_all()
     monkeypatch.setattr(registry, "datasets", {"own": registry.datasets()["own"]}.copy)
     _, [entry], _ = catalog.read_specs([])
-    way = how_to_get(entry)
-    assert way.data_set == entry["name"] == problem["package"]
+    way = how_to_get(asdict(entry))
+    assert way.data_set == entry.name == problem["package"]
     assert way.command is not None and way.command.endswith(HEIF_REQUIREMENT)
     tested = (REPOSITORY / "requirements-dev.txt").read_text().splitlines()
     assert HEIF_REQUIREMENT in tested, "the version that is installed by the click"

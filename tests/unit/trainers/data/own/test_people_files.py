@@ -13,6 +13,9 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 
+# Together 20 s of CPU; test_table_variants and test_image_variants check the same rules one by one.
+pytestmark = pytest.mark.slow
+
 FILES = Path(__file__).parent / "files"
 ROWS, NUMBER, TEXTS = "tabular_classification", "tabular_regression", "text_classification"
 OAK = {"oak", "fir", "elm"}

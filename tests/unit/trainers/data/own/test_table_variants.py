@@ -6,6 +6,7 @@ import bz2
 import datetime
 import gzip
 import io
+import itertools
 import json
 import lzma
 import uuid
@@ -20,21 +21,15 @@ import torch
 
 from tests.unit.own_files import (
     inspected,
+    no_models,  # noqa: F401 - a fixture
     own,
     own_cache,  # noqa: F401 - a fixture
     write_xlsx,
 )
 from tests.unit.trainers.data.own.test_people_files import NUMBER, OAK, TEXTS, Reading, check, said
-from trainers import registry
 
 NUM = 60
 Column = list[str]
-
-
-@pytest.fixture(autouse=True)
-def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe only the data, because building every model takes seconds."""
-    monkeypatch.setattr(registry, "models", dict)
 
 
 def each(write: Callable[[int], str]) -> Column:
@@ -843,7 +838,14 @@ WRITTEN: dict[str, Callable[[datetime.datetime], str]] = {
     "English month, day": lambda d: d.strftime("%b %d, %Y"),
     "zone": lambda d: d.strftime("%Y-%m-%d %H:%M:%S.%f+02:00"),
 }
-CASES |= {f"date: {name}": dates(write) for name, write in WRITTEN.items()}
+CASES["dates: each notation in a column"] = Case(
+    content=table(
+        {**{name: [write(day) for day in WHEN] for name, write in WRITTEN.items()}, **TREES}, sep=";"
+    ),
+    expected=told(used=(*WRITTEN, "height", "width")),
+    kinds=dict.fromkeys(WRITTEN, "date"),
+    first=dict.fromkeys(WRITTEN, "2019-11-05"),
+)
 
 # ---- numbers
 NOTATIONS: dict[str, Callable[[int], str]] = {
@@ -879,8 +881,7 @@ NOTATIONS: dict[str, Callable[[int], str]] = {
 }
 CASES |= {
     f"number: {name}, {sep}": Case(content=with_width(write, sep=sep), expected=OAKS, first=W0)
-    for name, write in NOTATIONS.items()
-    for sep in ",;"
+    for (name, write), sep in zip(NOTATIONS.items(), itertools.cycle(",;"))
 }
 NEGATIVE: dict[str, Callable[[int], str]] = {
     "minus sign": lambda n: f"−{n}",
@@ -965,14 +966,25 @@ MISSING = [
     "*",
     "refused",
 ]
+BY_SPELLING = {f"width {number}": spelling for number, spelling in enumerate(MISSING)}
 CASES |= {
-    f"missing: {spelling}{more}": Case(
-        content=with_width(lambda n, s=spelling, m=more: s if n in WIDTHS[1::7] else f"{n}{m}", sep=";"),  # type: ignore[misc]
-        expected=OAKS,
-        kinds={"width": "number"},
-        missing={"width": 9},
+    f"missing: each spelling in a column, 1{more}": Case(
+        content=table(
+            {
+                **{
+                    name: each(  # type: ignore[misc]
+                        lambda n, s=spelling, k=shift, m=more: s if n % 7 == 1 else f"{WIDTHS[n - k]}{m}"
+                    )
+                    for shift, (name, spelling) in enumerate(BY_SPELLING.items())
+                },
+                "kind": KIND,
+            },
+            sep=";",
+        ),
+        expected=told(used=tuple(BY_SPELLING)),
+        kinds=dict.fromkeys(BY_SPELLING, "number"),
+        missing=dict.fromkeys(BY_SPELLING, 9),
     )
-    for spelling in MISSING
     for more in ("", ",5")
 }
 

@@ -12,19 +12,13 @@ import pytest
 
 from tests.unit.own_files import (
     inspected,
+    no_models,  # noqa: F401 - a fixture
     own_cache,  # noqa: F401 - a fixture
 )
 from tests.unit.trainers.data.own.test_people_files import said
-from trainers import registry
 from trainers.data.dataset import DataOptions
 from trainers.data.own.recognise import data_path
 from trainers.files.plain_files import REPOSITORY
-
-
-@pytest.fixture(autouse=True)
-def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe only the data, because building every model takes seconds."""
-    monkeypatch.setattr(registry, "models", dict)
 
 
 def lines(words: str, count: int = 60) -> str:

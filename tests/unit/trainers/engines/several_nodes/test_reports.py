@@ -33,18 +33,6 @@ SOON_S = 10.0
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return create_run(tmp_path, num_nodes=2, nproc_per_node=1)
-
-
-@pytest.fixture
-def folder(run: RunDirectory) -> NodesFolder:
-    made = NodesFolder(run, "7-0")
-    made.make()
-    return made
-
-
-@pytest.fixture
 def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[Board]:
     """Run the reporter of node 1; its rank 1 is this process."""
     board = Board(2)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.harness import create_run
 from trainers.contract import events, fence
 from trainers.contract import status as status_file
 from trainers.contract.events import State
@@ -21,18 +18,6 @@ LOST = Cause(code="node_lost", message="Node 1 is lost.", hint="Look.")
 CUT = Cause(code="nodes_cut_off", message="a and b cannot reach each other.", hint="Look.")
 DOWN = "Slurm has set node2 down (reason: power)."
 OTHER = Cause(code="exception", message="Rank 0 raised.", hint="Look.")
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return create_run(tmp_path, num_nodes=2, nproc_per_node=1)
-
-
-@pytest.fixture
-def folder(run: RunDirectory) -> NodesFolder:
-    made = NodesFolder(run, "7-0")
-    made.make()
-    return made
 
 
 def in_state(run: RunDirectory, state: State) -> None:

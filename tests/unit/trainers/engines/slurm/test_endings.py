@@ -200,7 +200,7 @@ def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
 ) -> None:
     """The job was submitted by another page or manually, after this page's last query of squeue."""
     engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
-    assert engine.is_waiting({"job_id": "11"}) is False
+    assert engine.describe({"job_id": "11"}).is_waiting is False
     put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.engines.base import Description
 from trainers.engines.slurm import client, endings
 from trainers.engines.slurm.client import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
 from trainers.engines.slurm.endings import SlurmError
@@ -52,8 +53,10 @@ def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
 
 def test_a_place_is_told_with_the_jobs_number(tmp_path: Path) -> None:
     engine = squeue(tmp_path)
-    assert engine.place_of({"job_id": "13"}) == "job 13, place 2 of 2"
-    assert engine.place_of({"job_id": "12"}) == "job 12" and engine.place_of("no handle") is None
+    place = "in the cluster's queue: job 13, place 2 of 2"
+    assert engine.describe({"job_id": "13"}, is_queued=True).place == place
+    assert engine.describe({"job_id": "12"}, is_queued=True).place == "in the cluster's queue: job 12"
+    assert engine.describe("no handle", is_queued=True) == Description()
 
 
 def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     monkeypatch.setattr(endings, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
-    words = engine.why_it_waits({"job_id": "13"})
+    words = engine.describe({"job_id": "13"}, is_queued=True).why
     assert words is not None and "is not known since " in words and "Unable to contact" in words
 
 
@@ -130,8 +133,8 @@ def test_estimates_of_many_jobs_do_not_pile_up() -> None:
 
 def test_nobody_asks_when_a_job_starts_but_who_looks_at_it(tmp_path: Path) -> None:
     engine = squeue(tmp_path)
-    assert engine.queue() and engine.why_it_waits({"job_id": "13"})
+    assert engine.queue() and engine.describe({"job_id": "13"}).is_waiting
     assert "--start" not in (tmp_path / "asked").read_text()
     (tmp_path / "rows").write_text("14|1700009000\n")
-    assert engine.starts_at({"job_id": "14"}) == 1_700_009_000.0
+    assert engine.describe({"job_id": "14"}, is_queued=True).starts_unix_s == 1_700_009_000.0
     assert (tmp_path / "asked").read_text().count("--start --jobs=14") == 1

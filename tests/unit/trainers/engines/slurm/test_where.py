@@ -136,11 +136,11 @@ def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEng
 def test_what_a_partition_can_give_depends_on_the_partition_and_the_nodes(make: MakeEngine) -> None:
     engine = make()
     assert engine.capacity().num_gpus == 0 and engine.capacity().num_cores == 8
-    of_gpu = engine.capacity_for(Config(partition="gpu"))
+    of_gpu = engine.capacity(Config(partition="gpu"))
     assert (of_gpu.num_gpus, of_gpu.num_cores, of_gpu.num_nodes) == (8, 64, 2)
-    assert engine.capacity_for(Config(partition="gpu", num_nodes=2)).num_gpus == 4
-    assert engine.capacity_for(Config(partition="gpu", gpu_type="v100")).num_gpus == 2
-    assert engine.capacity_for(Config(partition="gpu", gpu_type="v100")).gpu_names == ("v100", "v100")
+    assert engine.capacity(Config(partition="gpu", num_nodes=2)).num_gpus == 4
+    assert engine.capacity(Config(partition="gpu", gpu_type="v100")).num_gpus == 2
+    assert engine.capacity(Config(partition="gpu", gpu_type="v100")).gpu_names == ("v100", "v100")
 
 
 def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> None:

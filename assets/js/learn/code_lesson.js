@@ -1,0 +1,284 @@
+// A lesson in code: the task, an editor with the script, Run, and a check of what the run did.
+
+import { Editor } from "../script/editor.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { address, callEndpoint, fetchJson, runPage } from "../shared/net.js";
+import { askEvery } from "../shared/polling.js";
+import { StatePill } from "../shared/state_pill.js";
+import { keepProgress, progressName, progressOf } from "./progress.js";
+import { openReportDialog } from "./report/report.js";
+import { blocks, inlines } from "./text.js";
+
+const READ_EVERY_MS = 700;
+const KEEP_AFTER_MS = 800;
+// After this number of tries the solution is offered next to Run.
+const TRIES_TO_SOLUTION = 2;
+const MARKS = { passed: "✓", failed: "✗", open: "·" };
+
+/** The URL of a lesson in code. */
+export function codeLessonPage(name) {
+  return address(`learn?code=${encodeURIComponent(name)}`);
+}
+
+export class CodeLessonView {
+  /** @param {any} lesson the server's description */
+  constructor(lesson) {
+    document.title = `${lesson.title} · Rankscope`;
+    this.lesson = lesson;
+    this.progress = progressOf(progressName(lesson.name));
+    /** @type {any} The result of the newest run. */
+    this.result = null;
+    /** The number of hints that are shown. */
+    this.numHints = 1;
+    this.isStarting = false;
+    this.timer = 0;
+    this.editor = new Editor({ label: "The script", onChange: () => this.keepSoon() });
+    this.editor.text = this.progress.code ?? lesson.script;
+    this.run = this.button("Run on two CPU ranks", () => this.start(), "ddp-button ddp-button-main");
+    this.run.disabled = lesson.refused !== null;
+    this.reset = this.button("Start over with the first script", () => this.replace(lesson.script));
+    this.askSolution = this.button("Show the solution", () => this.showSolution());
+    this.pill = new StatePill();
+    this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill.element);
+    this.link = el("a", {}, "Open the run");
+    this.state.append(this.link);
+    this.checks = el("ol", { class: "ddp-code-checks" });
+    this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status" });
+    this.hints = el("ul", { class: "ddp-code-hints" });
+    this.moreHints = this.button("Another hint", () => this.nextHint());
+    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
+    this.solution = section("The solution", "lesson-solution", this.solutionBody());
+    this.foot = this.makeFoot();
+    this.element = this.layOut();
+    this.update();
+    if (this.progress.isSolutionShown || this.progress.isDone) this.loadSolution();
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+  } // prettier-ignore
+
+  get runId() {
+    return this.progress.runs.at(-1) ?? null;
+  }
+
+  button(words, onclick, kind = "ddp-button") {
+    return makeButton({ class: kind, onclick }, words);
+  }
+
+  layOut() {
+    const { number, title, minutes, summary, task, refused } = this.lesson;
+    return el(
+      "div",
+      { class: "ddp ddp-learn-page ddp-lesson" },
+      el(
+        "header",
+        { class: "ddp-lesson-head" },
+        el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
+        el("h1", {}, `${number}. ${title}`),
+        el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
+      ),
+      refused ? el("p", { class: "ddp-problem", role: "alert" }, `No script can be run: ${refused}.`) : null,
+      section("Task", "lesson-task", el("div", { class: "ddp-lesson-text" }, blocks(task))),
+      el(
+        "div",
+        { class: "ddp-code-columns" },
+        section("Script", "lesson-script", this.editor.element, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
+        section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
+      ),
+      this.solution,
+      this.foot,
+    ); // prettier-ignore
+  }
+
+  solutionBody() {
+    this.solutionCode = el("pre", { class: "ddp-lesson-code", tabindex: 0 });
+    this.explain = el("div", { class: "ddp-lesson-text" });
+    const use = this.button("Put it into the editor", () => this.replace(this.solutionCode.textContent));
+    return [
+      this.explain,
+      el("details", {}, el("summary", {}, "One way to write it"), this.solutionCode, use),
+    ];
+  }
+
+  makeFoot() {
+    const { next } = this.lesson;
+    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
+    this.next = el("a", { class: "ddp-button", href: next && codeLessonPage(next) }, "Next lesson");
+    const report = this.button("Lab report", () => openReportDialog(this.lesson.name));
+    return el(
+      "footer",
+      { class: "ddp-lesson-foot" },
+      this.done,
+      el("div", { class: "ddp-buttons" }, this.next, report),
+    );
+  }
+
+  keepSoon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.keep(), KEEP_AFTER_MS);
+  }
+
+  keep() {
+    clearTimeout(this.timer);
+    this.progress.code = this.editor.text;
+    keepProgress(progressName(this.lesson.name), this.progress);
+  }
+
+  replace(text) {
+    this.editor.text = text;
+    this.keepSoon();
+  }
+
+  async start() {
+    show(this.problem, false);
+    this.isStarting = true;
+    this.update();
+    try {
+      const { run_id: runId } = await callEndpoint("start_code_lesson", this.lesson.name, this.editor.text);
+      this.progress.isStarted = true;
+      // A new round: the list of runs is replaced, not joined with the stored one.
+      this.progress.round += 1;
+      this.progress.runs = [runId];
+      this.progress.numTries += 1;
+      this.result = null;
+      this.keep();
+    } catch (error) {
+      setText(this.problem, error.message);
+      show(this.problem, true);
+    }
+    this.isStarting = false;
+    this.update();
+  }
+
+  /** Reads the result of the newest run until the run has ended. */
+  async read() {
+    const { runId } = this;
+    if (runId === null || this.result?.is_over) return;
+    const query = new URLSearchParams({ name: this.lesson.name, run: runId });
+    let result;
+    try {
+      result = await fetchJson(address(`live/learn/code/result?${query}`));
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      result = { is_over: true, is_gone: true, state: "", checks: [], hints: [] };
+    }
+    if (runId !== this.runId) return;
+    this.take(result);
+  }
+
+  take(result) {
+    const isNew = result.is_over && !this.result?.is_over;
+    this.result = result;
+    if (isNew && !result.is_gone) {
+      this.numHints = 1;
+      this.draw();
+      if (result.is_passed && !this.progress.isDone) {
+        this.progress.isDone = true;
+        this.keep();
+      }
+      if (this.progress.isDone) this.loadSolution();
+    }
+    this.update();
+  }
+
+  draw() {
+    const { checks, hints, is_passed: isPassed } = this.result;
+    this.checks.replaceChildren(
+      ...checks.map(({ label, outcome, words }) =>
+        el(
+          "li",
+          { "data-outcome": outcome },
+          el("span", { class: "ddp-code-mark", "aria-label": outcome }, MARKS[outcome]),
+          el("span", {}, label),
+          words ? el("p", {}, words) : null,
+        ),
+      ),
+    );
+    setText(this.outcome, isPassed ? "Right: the run did what the task asks for." : "Not yet.");
+    this.hints.replaceChildren(...hints.map((hint) => el("li", {}, inlines(hint))));
+  }
+
+  nextHint() {
+    this.numHints += 1;
+    this.update();
+  }
+
+  async showSolution() {
+    this.progress.isSolutionShown = true;
+    this.keep();
+    await this.loadSolution();
+    this.update();
+    this.solution.querySelector("details").open = true;
+    this.solution.scrollIntoView({ block: "start" });
+  }
+
+  async loadSolution() {
+    if (this.solutionCode.textContent) return;
+    const { solution, explain } = await fetchJson(
+      address(`live/learn/code/solution?name=${encodeURIComponent(this.lesson.name)}`),
+    );
+    this.solutionCode.textContent = solution;
+    this.explain.replaceChildren(...blocks(explain));
+    this.update();
+  }
+
+  heard(error) {
+    show(this.note, error !== null);
+    if (error) setText(this.note, `${error.message} Trying again …`);
+  }
+
+  update() {
+    const { result, progress, runId } = this;
+    const isOver = result?.is_over === true;
+    const isRunning = this.isStarting || (runId !== null && !isOver);
+    const isShown = isOver && !result.is_gone;
+    this.run.disabled = isRunning || this.lesson.refused !== null;
+    show(this.state, runId !== null && !result?.is_gone);
+    if (result?.state) this.pill.update(result.state);
+    if (runId !== null) this.link.href = runPage(runId);
+    show(this.checks, isShown);
+    if (!isShown) setText(this.outcome, isRunning ? "The script is running." : "Run the script first.");
+    this.updateHints(isShown ? result.hints.length : 0);
+    setText(
+      this.askSolution,
+      progress.numTries < TRIES_TO_SOLUTION ? "Show the solution already" : "Show the solution",
+    );
+    this.updateEnd();
+  }
+
+  updateEnd() {
+    const { isDone, isStarted } = this.progress;
+    const hasSolution = this.solutionCode.textContent !== "";
+    show(this.askSolution, !hasSolution);
+    show(this.solution, hasSolution);
+    show(this.done, isDone);
+    show(this.next, isDone && this.lesson.next !== null);
+    show(this.foot, isStarted);
+  }
+
+  /** Shows as many hints as were asked for. */
+  updateHints(number) {
+    [...this.hints.children].forEach((hint, index) => show(hint, index < this.numHints));
+    show(this.hints, number > 0);
+    show(this.moreHints, number > this.numHints);
+  }
+
+  close() {
+    this.keep();
+    this.endReading();
+  }
+}
+
+/** The cards of the lessons in code. */
+export function codeCards(lessons, first) {
+  return lessons.map(({ name, title, summary, minutes }, index) => {
+    const { isDone, isStarted } = progressOf(progressName(name));
+    const tried = isStarted ? "tried" : "";
+    return el(
+      "li",
+      { class: "ddp-card ddp-lesson-card", "data-done": isDone },
+      el("h2", {}, el("a", { href: codeLessonPage(name) }, `${first + index}. ${title}`)),
+      el("p", {}, summary),
+      el("p", { class: "ddp-hint" }, [`${minutes} min`, isDone ? "done" : tried].filter(Boolean).join(" · ")),
+    );
+  });
+}

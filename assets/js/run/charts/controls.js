@@ -1,0 +1,211 @@
+// Controls of a run's charts: the axes of the loss, the learning rate, and the menu of a checkpoint's mark.
+
+import { select } from "../../charts/chart.js";
+import { SMOOTHINGS, smoothingOf } from "../../charts/style.js";
+import { prefer, preference } from "../../shared/browser.js";
+import { complain, inform } from "../../shared/dialog.js";
+import { el, enable, makeButton, setText, show } from "../../shared/dom.js";
+import { bytes, clock, count, metricLabel, number } from "../../shared/format.js";
+import { callEndpoint, runAddress } from "../../shared/net.js";
+import { resumeFrom } from "../head/header.js";
+import { commandWords, savedBecause } from "../history.js";
+import { CHECKPOINT, metricNames } from "./figures.js";
+
+// Controls of the loss chart: steps or time, linear or logarithmic, smoothing. Stored in this browser.
+
+const DEFAULTS = { axis: "step", isLogarithmic: false, smoothing: 10 };
+
+export class LossControls {
+  /** `onChange(look, isNewData)`: `isNewData` if other points must be fetched (another axis or smoothing). */
+  constructor(onChange) {
+    this.look = { ...DEFAULTS, ...preference("look", {}) };
+    const change = (values, isNewData) => {
+      this.look = { ...this.look, ...values };
+      prefer("look", this.look);
+      onChange(this.look, isNewData);
+    };
+    /** @returns {[string, string][]} */
+    const smoothings = () => SMOOTHINGS.map((smoothing) => [String(smoothing), smoothing ? `smoothed over ${smoothingOf({ ...this.look, smoothing }).words}` : "not smoothed"]);
+    const smoothing = select("Smoothing", smoothings(), String(this.look.smoothing), (steps) => change({ smoothing: Number(steps) }, true));
+    this.element = el(
+      "div",
+      { class: "ddp-chart-controls" },
+      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => {
+        change({ axis }, true);
+        smoothings().forEach(([, words], index) => (smoothing.options[index].textContent = words));
+      }),
+      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
+        (scale) => change({ isLogarithmic: scale === "log" }, false)),
+      smoothing,
+    );
+  } // prettier-ignore
+}
+
+export class MetricControls {
+  constructor(onChange) {
+    this.chosen = null;
+    this.names = [];
+    this.element = el("div", { class: "ddp-chart-controls", hidden: true });
+    this.onChange = onChange;
+  }
+
+  /** Updates the list of metrics; hidden if there is only one. */
+  offer(traces) {
+    const names = metricNames(traces);
+    if (names.join() === this.names.join()) return;
+    this.names = names;
+    this.element.hidden = names.length < 2;
+    const options = names.map((name) => [name, metricLabel(name)]);
+    this.element.replaceChildren(
+      select("Metric", options, names.includes(this.chosen) ? this.chosen : names[0], (name) => {
+        this.chosen = name;
+        this.onChange();
+      }),
+    );
+  }
+}
+
+// The control that changes the learning rate of a live run.
+
+// Ranks process commands only in these states.
+const COMMAND_STATES = new Set(["running", "paused"]);
+const NOT_YET = new Set(["queued", "starting"]);
+
+export class LearningRateControl {
+  /** `onSent()` is called after a command was sent. */
+  constructor(runId, { config }, onSent) {
+    this.runId = runId;
+    this.onSent = onSent;
+    /** @type {Set<string>} Ids of commands that were not answered yet. */
+    this.asked = new Set();
+    const { lr_schedule: schedule, warmup_steps: steps, warmup_ratio: share } = config;
+    this.isFull = schedule !== "constant" || steps > 0 || share > 0;
+    this.input = el("input", {
+      type: "number",
+      class: "ddp-input ddp-rate-input",
+      min: 0,
+      step: "any",
+      required: true,
+      autocomplete: "off",
+      "aria-label": this.isFull ? "New full learning rate" : "New learning rate",
+    });
+    this.button = el("button", { type: "submit", class: "ddp-button ddp-button-small" }, "Set");
+    this.element = el(
+      "form",
+      { class: "ddp-chart-controls ddp-rate-form", novalidate: true },
+      this.input,
+      this.button,
+    );
+    this.element.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.send();
+    });
+  }
+
+  async send() {
+    if (this.button.disabled) return;
+    this.button.dataset.busy = "true";
+    this.button.disabled = true;
+    try {
+      // The server checks the range, and its error states it.
+      const answer = await callEndpoint("set_learning_rate", this.runId, this.input.valueAsNumber);
+      this.asked.add(answer.command_id);
+      inform(answer.message);
+      this.input.value = "";
+      this.onSent();
+    } catch (error) {
+      complain(error.message);
+      this.input.focus({ preventScroll: true });
+    } finally {
+      delete this.button.dataset.busy;
+      this.button.disabled = false;
+    }
+  }
+
+  /** Shows the current rate and the result of each command that this control sent. */
+  update({ head, marks = [] }) {
+    const takesCommands = COMMAND_STATES.has(head.state);
+    const reason = NOT_YET.has(head.state)
+      ? "The run has not started training."
+      : "The run is not training now.";
+    const follows = this.isFull ? " Warm-up and schedule continue from it." : "";
+    enable(this.button, takesCommands, `Takes effect in the next step.${follows}`, reason);
+    enable(
+      this.input,
+      takesCommands,
+      `Rate in step ${count(head.step)}: ${number(head.learning_rate, 3)}`,
+      reason,
+    );
+    this.input.placeholder = `${number(head.learning_rate, 3)} now`;
+    for (const mark of marks) {
+      if (mark.kind !== "command" || !this.asked.delete(mark.id)) continue;
+      if (mark.accepted) inform(commandWords(mark));
+      else complain(commandWords(mark));
+    }
+  }
+}
+
+// The menu of a checkpoint's mark: resume from it, or download it.
+
+export class CheckpointMenu {
+  /** `onResume()` is called after the run was resumed; null if the user may not change the run. */
+  constructor(runId, onResume) {
+    this.runId = runId;
+    this.mayResume = onResume !== null;
+    this.checkpoints = [];
+    this.words = el("p", {});
+    this.resume = makeButton({ class: "ddp-button ddp-button-small" }, "Resume from here");
+    this.download = el("a", { class: "ddp-button ddp-button-small", download: "" }, "Download");
+    const close = makeButton(
+      { class: "ddp-toast-close", "aria-label": "Close", onclick: () => this.hide() },
+      "×",
+    );
+    this.element = el(
+      "div",
+      { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true },
+      this.words,
+      this.mayResume ? this.resume : null,
+      this.download,
+      close,
+    );
+    this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
+    this.resume.addEventListener("click", async () => {
+      if (await resumeFrom(this.resume, runId, this.step)) this.hide();
+      onResume();
+    });
+  }
+
+  /** Listens to clicks on the plot, once Plotly has created it. */
+  attach(plot) {
+    if (this.plot === plot || !plot.on) return;
+    this.plot = plot;
+    plot.on("plotly_click", ({ points, event }) => {
+      const point = points.find((candidate) => candidate.data.name.startsWith(CHECKPOINT));
+      if (point) this.open(point.customdata, event);
+    });
+  }
+
+  take(checkpoints) {
+    this.checkpoints = checkpoints;
+    if (!this.element.hidden && !checkpoints.some((item) => item.step === this.step)) this.hide();
+  }
+
+  open(step, { clientX }) {
+    const item = this.checkpoints.find((candidate) => candidate.step === step);
+    if (!item) return;
+    this.step = step;
+    const why = savedBecause(item.reason);
+    const when = `saved ${why ? `${why}, ` : ""}${clock(item.saved_unix_s)}`;
+    setText(this.words, `Step ${count(step)}, ${bytes(item.size_bytes)}, ${when}`);
+    this.download.href = runAddress(this.runId, `checkpoints/${step}/download`);
+    show(this.element, true);
+    const box = this.element.parentElement.getBoundingClientRect();
+    const left = Math.max(8, Math.min(clientX - box.left - 20, box.width - this.element.offsetWidth - 8));
+    this.element.style.left = `${left}px`;
+    (this.mayResume ? this.resume : this.download).focus({ preventScroll: true });
+  }
+
+  hide() {
+    show(this.element, false);
+  }
+}

@@ -1,0 +1,110 @@
+"""The sessions of Gradio's callers: each belongs to one user, and their number is limited."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from gradio.queueing import Queue
+from gradio.state_holder import StateHolder
+
+from ddp_gui.auth.rights import current_user
+from ddp_gui.http.front import Refused, Scope
+
+# Each browser window has one; a program's call has one until its result is fetched.
+MAX_SESSIONS = 500
+# A user's calls with unfetched results; a result may be all rows of a long list.
+MAX_UNFETCHED = 200
+HEARTBEAT = "/gradio_api/heartbeat/"
+DATA = "/gradio_api/queue/data"
+# Occurs in no account name, and in no session name that a browser may choose.
+_BETWEEN = "~"
+
+
+def make_own(call: dict[str, Any], *, waits: bool) -> None:
+    """Bind a call's session to the current user; a call whose result is fetched later gets a session."""
+    session = call.get("session_hash")
+    if current_user().name and (session is not None or waits):
+        call["session_hash"] = _own(session or secrets.token_hex(8))
+
+
+def own_address(scope: Scope, path: str) -> Scope:
+    """Rewrite a request for a session's events to the current user's session of this name."""
+    if not current_user().name:
+        return scope
+    if path.startswith(HEARTBEAT):
+        front, _, session = str(scope["path"]).rpartition("/")
+        address = f"{front}/{_own(session)}"
+        return {**scope, "path": address, "raw_path": address.encode()}
+    if path == DATA:
+        asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        asked["session_hash"] = _own(asked.get("session_hash", ""))
+        return {**scope, "query_string": urlencode(asked).encode()}
+    return scope
+
+
+def refuse_others(queue: Queue, event: Any) -> None:
+    """Refuse to fetch or end another user's call.
+
+    Args:
+        event: Gradio's event id, as sent by the client.
+    Raises:
+        Refused: with the same answer as for an unknown id.
+    """
+    if not isinstance(event, str):
+        return
+    found = queue.event_ids_to_events.get(event)
+    # The event is removed when it is done; its id stays until the result is fetched.
+    sessions = [found.session_hash] if found is not None else []
+    sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
+    if any(_person(session) != current_user().name for session in sessions):
+        raise Refused(404, "There is nothing here.")
+
+
+def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
+    """Drop the oldest sessions of the user who has most: Gradio keeps unfetched results forever."""
+    messages = queue.pending_messages_per_session
+    while len(messages) > MAX_SESSIONS:
+        _forget(queue, _oldest_of_most(messages))
+    unfetched = {
+        session: len(events)
+        for session, events in queue.pending_event_ids_session.items()
+        if events and _person(session) == current_user().name
+    }
+    while sum(unfetched.values()) > MAX_UNFETCHED:
+        oldest = next(iter(unfetched))
+        del unfetched[oldest]
+        _forget(queue, oldest)
+    if states is None:
+        return
+    with states.lock:
+        while len(states.session_data) > MAX_SESSIONS:
+            session = _oldest_of_most(list(states.session_data))
+            del states.session_data[session]
+            states.time_last_used.pop(session, None)
+
+
+def _forget(queue: Queue, session: str) -> None:
+    queue.pending_messages_per_session.pop(session, None)
+    for number in queue.pending_event_ids_session.pop(session, ()):
+        event = queue.event_ids_to_events.pop(number, None)
+        if event is not None:
+            # Otherwise Gradio sends it progress: without a receiver that ends Gradio's queue for all users.
+            event.alive = False
+
+
+def _oldest_of_most(sessions: Collection[str]) -> str:
+    most = Counter(map(_person, sessions)).most_common(1)[0][0]
+    return next(session for session in sessions if _person(session) == most)
+
+
+def _own(session: str) -> str:
+    return f"{current_user().name}{_BETWEEN}{session}"
+
+
+def _person(session: str) -> str:
+    name, between, _ = session.partition(_BETWEEN)
+    return name if between else ""

@@ -1,0 +1,209 @@
+"""The recorded actions of the ranks of a lesson's script (`trainers.watch.details`)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+from trainers.watch import spool
+
+# A script of a lesson that notes more than this trains far too long.
+MOST_NOTES_BYTES = 32 * 2**20
+_NUMBER = r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?"
+# The place of a script in its run's folder, in messages.
+_FOLDER = re.compile(r"[^\s,\"']*/code/(?=[\w./-]+\.py)")
+_COLLECTIVES_DIFFER = re.compile(r"preamble|Connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of an optimizer.
+
+    Attributes:
+        before, after: hashes of the weights.
+        used, local: a linear function of the gradient that was used, and of the sum of those that this
+            rank's backward passes computed.
+        gradient_bytes: size of the gradient.
+        reduced_bytes: the sizes of the all-reduces since the previous step.
+        losses: the loss of each backward pass.
+        criteria: the values of the loss function, before any division.
+    """
+
+    lr: float
+    before: int
+    after: int
+    used: float
+    local: float
+    gradient_bytes: int
+    reduced_bytes: tuple[int, ...]
+    losses: tuple[float, ...]
+    criteria: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """A line that a rank printed, and how many losses it had computed by then."""
+
+    line: str
+    num_losses: int
+    num_criteria: int
+
+    def numbers(self, label: str) -> list[str]:
+        """Return the decimal numbers after a word, or those of the whole line if the word is missing."""
+        found = re.findall(
+            rf"{label}\w*\W{{0,6}}(?:\w+\W{{0,3}}){{0,4}}?({_NUMBER})", self.line, re.IGNORECASE
+        )
+        return found or re.findall(_NUMBER, self.line)
+
+    def has(self, label: str) -> bool:
+        """True if a word of the line contains the label."""
+        return re.search(label, self.line, re.IGNORECASE) is not None
+
+
+@dataclass
+class RankFacts:
+    """What one rank did, in order.
+
+    Attributes:
+        world_size: of its process group; None without one.
+        trained: hashes of the samples that it trained on.
+        evaluations: hashes of the samples of each evaluation: all between two steps belong to one.
+        evaluated_at: the number of steps before the latest evaluation.
+        saved, loaded: path, and the number of collectives that this rank had begun.
+        written: paths of the files that it opened for writing.
+    """
+
+    world_size: int | None = None
+    steps: list[Step] = field(default_factory=list)
+    trained: list[int] = field(default_factory=list)
+    evaluations: list[list[int]] = field(default_factory=list)
+    evaluated_at: int = -1
+    printed: list[Printed] = field(default_factory=list)
+    saved: list[tuple[str, int]] = field(default_factory=list)
+    loaded: list[tuple[str, int]] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each backward pass."""
+        return [loss for step in self.steps for loss in step.losses]
+
+    @property
+    def criteria(self) -> list[float]:
+        """Each value of the loss function."""
+        return [value for step in self.steps for value in step.criteria]
+
+    def epochs(self, number: int) -> list[list[int]]:
+        """Return the samples that it trained on, in equal parts."""
+        size = len(self.trained) / number
+        edges = [round(size * each) for each in range(number + 1)]
+        return [self.trained[begin:end] for begin, end in itertools.pairwise(edges)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The recorded actions of a script.
+
+    Attributes:
+        error: the message of a failed run, and its code: `hang` or another one.
+    """
+
+    ranks: tuple[RankFacts, ...]
+    state: str = "finished"
+    code: str = ""
+    error: str = ""
+
+    @property
+    def ranks_disagree(self) -> bool:
+        """True if the error is one of ranks that called different collectives."""
+        return _COLLECTIVES_DIFFER.search(self.error) is not None
+
+
+def read(run: RunDirectory) -> Facts:
+    """Read the facts of a run that has ended.
+
+    Raises:
+        ValueError: if it cannot be read, or its script noted too much.
+        OSError: if a file cannot be read.
+    """
+    status = liveness.read_status(run)
+    config = run.read_config()
+    errors, _ = events.read(run.events, kinds=("error",)) if run.events.exists() else ([], 0)
+    error: Mapping[str, Any] = errors[0] if errors else {}
+    return Facts(
+        ranks=read_ranks(run, config.nproc_per_node),
+        state=status.state,
+        code=str(error.get("code", "")),
+        error=_FOLDER.sub("", str(error.get("message") or status.error or "")),
+    )
+
+
+def read_ranks(run: RunDirectory, number: int) -> tuple[RankFacts, ...]:
+    """Return what each rank did.
+
+    Raises:
+        ValueError: if it cannot be read, or the script noted too much.
+    """
+    return tuple(_read_rank(run, rank) for rank in range(number))
+
+
+def _read_rank(run: RunDirectory, rank: int) -> RankFacts:
+    found = RankFacts()
+    path = run.path / spool.FOLDER / spool.notes_name(rank)
+    if path.is_symlink() or (path.exists() and path.stat().st_size > MOST_NOTES_BYTES):
+        raise ValueError("the script did too much for this lesson to be checked: train for fewer steps")
+    try:
+        for note in spool.SpoolReader(run.path, rank).notes():
+            _take(found, note)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"the notes of rank {rank} cannot be read: {error!r}") from error
+    return found
+
+
+def _take(found: RankFacts, note: Mapping[str, Any]) -> None:
+    kind = note["kind"]
+    if kind == "group":
+        found.world_size = found.world_size or int(note["world_size"])
+    elif kind == "stepped":
+        found.steps.append(_step(note))
+    elif kind == "seen" and note["is_training"]:
+        found.trained += note["hashes"]
+    elif kind == "seen":
+        if found.evaluated_at != len(found.steps):
+            found.evaluated_at = len(found.steps)
+            found.evaluations.append([])
+        found.evaluations[-1] += note["hashes"]
+    elif kind == "printed":
+        counts = {name: int(note[name]) for name in ("num_losses", "num_criteria")}
+        found.printed.append(Printed(line=str(note["line"]), **counts))
+    elif kind in ("saved", "loaded"):
+        files = found.saved if kind == "saved" else found.loaded
+        files.append((str(note["path"]), int(note["num_collectives"])))
+    elif kind == "file":
+        found.written.add(str(note["path"]))
+
+
+def _step(note: Mapping[str, Any]) -> Step:
+    return Step(
+        lr=float(note["lr"]),
+        before=int(note["before"]),
+        after=int(note["after"]),
+        used=float(note["used"]),
+        local=float(note["local"]),
+        gradient_bytes=int(note["gradient_bytes"]),
+        reduced_bytes=tuple(map(int, note["reduced"])),
+        losses=tuple(map(float, note["losses"])),
+        criteria=tuple(map(float, note["criteria"])),
+    )
+
+
+def means(ranks: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean over the ranks of each number; as many as all ranks have."""
+    return [math.fsum(each) / len(each) for each in zip(*ranks, strict=False)]

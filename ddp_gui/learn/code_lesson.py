@@ -1,0 +1,247 @@
+"""Lessons in code: a script with something missing or wrong, which is run and checked by what its run did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import HTTPException
+
+from ddp_gui.auth.rights import NotAllowedError
+from ddp_gui.background.workers import STARTS, Router
+from ddp_gui.learn import code_checks, code_facts, lesson_file
+from ddp_gui.learn.code_checks import CHECKS, HINTS, Wanted
+from ddp_gui.learn.learn_routes import TAG, LessonFiles, Library
+from ddp_gui.learn.lesson import AnyHeader, Inlines, Tree, parse_inlines
+from ddp_gui.operations import operation
+from ddp_gui.runs import listing
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.script import reader
+from ddp_gui.script.script_api import RUNS_SCRIPTS, ScriptApi
+from trainers.contract import code as code_module
+from trainers.contract import events
+from trainers.engines import liveness
+from trainers.files.typed import Limit
+from trainers.watch import spool
+
+# In a folder of lessons.
+FOLDER = "code"
+# Of the name of a lesson in code, where names of all lessons stand together.
+PREFIX = "code:"
+PARTS = ("Task", "Script", "Solution", "Explain")
+NUM_RANKS = 2
+ENTRY = "train.py"
+MOST_CODE = 100_000
+MOST_EPOCHS, MOST_ACCUMULATED, MOST_SAMPLES = 100, 64, 1_000_000
+# A learner waits for it.
+HANG_TIMEOUT_S = 4
+
+
+def _one_of(names: Iterable[str]) -> Limit:
+    return Limit(pattern="|".join(names), words=f"one of {', '.join(names)}")
+
+
+_CheckNames = Annotated[tuple[Annotated[str, _one_of(CHECKS)], ...], Limit(least=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeHeader(AnyHeader, Wanted):
+    """The header of a lesson in code.
+
+    Attributes:
+        checks: names of the checks, in order (`code_checks.CHECKS`).
+        hints: by the code of a finding.
+    """
+
+    checks: _CheckNames
+    hints: dict[Annotated[str, _one_of(HINTS)], tuple[Inlines, ...]] = field(default_factory=dict)
+    epochs: Annotated[int, Limit(low=1, high=MOST_EPOCHS)]
+    accumulate: Annotated[int, Limit(low=1, high=MOST_ACCUMULATED)] = 1
+    num_samples: Annotated[int, Limit(low=0, high=MOST_SAMPLES)] = 0
+    about: _CheckNames = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeLesson(CodeHeader):
+    """A lesson in code, with the hints of each finding: its own, or the usual ones.
+
+    Attributes:
+        name: identifier in the URL.
+        script, solution: Python code.
+    """
+
+    name: str
+    task: Tree
+    script: str
+    solution: str
+    explain: Tree
+
+
+def read(path: Path) -> CodeLesson:
+    """Read and parse the file of a lesson in code.
+
+    Raises:
+        LessonError: naming the line.
+        OSError: if it cannot be read.
+    """
+    return parse(lesson_file.name_of(path), lesson_file.read_text(path))
+
+
+def parse(name: str, text: str) -> CodeLesson:
+    """Parse the text of a lesson in code.
+
+    Raises:
+        LessonError: naming the line.
+    """
+    header, lines, first = lesson_file.split(name, text)
+    found = header.read(CodeHeader)
+    parts = lesson_file.parse_parts(lines, first, PARTS)
+    for part in ("Script", "Solution"):
+        if [block[0] for block in parts[part]] != ["pre"]:
+            raise lesson_file.LessonError(f"## {part} must be one block of code", first + 1)
+    usual = {code: tuple(map(parse_inlines, texts)) for code, texts in HINTS.items()}
+    return CodeLesson(
+        **{**vars(found), "hints": usual | found.hints},
+        name=name,
+        task=parts["Task"],
+        script=parts["Script"][0][1] + "\n",
+        solution=parts["Solution"][0][1] + "\n",
+        explain=parts["Explain"],
+    )
+
+
+class CodeLibrary(LessonFiles[CodeLesson]):
+    """The lessons in code below some folders of lessons."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__([folder / FOLDER for folder in folders], read)
+
+
+@dataclass
+class CodeLessonApi:
+    """Endpoint that runs a learner's code. Results are JSON values."""
+
+    library: CodeLibrary
+    scripts: ScriptApi
+    store: RunStore
+
+    @operation(method_checks=RUNS_SCRIPTS, workers=STARTS)
+    def start_code_lesson(self, lesson: str, code: str) -> dict[str, Any]:
+        """Run a learner's code on two CPU ranks, watched for the checks of the lesson; tag the run."""
+        about = self.library.find(lesson)
+        if len(code) > MOST_CODE:
+            raise ValueError(f"code has {len(code):,} characters, but allowed is: at most {MOST_CODE:,}")
+        spawns = reader.read(code).start == "python" and "spawn" in code
+        answer: dict[str, Any] = self.scripts.start_script(
+            {
+                "files": {ENTRY: code},
+                "entry": ENTRY,
+                "ranks": NUM_RANKS,
+                "start": "python" if spawns else "torchrun",
+                "on_cpu": True,
+                "environment": f"{spool.DETAILS}=1",
+                "on_hang": "end",
+                "hang_timeout_s": HANG_TIMEOUT_S,
+                "name": about.title,
+            }
+        )
+        self._tag(answer["run_id"], lesson)
+        return answer
+
+    def _tag(self, run_id: str, lesson: str) -> None:
+        run = self.store.open(run_id)
+        listing.write_notes(run, listing.change_notes(listing.read_notes(run), tags=(TAG, lesson)))
+        self.store.read_again([run_id])
+
+    def refusal(self) -> str | None:
+        """Return why the current user may not run scripts here, or None."""
+        try:
+            self.scripts.rules.check(self.store.class_settings)
+        except NotAllowedError as error:
+            return str(error)
+        return None
+
+
+def result_of(lesson: CodeLesson, store: RunStore, run_id: str) -> dict[str, Any]:
+    """Return a run's state, the result of each check, and the hints of the first failed check.
+
+    Raises:
+        ValueError: if the run does not exist, or belongs to another lesson.
+    """
+    run = store.open(run_id)
+    if lesson.name not in listing.read_notes(run).tags:
+        raise ValueError(f"the run {run_id} is not of the lesson {lesson.name}")
+    state = liveness.read_status(run).state
+    if state in events.LIVE_STATES:
+        return {"run_id": run_id, "state": state, "is_over": False, "is_passed": False, "checks": []}
+    results = code_checks.check(code_facts.read(run), lesson, lesson.checks)
+    failed = next((each.finding for each in results if each.finding), None)
+    return {
+        "run_id": run_id,
+        "state": state,
+        "is_over": True,
+        "is_passed": failed is None,
+        "checks": [
+            {
+                "name": each.name,
+                "label": each.label,
+                "outcome": "failed" if each.finding else "passed" if each.is_reached else "open",
+                "words": each.finding.words if each.finding else "",
+            }
+            for each in results
+        ],
+        "code": failed.code if failed else None,
+        "hints": lesson.hints.get(failed.code, ()) if failed else (),
+    }
+
+
+def code_of(store: RunStore, run_id: str) -> str:
+    """Return the code that a learner ran; empty if the run is gone."""
+    try:
+        return code_module.read(store.open(run_id).path)[ENTRY].decode("utf-8", errors="replace")
+    except (OSError, ValueError, LookupError):
+        return ""
+
+
+def make_router(api: CodeLessonApi, others: Library) -> Router:
+    """Return the routes below `/live/learn/code`."""
+    router = Router(prefix="/live/learn/code")
+
+    @router.get("")
+    def lessons() -> dict[str, Any]:
+        found, broken = api.library.read()
+        fields = ("name", "title", "summary", "minutes")
+        return {
+            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in found],
+            "broken": [asdict(each) for each in broken],
+        }
+
+    @router.get("/lesson")
+    def lesson(name: str) -> dict[str, Any]:
+        found = api.library.find(name)
+        names = [each.name for each in api.library.read()[0]]
+        after = names[names.index(name) + 1 :]
+        fields = ("name", "title", "summary", "minutes", "task", "script")
+        return {each: getattr(found, each) for each in fields} | {
+            "number": len(others.read()[0]) + names.index(name) + 1,
+            "next": after[0] if after else None,
+            "checks": [CHECKS[each][0] for each in found.checks],
+            "refused": api.refusal(),
+        }
+
+    @router.get("/solution")
+    def solution(name: str) -> dict[str, Any]:
+        found = api.library.find(name)
+        return {"solution": found.solution, "explain": found.explain}
+
+    @router.get("/result")
+    def result(name: str, run: str) -> dict[str, Any]:
+        found = api.library.find(name)
+        try:
+            return result_of(found, api.store, run)
+        except ValueError as error:
+            raise HTTPException(status_code=404, detail=str(error)) from error
+
+    return router

@@ -1,0 +1,200 @@
+"""Export lessons as files: starts the runs of each lesson on this machine and writes them into HTML.
+
+    python app.py export-lessons OUT [--only NAME,…] [--lessons DIR] [--runs-dir DIR]
+
+Serves a page on a free port and starts the runs by its endpoints, as the Learn page does: also those of each
+question's choices. OUT gets one file per lesson and index.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.lesson import Lesson, LessonRun
+from ddp_gui.learn.report import lesson_page, measured
+from ddp_gui.learn.report.lesson_page import Recorded
+from ddp_gui.learn.report.measured import Measured
+from ddp_gui.learn.report.request import about_run
+from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
+from trainers.files import installation
+from trainers.files.plain_files import ASSETS, REPOSITORY
+from trainers.machine import environment, host
+
+BUILT_IN = ASSETS / "lessons"
+# The interval at which the Learn page reads its runs.
+READ_EVERY_S = 0.7
+SERVE_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 30.0
+RUN_TIMEOUT_S = 600.0
+GET_IT = "pip install rankscope && rankscope"
+
+
+class LessonRunner:
+    """Starts the runs of lessons on a page.
+
+    Args:
+        address: address of the page.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._page = Client(address, verbose=False)
+
+    def run(self, about: LessonRun, endpoint: str, *values: Any) -> str:
+        """Start a run, send it the lesson's commands, and wait for its end; return its id.
+
+        Args:
+            endpoint, values: what starts it, such as `start_run` and a configuration.
+
+        Raises:
+            TimeoutError: if it does not end.
+        """
+        began = time.monotonic()
+        run_id = str(self._call(endpoint, *values)["run_id"])
+        commands = list(about.commands)
+        while (status := self._call("run_status", run_id))["state"] in events.LIVE_STATES:
+            if time.monotonic() - began > RUN_TIMEOUT_S:
+                raise TimeoutError(f"{run_id} is {status['state']} after {RUN_TIMEOUT_S:.0f} s")
+            if commands and status["state"] == "running" and status["step"] >= commands[0].at_step:
+                command = commands.pop(0)
+                self._call(command.endpoint, run_id, *command.values)
+            time.sleep(READ_EVERY_S)
+        return run_id
+
+    def _call(self, endpoint: str, *values: Any) -> dict[str, Any]:
+        return dict(self._page.predict(*values, api_name=f"/{endpoint}"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export the selected lessons; return the exit code, which is 1 if a file is not a valid lesson."""
+    parser = argparse.ArgumentParser(
+        prog=f"{installation.command()} export-lessons",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the files")
+    parser.add_argument("--only", default="", help="names of lessons, separated by commas")
+    parser.add_argument("--lessons", type=Path, metavar="DIR", help="a folder with more lessons")
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs in this folder")
+    options = parser.parse_args(arguments)
+    lessons, broken = Library([BUILT_IN, *([options.lessons] if options.lessons else [])]).read()
+    for each in broken:
+        print(f"{each.file} is not exported: {each.words}", file=sys.stderr)
+    wanted = set(filter(None, options.only.split(",")))
+    if unknown := wanted - {lesson.name for lesson in lessons}:
+        parser.error(f"--only names {', '.join(sorted(unknown))}; the lessons are "
+                     f"{', '.join(lesson.name for lesson in lessons)}")  # fmt: skip
+    numbered = [pair for pair in enumerate(lessons, 1) if not wanted or pair[1].name in wanted]
+    options.out.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        # Below a private folder: the page reads plug-ins next to its runs.
+        runs_dir = options.runs_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs")
+        more = ("--lessons", str(options.lessons.absolute())) if options.lessons else ()
+        runner = LessonRunner(stack.enter_context(served(runs_dir.absolute(), *more)))
+        store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
+        _write_all(numbered, runner, store, options.out)
+    return 1 if broken else 0
+
+
+def _write_all(
+    lessons: Sequence[tuple[int, Lesson]], runner: LessonRunner, store: RunStore, out: Path
+) -> None:
+    files = [f"{number:02d}-{lesson.name}.html" for number, lesson in lessons]
+    today = time.localtime()
+    cores = host.num_cores()
+    about = {
+        "product": "Rankscope",
+        "address": GET_IT,
+        "machine": f"{cores} cores of {host.cpu_name()}",
+        "recorded": f"{today.tm_mday} {time.strftime('%B %Y', today)}",
+    }
+    for place, (number, lesson) in enumerate(lessons):
+        print(f"{files[place]}: running …", flush=True)
+        recorded = record(number, lesson, runner, store)
+        others = [("All lessons", "index.html")]
+        if place + 1 < len(lessons):
+            others.append((f"Next: {lessons[place + 1][1].title}", files[place + 1]))
+        text = "".join(lesson_page.page(recorded, others=others, about=about))
+        (out / files[place]).write_text(text, encoding="utf-8")
+        print(f"{files[place]}: {len(text.encode()) / 1000:,.0f} kB", flush=True)
+    text = "".join(lesson_page.index([lesson for _, lesson in lessons], files, about))
+    (out / "index.html").write_text(text, encoding="utf-8")
+
+
+def record(number: int, lesson: Lesson, runner: LessonRunner, store: RunStore) -> Recorded:
+    """Run a lesson and the attempts of its questions, and read the results.
+
+    An attempt may fail: that can be the answer to its question.
+
+    Raises:
+        RuntimeError: if a run does not end as the lesson expects.
+    """
+
+    def run(about: LessonRun, ends: Collection[str], *values: Any) -> Measured:
+        run_id = runner.run(about, "start_lesson_run", lesson.name, *values)
+        found = measured.read(about_run(store, store.open(run_id)))
+        if found.about["state"] not in ends:
+            raise RuntimeError(
+                f"{lesson.name}, {about.name}: {found.about['state']}: {found.about['error'] or ''}"
+            )
+        return found
+
+    runs = [run(about, {about.expect}, index) for index, about in enumerate(lesson.runs)]
+    attempts = {
+        index: {
+            choice: run(lesson.runs[attempt.run], ("finished", "failed"), attempt.run, index, choice)
+            for choice in attempt.choices
+        }
+        for index, question in enumerate(lesson.questions)
+        if (attempt := question.attempt) is not None
+    }
+    return Recorded(lesson=lesson, number=number, runs=runs, attempts=attempts)
+
+
+@contextlib.contextmanager
+def served(runs_dir: Path, *options: str) -> Iterator[str]:
+    """Serve a page on a free port until the block ends; yield its address.
+
+    Raises:
+        RuntimeError: if it is not served.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(REPOSITORY / "app.py"), "--no-browser", "--port", str(port)]
+    command += ["--runs-dir", str(runs_dir), *options]
+    page = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=environment.for_a_child()
+    )
+    try:
+        deadline = time.monotonic() + SERVE_TIMEOUT_S
+        while not _is_open(port):
+            if page.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the page is not served: see its output above")
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        page.terminate()
+        try:
+            page.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            page.kill()
+            page.wait()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

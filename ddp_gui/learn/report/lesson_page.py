@@ -1,0 +1,314 @@
+"""A lesson as one HTML file with recorded runs: predict, see, explain, check. It needs no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ddp_gui.http import shell
+from ddp_gui.learn import outcome
+from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Picture, Question, Tree
+from ddp_gui.learn.measures import RunName, RunNumbers, Runs
+from ddp_gui.learn.outcome import Outcome
+from ddp_gui.learn.report import charts, document, instruments
+from ddp_gui.learn.report.charts import Shown
+from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
+from ddp_gui.learn.report.measured import Measured
+from trainers.files.plain_files import ASSETS
+
+STYLE = ASSETS / "css" / "learn" / "lesson_page.css"
+SCRIPTS = ("shared/visible", "shared/dom", "shared/format", "learn/drawn_curve", "learn/report/file/lesson")
+MAX_POINTS = 800
+# Numbers of the table below an answer's runs.
+_COMPARED = ("loss", "validation", "num_steps", "throughput")
+_BLOCKS = {"p": "p", "h3": "h3", "ul": "ul", "ol": "ol", "quote": "blockquote"}
+# Instruments that can be played or moved in the app; the file shows one state of them.
+_MOVING = {"step-theatre", "all-reduce-theatre", "who-saw-what", "slow-rank"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """A lesson with its recorded runs.
+
+    Attributes:
+        runs: the lesson's runs, in its order.
+        attempts: for each question with an attempt, by its number, the run of each choice.
+    """
+
+    lesson: Lesson
+    number: int
+    runs: Sequence[Measured]
+    attempts: Mapping[int, Mapping[str, Measured]]
+
+    def numbers(self, question: int | None = None) -> Runs:
+        """Return the measured numbers of the runs, and of a question's attempts."""
+        own: dict[RunName, RunNumbers] = {
+            number: _numbers(name.name, run)
+            for number, (name, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
+        }
+        if question is not None:
+            tried = self.attempts.get(question, {})
+            own |= {choice: _numbers(choice, run) for choice, run in tried.items()}
+        return own
+
+    def shown(self) -> list[Shown]:
+        """Return the lesson's runs with their names, for figures."""
+        return [
+            Shown(name=about.name, index=index, run=run)
+            for index, (about, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
+        ]
+
+
+def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mapping[str, str]) -> Iterator[str]:
+    """Yield the file of a lesson.
+
+    Args:
+        others: title and file name of the next lesson and of the list.
+        about: `product`, `address`, `machine` and `recorded` (the day), as texts.
+    """
+    lesson = recorded.lesson
+    used: dict[str, None] = {}
+    parts = [
+        tag(
+            "header",
+            tag("p", f"Lesson {recorded.number} · about {lesson.minutes} minutes", class_="soft"),
+            tag("h1", name_of(lesson.title)),
+            tag("p", lesson.summary, class_="lead"),
+            tag(
+                "p",
+                f"The runs of this lesson are recordings of real training on {about['machine']}, "
+                f"{about['recorded']}. This file needs no internet and no installation.",
+                class_="soft",
+            ),
+        ),
+        _blocks(lesson.before, used),
+        _prediction(recorded, used),
+        tag("section", tag("h2", "What happened"), _pictures(recorded, used), data_stage="see"),
+        tag("section", tag("h2", "Why"), _blocks(lesson.explain, used), data_stage="explain"),
+        tag(
+            "section",
+            tag("h2", "Check yourself"),
+            [_question(recorded, number, used) for number in range(len(lesson.questions))],
+            data_stage="questions",
+        ),
+        _live(recorded, about),
+        _terms(used),
+        tag("nav", [tag("a", title, href=name) for title, name in others], aria_label="Lessons"),
+    ]
+    yield head(f"{lesson.title} · {about['product']}", _script())
+    yield f"<body><main class=lesson-page>{joined(parts)}</main>"
+    yield f"<script type=module>{_script()}</script></body></html>\n"
+
+
+def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, str]) -> Iterator[str]:
+    """Yield the list of the exported lessons."""
+    rows = [
+        tag(
+            "li",
+            tag("a", name_of(lesson.title), href=file),
+            tag("p", lesson.summary, " ", tag("span", f"{lesson.minutes} minutes", class_="soft")),
+        )
+        for lesson, file in zip(lessons, files, strict=True)
+    ]
+    minutes = sum(lesson.minutes for lesson in lessons)
+    yield head(f"Lessons · {about['product']}", "")
+    yield "<body>" + tag(
+        "main",
+        tag("h1", "Distributed training in lessons"),
+        tag(
+            "p",
+            f"{len(lessons)} lessons with recorded runs, {minutes} minutes in all. Predict what several "
+            "processes that train one network will do, see what they did, and read why.",
+            class_="lead",
+        ),
+        tag("ol", rows, class_="contents"),
+        tag("p", "To run them yourself: ", about["address"], class_="soft"),
+        class_="lesson-page",
+    ) + "</body></html>\n"  # fmt: skip
+
+
+def head(title: str, script: str) -> str:
+    """Return the start of a file with its style; only `script` may be executed."""
+    style = document.STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
+    return f'<!doctype html>\n<html lang="en">{document.head_tag(title, style, script)}'
+
+
+def _numbers(name: str, run: Measured) -> RunNumbers:
+    return RunNumbers.of(name, run.about["state"], run.about["num_ranks"], run.series)
+
+
+def _blocks(tree: Tree, used: dict[str, None]) -> Html:
+    return joined(_block(block, used) for block in tree)
+
+
+def _block(block: Sequence[Any], used: dict[str, None]) -> Html:
+    kind, inside = block
+    if kind == "pre":
+        return tag("pre", tag("code", inside))
+    if kind in ("ul", "ol"):
+        return tag(kind, [tag("li", _blocks(item, used)) for item in inside])
+    return tag(_BLOCKS[kind], _blocks(inside, used) if kind == "quote" else _inlines(inside, used))
+
+
+def _inlines(tree: Tree, used: dict[str, None]) -> Html:
+    return inlines(tree, lambda term: _term_link(term, used))
+
+
+def _term_link(term: str, used: dict[str, None]) -> str:
+    used[term] = None
+    return f"#{_term_id(term)}"
+
+
+def _term_id(term: str) -> str:
+    return "term-" + "-".join(term.lower().split())
+
+
+def _terms(used: Mapping[str, None]) -> Html | None:
+    """Return the definitions of the terms that the lesson links to."""
+    known = shell.definitions()
+    rows = [
+        tag("div", tag("dt", term, id=_term_id(term)), tag("dd", known[term]))
+        for term in sorted(used, key=str.lower)
+    ]
+    return tag("section", tag("h2", "Terms"), tag("dl", rows, class_="terms")) if rows else None
+
+
+def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
+    asked = recorded.lesson.prediction
+    lock = tag("button", "Lock my prediction", type="submit")
+    said = tag("p", class_="said", role="status")
+    if isinstance(asked, DrawnCurve):
+        measured = charts.curve_of(recorded.runs[asked.run], asked.curve, asked.axis, asked.smoothing)
+        at = np.linspace(0.0, asked.until, 9)
+        facts = {
+            "low": asked.low,
+            "high": asked.high,
+            "until": asked.until,
+            "curve": charts.words_of(asked.curve),
+            "axisWords": charts.AXES.get(asked.axis, asked.axis),
+            "measured": [measured.value_at(float(x)) for x in at],
+        }
+        inside = [
+            tag("p", _inlines(asked.question, used), class_="question"),
+            tag("div", data_curve=orjson.dumps(facts).decode()),
+        ]
+    else:
+        found = outcome.of_choice(asked, recorded.numbers())
+        inside = [_choices(asked, found, "prediction", used)]
+    return tag(
+        "section",
+        tag("h2", "Predict first"),
+        tag("form", inside, lock, said, class_="card", data_form="prediction"),
+    )
+
+
+def _choices(asked: Choice, found: Outcome, name: str, used: dict[str, None]) -> Html:
+    """Return radio buttons, with the choice to mark as right and the explanation that follows."""
+    right = asked.right if found.verdict in ("unchecked", "unmeasured", "doubtful") else found.happened
+    labels = [
+        tag(
+            "label",
+            tag("input", type="radio", name=name, value=number, required=True),
+            tag("span", _inlines(words, used)),
+        )
+        for number, words in enumerate(asked.choices)
+    ]
+    because = [tag("p", words, class_="soft") for words in found.reasons]
+    if right == asked.right:
+        because.append(tag("p", _inlines(asked.because, used), class_="because"))
+    elif right is None:
+        because.append(tag("p", "These runs do not show which choice is right.", class_="soft"))
+    return tag(
+        "fieldset",
+        tag("legend", _inlines(asked.question, used)),
+        labels,
+        tag("div", because, data_because=True),
+        data_right="" if right is None else right,
+    )
+
+
+def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
+    lesson, runs = recorded.lesson, recorded.shown()
+    parts: list[Html | None] = [_blocks(lesson.see, used)]
+    for picture in lesson.pictures:
+        if picture.see:
+            parts.append(tag("p", _inlines(picture.see, used), class_="see"))
+        parts.append(_picture(picture, runs))
+        found = outcome.of_picture(picture, recorded.numbers())
+        if picture.finding and found.verdict == "explained":
+            parts.append(tag("p", _inlines(picture.finding, used), class_="finding"))
+        parts += [tag("p", words, class_="soft") for words in found.reasons]
+    return joined(parts)
+
+
+def _picture(picture: Picture, runs: Sequence[Shown]) -> Html | None:
+    values = asdict(picture)
+    if picture.curve:
+        figure = charts.chart_of_curve(
+            runs,
+            picture.curve,
+            picture.axis,
+            MAX_POINTS,
+            smoothing=picture.smoothing,
+            is_wide=True,
+            about=values,
+        )
+        return charts.chart_grid([figure])
+    if picture.numbers:
+        return charts.numbers_table(runs, picture.numbers, inlines(picture.caption))
+    return instruments.drawn(values, runs)
+
+
+def _question(recorded: Recorded, number: int, used: dict[str, None]) -> Html:
+    asked = recorded.lesson.questions[number]
+    found = outcome.of_choice(asked, recorded.numbers(number))
+    return tag(
+        "form",
+        _choices(asked, found, f"question-{number}", used),
+        tag("button", "Check", type="submit"),
+        tag("p", class_="said", role="status"),
+        tag("div", _attempt(recorded, number, asked), data_because=True),
+        class_="card",
+        data_form="question",
+    )
+
+
+def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
+    """Return the recorded runs of a question's attempt next to the run that it changes."""
+    tried = recorded.attempts.get(number, {})
+    if asked.attempt is None or not tried:
+        return None
+    base = recorded.shown()[asked.attempt.run]
+    shown = [
+        Shown(name=base.name, index=0, run=base.run),
+        *(Shown(name=choice, index=index, run=run) for index, (choice, run) in enumerate(tried.items(), 1)),
+    ]
+    curve = charts.chart_of_curve(shown, "loss", "step", MAX_POINTS // 2, smoothing=20, is_wide=True)
+    return joined(
+        [
+            tag("p", "The runs that answer it:", class_="soft"),
+            charts.numbers_table(shown, _COMPARED),
+            charts.chart_grid([curve]),
+        ]
+    )
+
+
+def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
+    """Say what needs the program: other settings and the parts that move."""
+    words = ["start the runs yourself and change their settings"]
+    if any(picture.instrument in _MOVING for picture in recorded.lesson.pictures):
+        words.append("play the recorded steps and move the controls of the pictures")
+    return tag(
+        "aside",
+        tag("h2", "Only in the program"),
+        tag("p", f"There you can {' and '.join(words)}. To get it: ", tag("code", about["address"])),
+    )
+
+
+def _script() -> str:
+    """Return the script of a lesson: its stages, the drawn curve, and the zoom of the charts."""
+    return document.script_of(tuple(dict.fromkeys((*SCRIPTS, *document.SCRIPT_NAMES))))

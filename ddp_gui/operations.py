@@ -1,0 +1,377 @@
+"""Operations of the page: what a click, a named endpoint, a route and a script can ask for.
+
+An operation is one decorated method. The decorator declares who may call it, how often, in which threads
+it runs and whether it also has a route. The endpoint, the route, the checks and the test of
+docs/endpoints.md follow from this declaration:
+
+    @operation(run="change")
+    def kill_rank(self, run: RunDirectory, rank: int) -> dict[str, Any]:
+
+Callers pass the id of a run; the method gets the run, opened once. A refusal is an exception, which each
+transport answers in its own way.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import time
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Any, Literal
+
+import gradio as gr
+import orjson
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+
+from ddp_gui.auth import rights
+from ddp_gui.background.trainer_process import InspectionError
+from ddp_gui.background.workers import CLICKS, Router, TooManyError, Workers
+from ddp_gui.http import front
+from ddp_gui.http.shell import visible
+from ddp_gui.plan.catalogue import CatalogueError
+from trainers.engines.base import StartError
+from trainers.machine.os_errors import NO_SPACE, explain
+
+Function = Callable[..., Any]
+# Errors that a user can cause or remedy. Any other error is a fault of this program: its text is not shown.
+USER_ERRORS = (ValueError, OSError, StartError, CatalogueError, InspectionError)
+
+# Who may call an operation.
+SEES_RUN = "who may see the run"
+OWNER = "owner, teacher"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """At most `most` calls in `within_s` seconds per user; no limit without login.
+
+    Each object with operations counts for itself.
+    """
+
+    what: str
+    most: int
+    within_s: float = 60.0
+
+    def count(self, api: object) -> None:
+        """Count one more call by the current user.
+
+        Raises:
+            ValueError: if it exceeds the limit, with the time to wait.
+        """
+        name, now = rights.current_user().name, time.monotonic()
+        if not name:
+            return
+        # At most as many keys as accounts.
+        counted: dict[tuple[Rate, str], deque[float]] = vars(api).setdefault("_counted", {})
+        begun = counted.setdefault((self, name), deque())
+        while begun and now - begun[0] > self.within_s:
+            begun.popleft()
+        if len(begun) >= self.most:
+            wait_s = self.within_s - (now - begun[0])
+            raise ValueError(
+                f"you requested {self.what} {len(begun)} times within {self.within_s:.0f} seconds: "
+                f"wait {max(1, round(wait_s))} seconds"
+            )
+        begun.append(now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """The address at which an operation also answers without Gradio.
+
+    Attributes:
+        path: may contain parameters of the operation, such as `{run_id}`.
+        most_bytes: of the body of a POST request, a JSON object of the other parameters; 0: a GET request.
+        refused: the HTTP status of errors that name no other.
+        not_an_object: the message for any other body.
+    """
+
+    path: str
+    most_bytes: int = 0
+    refused: int = 422
+    not_an_object: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """The declaration of an operation.
+
+    Attributes:
+        signature: as callers see it: without `self`, with the id of a run instead of the run.
+        run: whether the first parameter is a run that the current user must be able to see, or to change.
+        teacher: what only a teacher may do, as the end of a sentence; empty: everyone may.
+        method_checks: who may call it, if the method itself checks that.
+        counts_itself: the method counts its calls after it has validated them; others are counted first.
+    """
+
+    name: str
+    signature: Signature
+    run: Literal["see", "change"] | None
+    teacher: str
+    method_checks: str
+    rate: Rate | None
+    counts_itself: bool
+    workers: Workers
+    route: Route | None
+
+    @property
+    def access(self) -> str:
+        """Who may call it and how often, as docs/endpoints.md says it."""
+        rights_of_run = {"see": SEES_RUN, "change": OWNER, None: "teacher" if self.teacher else "all"}
+        who = self.method_checks or rights_of_run[self.run]
+        return who if self.rate is None else f"{who}; {self.rate.most} in {self.rate.within_s:g} s"
+
+    def check(self, api: object) -> None:
+        """Check rights and rate.
+
+        Raises:
+            ValueError: if the current user may not call it, or has called it too often.
+        """
+        if self.teacher:
+            rights.require_teacher(self.teacher)
+        if self.rate is not None and not self.counts_itself:
+            self.rate.count(api)
+
+    def with_run(self, api: Any, values: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """Return the values with the run in place of its id, which is removed from `named`.
+
+        Raises:
+            ValueError: if it does not exist, or the current user may not see it, or not change it.
+        """
+        run_id, *others = values or (named.pop("run_id"),)
+        open_run = api.store.open_to_change if self.run == "change" else api.store.open
+        return [open_run(run_id), *others]
+
+    def described(self, function: Function) -> Function:
+        """Describe a function that stands for the operation, for Gradio and FastAPI, and return it."""
+        made: Any = function
+        made.__name__, made.__signature__ = self.name, self.signature
+        made.__annotations__ = {name: each.annotation for name, each in self.signature.parameters.items()}
+        return function
+
+
+def operation(
+    *,
+    run: Literal["see", "change"] | None = None,
+    teacher: str = "",
+    method_checks: str = "",
+    rate: Rate | None = None,
+    counts_itself: bool = False,
+    workers: Workers = CLICKS,
+    route: Route | None = None,
+) -> Callable[[Function], Function]:
+    """Declare a method to be an operation; see `Operation` for the arguments.
+
+    The object needs a `store` of runs if `run` is given. Methods that are not coroutines run in `workers`.
+    """
+
+    def declare(method: Function) -> Function:
+        signature = _shown_signature(method, has_run=run is not None)
+        about = Operation(
+            name=method.__name__,
+            signature=signature,
+            run=run,
+            teacher=teacher,
+            method_checks=method_checks,
+            rate=rate,
+            counts_itself=counts_itself,
+            workers=workers,
+            route=route,
+        )
+
+        @functools.wraps(method)
+        def perform(self: Any, *values: Any, **named: Any) -> Any:
+            about.check(self)
+            given = values if about.run is None else about.with_run(self, values, named)
+            return method(self, *given, **named)
+
+        @functools.wraps(method)
+        async def perform_later(self: Any, *values: Any, **named: Any) -> Any:
+            about.check(self)
+            given = values if about.run is None else await CLICKS.run(about.with_run, self, values, named)
+            return await method(self, *given, **named)
+
+        made: Any = perform_later if inspect.iscoroutinefunction(method) else perform
+        made.operation = about
+        return typing.cast("Function", made)
+
+    return declare
+
+
+def _shown_signature(method: Function, *, has_run: bool) -> Signature:
+    hints = typing.get_type_hints(method)
+    signature = inspect.signature(method)
+    _self, *parameters = [
+        each.replace(annotation=hints.get(name, Any)) for name, each in signature.parameters.items()
+    ]
+    if has_run:
+        parameters[0] = parameters[0].replace(name="run_id", annotation=str)
+    return signature.replace(parameters=parameters, return_annotation=Any)
+
+
+def declared(kind: type) -> Iterator[Operation]:
+    """Yield the operations of a class, in the order of their definition."""
+    for attribute in vars(kind).values():
+        if isinstance(about := getattr(attribute, "operation", None), Operation):
+            yield about
+
+
+# Named endpoints of Gradio
+
+
+def register(*apis: object) -> None:
+    """Add the operations of these objects to the Gradio app under construction, each under its own name."""
+    for api in apis:
+        for about in declared(type(api)):
+            # Gradio must not queue or serialise them, even if a program uses its queue: a click must not wait
+            # behind another user's.
+            asked = as_current_user(_endpoint(about, getattr(api, about.name)))
+            gr.api(asked, api_name=about.name, queue=False, concurrency_limit=None)
+
+
+def _endpoint(about: Operation, method: Function) -> Function:
+    """Return an operation that checks the kinds of its values and raises errors that Gradio shows."""
+    kinds = {name: _kinds(each.annotation) for name, each in about.signature.parameters.items()}
+
+    async def ask(*values: Any) -> Any:
+        try:
+            for (name, wanted), value in zip(kinds.items(), values, strict=False):
+                kind = next((each for each in _NAMES if isinstance(value, each)), float)
+                if wanted and kind not in wanted and not (kind is str and float in wanted):
+                    raise ValueError(f"{name} is {_NAMES[kind]}, which is not allowed")
+            if inspect.iscoroutinefunction(method):
+                return await method(*values)
+            return await about.workers.run(method, *values)
+        except USER_ERRORS as error:
+            raise gr.Error(text_of(error), print_exception=False) from error
+
+    ask.__doc__ = method.__doc__
+    return about.described(ask)
+
+
+def _kinds(hint: Any) -> set[type]:
+    """Return the kinds of JSON values that an annotation allows; empty if it allows all."""
+    if hint is Any:
+        return set()
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    plain = {typing.get_origin(part) or part for part in parts}
+    return {kind if kind in _NAMES else float for kind in plain}
+
+
+_NAMES: dict[type, str] = {
+    str: "text", list: "a list", dict: "an object", type(None): "null", float: "a number"
+}  # fmt: skip
+
+
+def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
+    """Wrap a Gradio handler so that `current_user` is set inside it, and it runs in these threads.
+
+    Gradio runs queued calls in its own tasks, which do not inherit context variables; they do have the
+    request.
+    """
+
+    @functools.wraps(function)
+    async def asked(asked_request: gr.Request, *values: Any) -> Any:
+        with rights.asked_by(_sender_of(asked_request)):
+            if inspect.iscoroutinefunction(function):
+                return await function(*values)
+            try:
+                return await workers.run(function, *values)
+            except TooManyError as error:
+                raise gr.Error(str(error), print_exception=False) from error
+
+    hints = typing.get_type_hints(function)
+    first = Parameter("asked_request", Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=hints.get(name, parameter.annotation))
+        for name, parameter in signature.parameters.items()
+    ]
+    # Gradio reads a handler's parameters from this; it injects the request itself and hides it.
+    asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
+    asked.__annotations__ = hints | {"asked_request": gr.Request}
+    # inspect must not look through the wrapper.
+    del asked.__wrapped__
+    return asked
+
+
+def _sender_of(request: gr.Request) -> rights.Person:
+    scope = request.request.scope if request.request is not None else {}
+    sender = scope.get(rights.SCOPE_KEY)
+    return sender if isinstance(sender, rights.Person) else rights.current_user()
+
+
+def text_of(error: Exception) -> str:
+    """Return the text of one of `USER_ERRORS` as a user reads it."""
+    text = explain(error)
+    return text[:1].upper() + text[1:] if isinstance(error, OSError) else text
+
+
+def shown_as_text(text: str) -> gr.Error:
+    """Return an error whose text Gradio shows unchanged: its messages are HTML."""
+    return gr.Error(html.escape(visible(text)), print_exception=False)
+
+
+# Routes
+
+
+def make_router(*apis: object) -> Router:
+    """Return the routes of these objects' operations."""
+    router = Router()
+    for api in apis:
+        for about in declared(type(api)):
+            if about.route is not None and about.route.most_bytes:
+                post = _post(about, about.route, getattr(api, about.name))
+                router.add_api_route(about.route.path, post, methods=["POST"])
+            elif about.route is not None:
+                router.add_api_route(about.route.path, _get(about, getattr(api, about.name)))
+    return router
+
+
+def _get(about: Operation, method: Function) -> Function:
+    def get(**named: Any) -> Any:
+        return method(**named)
+
+    return about.described(get)
+
+
+def _post(about: Operation, route: Route, method: Function) -> Function:
+    unset = {
+        name: None if each.default is Parameter.empty else each.default
+        for name, each in about.signature.parameters.items()
+    }
+
+    def call(address: dict[str, Any], body: bytes) -> Any:
+        try:
+            sent = front.parse_json_body(body)
+        except ValueError as error:
+            raise HTTPException(status_code=422, detail=str(error)) from error
+        if not isinstance(sent, dict):
+            raise HTTPException(status_code=422, detail=route.not_an_object)
+        return method(*((sent | address).get(name, default) for name, default in unset.items()))
+
+    async def post(request: Request) -> Response:
+        body = await front.read_json_body(request, route.most_bytes)
+        try:
+            answer = await about.workers.run(call, request.path_params, body)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except ValueError as error:
+            status = getattr(error, "http_status", route.refused)
+            raise HTTPException(status_code=status, detail=str(error)) from error
+        return Response(orjson.dumps(answer), media_type="application/json")
+
+    return post
+
+
+async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
+    """Answer a route whose file operation failed: 507 for a full disk, otherwise 503, with a sentence."""
+    is_full = isinstance(error, OSError) and error.errno in NO_SPACE
+    return JSONResponse({"detail": text_of(error)}, status_code=507 if is_full else 503)

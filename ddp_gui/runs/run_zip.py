@@ -1,0 +1,357 @@
+"""Packs a run into a zip, and unpacks one of another machine, which is hostile input.
+
+Both run in a separate process (`MODULE`). Only files that belong to a run are written, and nothing in the zip
+is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import resource
+import stat
+import struct
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import orjson
+
+from ddp_gui.auth import rights
+from ddp_gui.events import event_reader
+from ddp_gui.http.shell import visible
+from ddp_gui.runs import exports, listing
+from ddp_gui.runs.listing import IMPORTED_FILE, Imported
+from trainers.contract import code, events, rundir, start_from
+from trainers.contract import status as status_file
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory, Status, file_stem
+from trainers.contract.status import StatusError
+from trainers.files import plain_files, typed
+from trainers.files.json_files import MAX_JSON_BYTES, parse_json, write_json_atomically
+from trainers.files.typed import Limit
+from trainers.machine.os_errors import explain
+
+MODULE = "ddp_gui.runs.run_zip"
+HASHES_FILE = "hashes.json"
+TAG = "handed in"
+MAX_ZIP_BYTES = 2**30
+MAX_UNPACKED_BYTES = 2 * 2**30
+MAX_FILES = 2_000
+# Events shrink about tenfold, repetitive logs more. Deflate's maximum, which bombs use, is 1,032.
+MAX_RATIO = 200
+RATIO_MATTERS_FROM_BYTES = 16 * 2**20
+MAX_DIFFERENCES = 50
+# The central directory of 2 GB of empty entries would take 20 GB of memory.
+MEMORY_BYTES = 4 * 2**30
+PIECE_BYTES = 256 * 1024
+
+_TOP_FILES = ("config.json", "status.json", "events.jsonl", "notes.json", "data.json", "references.json")
+_PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9_.+=-]{1,100}"
+_TAKEN = re.compile(
+    rf"logs/(?!\.)[A-Za-z0-9_.-]{{1,100}}\.(?:log|txt)|recordings/step_[0-9]{{1,15}}\.json"
+    rf"|checkpoints/step_[0-9]{{1,15}}(?:/{_PART}){{1,3}}|start/(?:origin|model)\.json",
+    re.ASCII,
+)
+# Files of a run that belong to its machine: they make the program act, or can be made again.
+_LEFT_OUT = re.compile(
+    r"(?:commands\.jsonl|owner\.json|queued\.json|granted\.json|confined\.json|imported\.json|run\.lock|job\.sh"
+    r"|start/model\.(?:safetensors|pt)|(?:work|watch|nodes|rendezvous|logs/torchrun(?:_[0-9]+)?)/.*)",
+    re.DOTALL,
+)
+# Added by file managers.
+_JUNK = re.compile(r"(?:.*/)?(?:__MACOSX/.*|\.DS_Store|Thumbs\.db|desktop\.ini)", re.DOTALL)
+
+
+def is_taken(name: str) -> bool:
+    """Return True if a file of this name, relative to the run's folder, is part of a packed run."""
+    folder, _, rest = name.partition("/")
+    if folder == code.FOLDER:
+        return code.is_plain(rest)
+    return name in _TOP_FILES or _TAKEN.fullmatch(name) is not None
+
+
+# Packing
+
+
+def packed(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[bytes]:
+    """Yield a zip of a run, at the end with the SHA-256 of each of its files in `hashes.json`."""
+    found: dict[str, dict[str, Any]] = {}
+    top = file_stem(run.run_id)
+
+    def files() -> Iterator[tuple[str, Callable[[], Iterator[bytes]]]]:
+        for name in sorted(_names(run, with_checkpoint=with_checkpoint)):
+            yield f"{top}/{name}", partial(_hashed, run.path / name, name, found)
+        about = {"version": 1, "run_id": run.run_id, "packed_unix_s": time.time(), "files": found}
+        yield f"{top}/{HASHES_FILE}", lambda: iter([orjson.dumps(about, option=orjson.OPT_INDENT_2)])
+
+    return exports.zip_pieces(files())
+
+
+def _names(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[str]:
+    folders = [run.logs, run.recordings, run.path / code.FOLDER, run.path / start_from.FOLDER]
+    if with_checkpoint and (there := run.list_checkpoints()):
+        folders.append(max(there, key=lambda each: (each.saved_unix_s, each.step)).path)
+    top = [run.path / name for name in _TOP_FILES]
+    for path in itertools.chain(top, *(folder.rglob("*") for folder in folders if folder.is_dir())):
+        name = path.relative_to(run.path).as_posix()
+        if is_taken(name) and path.is_file() and not path.is_symlink():
+            yield name
+
+
+def _hashed(path: Path, name: str, found: dict[str, dict[str, Any]]) -> Iterator[bytes]:
+    """Yield a file's content up to its present size, and note its hash."""
+    digest, size_bytes = hashlib.sha256(), 0
+    with plain_files.open_plain(path) as file:
+        end = path.stat().st_size
+        while piece := file.read(min(PIECE_BYTES, end - size_bytes)):
+            digest.update(piece)
+            size_bytes += len(piece)
+            yield piece
+    found[name] = {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
+
+
+# Unpacking
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    sha256: Annotated[str, Limit(pattern="[0-9a-f]{64}")]
+    size_bytes: Annotated[int, Limit(low=0, high=2**62)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hashes:
+    run_id: Annotated[str, Limit(least=1, most=rundir.MAX_BYTES)]
+    packed_unix_s: float
+    files: Annotated[dict[str, _File], Limit(most=MAX_FILES)]
+
+
+def unpack(source: Path, folder: Path) -> Imported:
+    """Unpack a zip of a run into an empty folder, where it is an ended run, and compare its hashes.
+
+    Raises:
+        ValueError: if it is no zip of a run, exceeds the limits, or the run in it cannot be read.
+        OSError: if the folder cannot be written.
+    """
+    if source.stat().st_size > MAX_ZIP_BYTES:
+        raise ValueError(f"the zip is larger than {MAX_ZIP_BYTES // 2**20:,} MiB, but allowed is: less")
+    try:
+        with zipfile.ZipFile(source) as archive:
+            infos = _checked(archive.infolist(), source.stat().st_size)
+            _require_room(folder, infos)
+            sums = {name: _write(archive, info, folder / name) for name, info in infos.items()}
+            hashes = _read_hashes(folder)
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        struct.error,
+        zlib.error,
+    ) as error:
+        raise ValueError(f"the zip cannot be read: {explain(error)}") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise ValueError("the zip has a file and a folder of the same name") from error
+    imported = _compare(sums, hashes, source)
+    _settle(RunDirectory(folder), imported)
+    return imported
+
+
+def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries to unpack, by their names in the run's folder.
+
+    Raises:
+        ValueError: if an entry is not allowed, or all together are too much.
+    """
+    if len(infos) > MAX_FILES:
+        raise ValueError(f"the zip has {len(infos):,} files, but allowed is: at most {MAX_FILES:,}")
+    unpacked = sum(info.file_size for info in infos)
+    if unpacked > MAX_UNPACKED_BYTES:
+        raise ValueError(
+            f"the zip has {unpacked / 2**20:,.0f} MiB when unpacked, but allowed is: at most "
+            f"{MAX_UNPACKED_BYTES // 2**20:,} MiB"
+        )
+    if unpacked > max(RATIO_MATTERS_FROM_BYTES, MAX_RATIO * size_bytes):
+        raise ValueError(
+            f"the zip grows {unpacked // size_bytes:,}-fold when unpacked, but allowed is: {MAX_RATIO}-fold"
+        )
+    kept = [info for info in infos if not info.is_dir() and not _JUNK.fullmatch(info.filename)]
+    top = _top_folder([info.filename for info in kept])
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in kept:
+        name = info.filename.removeprefix(top)
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        shown = visible(info.filename[:100])
+        if kind not in (0, stat.S_IFREG):
+            raise ValueError(f"the zip has {shown!r}, but allowed is: files only, no links")
+        if info.flag_bits & 0x1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"the zip has {shown!r}, but allowed is: without a password, stored or deflated")
+        if not info.filename.startswith(top) or not (
+            name == HASHES_FILE or is_taken(name) or (_LEFT_OUT.fullmatch(name) and ".." not in name)
+        ):
+            raise ValueError(f"the zip has {shown!r}, but allowed is: the files of one run")
+        if name in found:
+            raise ValueError(f"the zip has {shown!r} twice, but allowed is: once")
+        if name.endswith(".json") and info.file_size > MAX_JSON_BYTES and name in (*_TOP_FILES, HASHES_FILE):
+            raise ValueError(f"the zip has {shown!r} of more than {MAX_JSON_BYTES // 2**20} MiB")
+        found[name] = info
+    if "events.jsonl" not in found:
+        raise ValueError("the zip has no events.jsonl, but allowed is: the zip of a run")
+    return {name: info for name, info in found.items() if not _LEFT_OUT.fullmatch(name)}
+
+
+def _top_folder(names: list[str]) -> str:
+    """Return the folder that contains the run, with "/" at its end; empty if the zip has none."""
+    if "config.json" in names:
+        return ""
+    tops = [name.removesuffix("config.json") for name in names if re.fullmatch(r"[^/]+/config\.json", name)]
+    if not tops:
+        raise ValueError("the zip has no config.json, but allowed is: the zip of a run")
+    if len(tops) > 1:
+        raise ValueError(f"the zip has {len(tops)} runs, but allowed is: one")
+    return tops[0]
+
+
+def _require_room(folder: Path, infos: Mapping[str, zipfile.ZipInfo]) -> None:
+    free, reserve = rundir.disk_room(folder)
+    needed = sum(info.file_size for info in infos.values())
+    if free - needed < reserve:
+        raise ValueError(
+            f"the disk has {free / 2**30:.1f} GiB left, of which {reserve / 2**30:.1f} GiB stay free, but "
+            f"the run needs {needed / 2**30:.1f} GiB"
+        )
+
+
+def _write(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> _File:
+    """Write a file, at most as long as the zip says; zipfile compares its CRC."""
+    digest, size_bytes = hashlib.sha256(), 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(info) as packed_file, path.open("xb") as file:
+        while piece := packed_file.read(PIECE_BYTES):
+            size_bytes += len(piece)
+            if size_bytes > info.file_size:
+                raise zipfile.BadZipFile(f"{path.name} is longer than recorded")
+            digest.update(piece)
+            file.write(piece)
+    return _File(sha256=digest.hexdigest(), size_bytes=size_bytes)
+
+
+def _read_hashes(folder: Path) -> _Hashes | None:
+    path = folder / HASHES_FILE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    path.unlink()  # it describes the run as it was packed; `imported.json` has the result
+    try:
+        return typed.read(_Hashes, parse_json(content), ignores_unknown=True)
+    except ValueError as error:
+        raise ValueError(f"{HASHES_FILE} in the zip is damaged: {visible(str(error)[:200])}") from error
+
+
+def _compare(sums: dict[str, _File], hashes: _Hashes | None, source: Path) -> Imported:
+    sums.pop(HASHES_FILE, None)
+    recorded = {} if hashes is None else hashes.files
+    differences = []
+    for name in sorted(sums.keys() | recorded.keys()) if hashes is not None else ():
+        if sums.get(name) != recorded.get(name):
+            what = "is missing" if name not in sums else "differs" if name in recorded else "is not recorded"
+            differences.append(f"{visible(name[:200])} {what}")
+    return Imported(
+        origin=visible(hashes.run_id if hashes else source.stem)[: rundir.MAX_BYTES],
+        packed_unix_s=hashes.packed_unix_s if hashes else None,
+        imported_unix_s=time.time(),
+        result="no hashes" if hashes is None else "differs" if differences else "as recorded",
+        differences=tuple(differences[:MAX_DIFFERENCES]),
+        num_differences=len(differences),
+    )
+
+
+def _settle(run: RunDirectory, imported: Imported) -> None:
+    """Make unpacked files a run of this machine that has ended.
+
+    Raises:
+        ValueError: if its configuration or an event cannot be read.
+    """
+    config = run.read_config()
+    num_events = _count_events(run)
+    if num_events == 0:
+        raise ValueError("events.jsonl in the zip has no event, but allowed is: the events of a run")
+    run.logs.mkdir(exist_ok=True)
+    run.checkpoints.mkdir(exist_ok=True)
+    write_json_atomically(run.config, _without_paths(config).to_json())
+    run.write_status(_ended_status(run))
+    notes = listing.read_notes(run)
+    tags = [TAG, *(tag for tag in notes.tags if tag != TAG)][: listing.MAX_TAGS]
+    listing.write_notes(run, listing.change_notes(notes, tags=tags))
+    write_json_atomically(run.path / IMPORTED_FILE, asdict(imported))
+
+
+def _count_events(run: RunDirectory) -> int:
+    offset = num_events = 0
+    while True:
+        batch, end, num_damaged = event_reader.read_carefully(run.events, offset)
+        if num_damaged:
+            raise ValueError(
+                f"events.jsonl in the zip has {num_damaged:,} lines that are no events after byte "
+                f"{offset:,}, but allowed is: none"
+            )
+        num_events += len(batch)
+        if end == offset:
+            return num_events
+        offset = end
+
+
+def _without_paths(config: Config) -> Config:
+    """Return the configuration with paths that cannot exist here: they named files of another machine.
+
+    A user could otherwise import a configuration that names another user's file, and look at its samples.
+    """
+    changes: dict[str, Any] = {}
+    for field in rights.PATH_FIELDS:
+        if path := getattr(config, field):
+            name = PurePosixPath(path).name
+            changes[field] = f"/dev/null/{name if name not in ('', '..') else 'data'}"
+    return replace(config, **changes)
+
+
+def _ended_status(run: RunDirectory) -> Status:
+    """Return the recorded status without the engine and the process of the other machine."""
+    try:
+        recorded = status_file.read(run.status)
+    except StatusError:
+        recorded = None
+    if recorded is None:
+        recorded = Status(state=events.last_state(run.events) or "lost")
+    ended = replace(recorded, engine=status_file.LOCAL, handle=None, last_seen_unix_s=None)
+    if ended.state not in events.ENDED_STATES:
+        return replace(ended, state="lost", error="The run was not over when it was packed.")
+    return ended
+
+
+def main() -> None:
+    """Pack or unpack, as the JSON on stdin says."""
+    asked = orjson.loads(sys.stdin.buffer.read())
+    if "run" in asked:
+        for piece in packed(RunDirectory(Path(asked["run"])), with_checkpoint=asked["with_checkpoint"]):
+            sys.stdout.buffer.write(piece)
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    problem = None
+    try:
+        unpack(Path(asked["zip"]), Path(asked["folder"]))
+    except (ValueError, OSError) as error:
+        problem = explain(error)
+    sys.stdout.buffer.write(orjson.dumps({"problem": problem}))
+
+
+if __name__ == "__main__":
+    main()

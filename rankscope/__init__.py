@@ -1,0 +1,19 @@
+"""Rankscope as an installed program: the package of the wheel, and its command `rankscope`.
+
+The wheel has the folders of the checkout inside this package (pyproject.toml). They import each other by
+their names in the checkout, so `add_to_path` makes these importable, in the processes of the program only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def add_to_path() -> Path:
+    """Make app, ddp_gui and trainers importable; return the folder that contains them."""
+    here = Path(__file__).resolve().parent
+    root = here if (here / "app.py").is_file() else here.parent
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return root

@@ -1,0 +1,62 @@
+"""Add the installed program to the menu of a Linux desktop: a .desktop file and an icon, for this user."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import rankscope
+
+ENTRY = """[Desktop Entry]
+Type=Application
+Name=Rankscope
+Comment=Distributed training you can see
+Exec={command} start
+Icon=rankscope
+Terminal=true
+Categories=Education;Science;
+StartupNotify=false
+"""
+
+
+def add(share: Path, command: list[str]) -> Path:
+    """Write the entry and the icon below a folder `share`; return the path of the entry.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    root = rankscope.add_to_path()
+    icons, entries = share / "icons" / "hicolor" / "scalable" / "apps", share / "applications"
+    for folder in (icons, entries):
+        folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(root / "assets" / "icons" / "favicon.svg", icons / "rankscope.svg")
+    entry = entries / "rankscope.desktop"
+    entry.write_text(ENTRY.format(command=" ".join(map(_quoted, command))), encoding="utf-8")
+    entry.chmod(0o755)
+    return entry
+
+
+def _quoted(word: str) -> str:
+    """Return a word as the specification of desktop entries wants it."""
+    for letter in '\\"`$':
+        word = word.replace(letter, f"\\{letter}")
+    # A string is unescaped before the command line is, and % begins a field code.
+    return f'"{word}"'.replace("\\", "\\\\").replace("%", "%%")
+
+
+def main() -> int:
+    """Add the entry for this user; return the exit code."""
+    rankscope.add_to_path()
+    from trainers.files import installation
+
+    if sys.platform != "linux":
+        print("Only desktops on Linux have such a menu.", file=sys.stderr)
+        return 2
+    try:
+        entry = add(installation.data_folder().parent, [sys.executable, "-m", "rankscope"])
+    except (OSError, ValueError) as error:
+        print(f"The menu entry was not written: {error}", file=sys.stderr)
+        return 1
+    print(f"Rankscope is in the menu of applications: {entry}")
+    return 0

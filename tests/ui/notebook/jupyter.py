@@ -1,0 +1,140 @@
+"""JupyterLab with this checkout's notebook module and tile, and its notebooks in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from tools import page_driver
+from trainers.files.plain_files import REPOSITORY
+
+TOKEN = "a-token-of-a-test"
+# A name that Chromium resolves to this machine, and that the page does not know.
+HOST = "lab.localhost"
+ENTRY_POINT = "[jupyter_serverproxy_servers]\nrankscope = ddp_gui.notebook.page:tile\n"
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+def require(*packages: str) -> None:
+    """Skip the test, with the reason, if a package is missing."""
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"NOT RUN: {', '.join(missing)} not installed: pip install -r requirements-notebook.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jupyter:
+    """A running JupyterLab.
+
+    Attributes:
+        folder: the folder that it shows.
+    """
+
+    address: str
+    port: int
+    folder: Path
+
+    @property
+    def runs_dir(self) -> Path:
+        """Return the folder of the runs of the tile's page: the default, below Jupyter's current folder."""
+        return self.folder / "runs"
+
+    def open_notebook(self, page: Page, *cells: str) -> list[Locator]:
+        """Open a new notebook; return its cells."""
+        path = self.folder / f"notebook-{len(list(self.folder.glob('*.ipynb')))}.ipynb"
+        path.write_text(json.dumps(notebook(*cells)))
+        page.goto(f"{self.address}/doc/tree/{path.name}?token={TOKEN}")
+        shown = page.locator(".jp-Notebook .jp-CodeCell")
+        shown.nth(len(cells) - 1).wait_for()
+        page.locator(".jp-NotebookPanel-toolbar").get_by_text("Python 3 (ipykernel)").wait_for()
+        return [shown.nth(number) for number in range(len(cells))]
+
+    def restart_kernel(self) -> None:
+        """Restart the kernel that was started last, as the button of JupyterLab does."""
+        self._ask("POST", f"api/kernels/{self._kernel()}/restart")
+
+    def interrupt_kernel(self) -> None:
+        """Interrupt the kernel that was started last."""
+        self._ask("POST", f"api/kernels/{self._kernel()}/interrupt")
+
+    def _kernel(self) -> str:
+        # The order is that of the starts.
+        kernel_id: str = json.loads(self._ask("GET", "api/kernels"))[-1]["id"]
+        return kernel_id
+
+    def _ask(self, method: str, path: str) -> bytes:
+        headers = {"Authorization": f"token {TOKEN}"}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{path}", method=method, headers=headers
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return bytes(answer.read())
+
+
+def run_cell(cell: Locator) -> None:
+    """Execute a cell."""
+    cell.locator(".cm-content").click()
+    cell.page.keyboard.press("Control+Enter")
+
+
+def notebook(*cells: str) -> dict[str, Any]:
+    """Return a notebook of code cells."""
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    about = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    return {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {"kernelspec": kernel},
+        "cells": [{**about, "id": f"cell-{number}", "source": text} for number, text in enumerate(cells)],
+    }
+
+
+def environment(folder: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which Jupyter has its own settings, and this checkout is as if installed."""
+    about = folder / "site" / "rankscope-0.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: rankscope\nVersion: 0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINT)
+    settings = folder / "config" / "lab" / "user-settings"
+    for name, values in SETTINGS.items():
+        extension, plugin = name.split(":")
+        file = settings / extension / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    paths = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
+    return {
+        **{f"JUPYTER_{name}_DIR": str(folder / path) for name, path in paths.items()},
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(folder / "site")]),
+        **(variables or {}),
+    }
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[Jupyter]:
+    """Run JupyterLab until the block ends."""
+    shown = folder / "notebooks"
+    shown.mkdir(parents=True)
+    port = page_driver.free_port()
+    command = [
+        "env", f"--chdir={shown}", sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+        f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={shown}",
+        f"--IdentityProvider.token={TOKEN}", "--ServerApp.allow_remote_access=True",
+    ]  # fmt: skip
+    with (
+        page_driver.variables_set(environment(folder)),
+        page_driver.serve_command(command, port, first_path=f"api?token={TOKEN}"),
+    ):
+        yield Jupyter(address=f"http://{HOST}:{port}", port=port, folder=shown)

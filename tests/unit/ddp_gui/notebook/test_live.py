@@ -1,0 +1,75 @@
+"""The run's picture for a notebook, and its table without anywidget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from ddp_gui.events.run_view import RunView
+from ddp_gui.notebook import live
+from ddp_gui.notebook.runs import Session
+from ddp_gui.queue.scheduler import Scheduler
+from tests import made_run
+from tests.made_run import Shape
+from trainers.contract.rundir import RunDirectory
+from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
+
+
+class Finished:
+    """A run that has only what a picture needs."""
+
+    def __init__(self, path: Path, num_steps: int) -> None:
+        run = RunDirectory(path)
+        made_run.make_finished(run, num_steps, shape=Shape(ranks_a_node=4))
+        self.run_id = run.run_id
+        self._view = RunView(run, None)
+
+    def view(self) -> Any:
+        self._view.catch_up()
+        return self._view
+
+
+def test_a_picture_of_a_long_run_is_small_and_valid_json(tmp_path: Path) -> None:
+    picture = live.picture_of(Finished(tmp_path / "run-1", 20_000))
+    assert picture["head"]["state"] == "finished" and len(picture["ranks"]) == 4
+    assert {"loss", "loss_smooth", "utilization:3"} <= picture["traces"].keys()
+    assert "learning_rate" not in picture["traces"]
+    loss = picture["traces"]["loss"]
+    assert len(loss["x"]) == live.MAX_POINTS and loss["x"][-1] == 20_000
+    assert len(orjson.dumps(picture)) < 100_000
+
+
+def test_the_table_shows_the_ranks_and_escapes_all_text(tmp_path: Path) -> None:
+    run = Finished(tmp_path / "run-1", 100)
+    table = live.as_html(run)
+    assert "100 of" in table and table.count("<tr>") >= 7 and "anywidget" in table
+    run.view().series.problem = {"message": "<script>alert(1)</script>"}
+    table = live.as_html(run)
+    assert "<script>" not in table and "&lt;script&gt;" in table
+
+
+def test_the_script_of_the_view_is_one_module_without_imports() -> None:
+    script, styles = live.script(), live.styles()
+    assert "\nimport " not in script and script.rstrip().endswith(".render };")
+    # In a shadow root; the variables of the page's root would otherwise reach the notebook.
+    assert ":root" not in styles and ":host {" in styles and ":host(.dark) {" in styles
+
+
+def test_runs_of_a_notebook_have_the_plugins_next_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PLUGINS_VARIABLE, "")
+    monkeypatch.setattr(Scheduler, "begin", lambda _self: None)
+    (tmp_path / "plugins" / "models").mkdir(parents=True)
+    Session(tmp_path / "runs")
+    assert own_plugins() == tmp_path / "plugins"
+    Session(tmp_path / "elsewhere" / "runs")
+    assert own_plugins() == tmp_path / "plugins", "the runs of both inherit one environment"
+    monkeypatch.setenv(PLUGINS_VARIABLE, "")
+    (tmp_path / "plugins" / "models" / "mine.py").touch()
+    (tmp_path / "plugins" / "models" / "mine.py").chmod(0o666)
+    with pytest.raises(ValueError, match=r"every user of this machine can change .*mine\.py"):
+        Session(tmp_path / "runs")

@@ -1,0 +1,117 @@
+"""The page that shows the progress of a start without a terminal."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rankscope import first_start, menu
+from rankscope.first_start import Progress
+from tests.harness import REPOSITORY, wait_until
+
+OUTPUT = """\
+Checking the environment in .venv …
+torch 2.13.0: the CPU build, because no NVIDIA GPU was found. For another one: --torch-build (README).
+Download: 192 MB from download.pytorch.org, then about 110 MB of other packages by pip.
+torch: 45 of 192 MB, 3.1 MB/s, 47 s left
+torch: 192 of 192 MB
+  Downloading gradio-6.31.0-py3-none-any.whl (24.7 MB)
+  Downloading orjson-3.13.0-cp311-cp311-manylinux_2_17_x86_64.whl (300 kB)
+Installing collected packages: torch, gradio
+Importing Gradio, and listing models, data sets and GPUs …
+The page is at http://127.0.0.1:7861  (runs are stored in runs; Ctrl-C ends the page, not the runs)
+"""
+ANSWER_TIMEOUT_S = 60.0
+
+
+def test_what_is_downloaded_is_read_from_the_output() -> None:
+    progress, seen = Progress(), []
+    for line in OUTPUT.splitlines(keepends=True):
+        progress.add(line)
+        state = progress.to_json()
+        seen.append((state["step"], state["loaded_mb"], state["total_mb"], state["state"]))
+    assert seen == [
+        ("Checking the environment in .venv", 0, None, "working"),
+        ("Checking the environment in .venv", 0, None, "working"),
+        ("Checking the environment in .venv", 0, 302, "working"),
+        ("Downloading torch", 45, 302, "working"),
+        ("Downloading torch", 192, 302, "working"),
+        ("Downloading gradio", 217, 302, "working"),
+        ("Downloading orjson", 217, 302, "working"),
+        ("Installing the downloaded packages", 302, 302, "working"),
+        ("Importing Gradio, and listing models, data sets and GPUs", 302, 302, "working"),
+        ("Importing Gradio, and listing models, data sets and GPUs", 302, 302, "ready"),
+    ]
+    assert progress.to_json()["address"] == "http://127.0.0.1:7861"
+
+
+def test_only_this_machine_s_own_name_gets_the_output() -> None:
+    progress = Progress()
+    progress.add("a line of the output")
+    server = first_start.serve(progress)
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        with urllib.request.urlopen(f"{address}/progress", timeout=ANSWER_TIMEOUT_S) as answer:
+            assert json.load(answer)["lines"] == ["a line of the output"]
+        client = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=ANSWER_TIMEOUT_S)
+        client.request("GET", "/progress", headers={"Host": f"attacker.example:{server.server_port}"})
+        assert client.getresponse().status == 403
+        client.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_closing_the_window_ends_the_page(number: signal.Signals, tmp_path: Path) -> None:
+    """A terminal that is closed sends SIGHUP."""
+    page = "import time; print('The page is at http://127.0.0.1:1', flush=True); time.sleep(600)"
+    program = (
+        "import sys; from rankscope import first_start; first_start.is_open = lambda port: False; "
+        f"sys.exit(first_start.start([sys.executable, '-c', {page!r}], opens_browser=False))"
+    )
+    output = tmp_path / "output"
+    with output.open("w") as file, subprocess.Popen([sys.executable, "-c", program], stdout=file) as process:
+        wait_until("the page", lambda: "Close this window" in output.read_text(), ANSWER_TIMEOUT_S)
+        process.send_signal(number)
+        assert process.wait(ANSWER_TIMEOUT_S) != 0
+
+
+def test_a_path_in_the_menu_entry_is_quoted(tmp_path: Path) -> None:
+    entry = menu.add(tmp_path, ['/home/ann/my "python"%', "-m", "rankscope"])
+    assert r'Exec="/home/ann/my \\"python\\"%%" "-m" "rankscope" start' in entry.read_text()
+    assert (tmp_path / "icons/hicolor/scalable/apps/rankscope.svg").stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"home/.local/bin/rankscope": 'echo "installed: $*"'}, "installed: start --port 1"),
+        ({"run.sh": "", "rankscope/first_start.py": "", "bin/python3": 'echo "checkout: $*"'}, "checkout: "),
+        ({"run.sh": ""}, "Python 3.11 or newer is missing"),
+        ({}, "Rankscope is not installed"),
+    ],
+)
+def test_what_a_double_click_starts(files: dict[str, str], words: str, tmp_path: Path) -> None:
+    desktop = tmp_path / "deploy" / "desktop"
+    shutil.copytree(REPOSITORY / "deploy" / "desktop", desktop)
+    (tmp_path / "bin").mkdir()
+    for name in ("dirname", "uname", "sh"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    for name, script in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "bin")}
+    ended = subprocess.run(
+        [desktop / "start.sh", "--port", "1"], env=environment, input="\n", capture_output=True, text=True
+    )
+    assert words in ended.stdout, ended

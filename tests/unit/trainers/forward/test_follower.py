@@ -1,0 +1,252 @@
+"""A run is forwarded completely and once, whatever the service does; real sockets, a fake of MLflow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_mlflow import FakeMlflow, fake_mlflow
+from tests.forwarded_run import append, end, make_run, steps
+from tests.harness import wait_until
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.forward import __main__ as program
+from trainers.forward import follower as follower_module
+from trainers.forward import state as state_module
+from trainers.forward.follower import Follower, end_of, only_follower
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower_module, "POLL_S", 0.01)
+    monkeypatch.setattr(follower_module, "FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(follower_module, "MAX_WAIT_S", 0.05)
+
+
+@pytest.fixture
+def service() -> Iterator[FakeMlflow]:
+    with fake_mlflow() as fake:
+        yield fake
+
+
+def follower_of(run: RunDirectory, **limits: Any) -> Follower:
+    (run.path / state_module.FOLDER).mkdir(exist_ok=True)
+    config = run.read_config()
+    name = config.forward_to
+    return Follower(run, config, name, lambda state: program.open_tracker(run, config, name, state), **limits)
+
+
+def mlflow_run(tmp_path: Path, service: FakeMlflow, num_steps: int, **more: Any) -> RunDirectory:
+    return make_run(tmp_path, num_steps, forward_to="mlflow", forward_address=service.address, **more)
+
+
+def state_of(run: RunDirectory) -> state_module.ForwardState:
+    state = state_module.read(run, "mlflow")
+    assert state is not None
+    return state
+
+
+def test_a_finished_run_is_forwarded_to_its_end(tmp_path: Path, service: FakeMlflow) -> None:
+    run = mlflow_run(tmp_path, service, 3000)
+    assert follower_of(run).follow()
+    assert service.steps() == list(range(1, 3001))
+    assert service.steps("validation/accuracy") == list(range(10, 3001, 10))
+    assert service.steps("checkpoint/size_bytes") == [1]
+    (stored,) = service.runs.values()
+    assert stored["status"] == "FINISHED" and stored["tags"]["state"] == "finished: Over."
+    assert stored["params"]["model"] == "mlp" and "forward_address" not in stored["params"]
+    state = state_of(run)
+    assert (state.phase, state.step, state.offset) == ("done", 1, run.events.stat().st_size)
+
+
+@pytest.mark.parametrize("mode", ["hang", "500", "html", "late"])
+def test_a_slow_broken_or_wrong_service_loses_and_repeats_nothing(
+    tmp_path: Path, service: FakeMlflow, mode: str
+) -> None:
+    run = mlflow_run(tmp_path, service, 40, state="running")
+    service.mode = mode
+
+    def scenario() -> None:
+        wait_until("a failure is recorded", lambda: state_of(run).error, 20)
+        assert state_of(run).phase == "retrying" and state_of(run).offset == 0
+        append(run, steps(41, 60))
+        service.mode = "ok"
+        wait_until("it has caught up", lambda: state_of(run).step == 60, 20)
+        assert state_of(run).error is None
+        service.mode = mode
+        append(run, steps(61, 80))
+        wait_until("it fails again", lambda: state_of(run).error, 20)
+        service.mode = "ok"
+
+    assert follow_live(run, scenario, call_limit_s=0.3) and state_of(run).phase == "done"
+    assert service.steps() == list(range(1, 81)) and len(service.runs) == 1
+
+
+def test_a_service_that_stays_down_is_given_up_and_the_rest_can_be_sent_later(
+    tmp_path: Path, service: FakeMlflow
+) -> None:
+    run = mlflow_run(tmp_path, service, 30)
+    service.mode = "500"
+    assert not follower_of(run, give_up_s=0.1).follow()
+    shown = state_module.shown(run, "mlflow")
+    assert (shown["phase"], shown["is_alive"], shown["retry_unix_s"]) == ("given_up", False, None)
+    assert "answered 500: out of order" in shown["error"] and str(run.path) in shown["command"]
+    service.mode = "ok"
+    later = subprocess.run(
+        shown["command"].replace("python", sys.executable), shell=True, capture_output=True, text=True
+    )
+    assert later.returncode == 0, later.stderr
+    assert service.steps() == list(range(1, 31)) and state_of(run).phase == "done"
+
+
+def test_what_was_sent_before_the_position_was_written_is_stored_once(
+    tmp_path: Path, service: FakeMlflow
+) -> None:
+    run = mlflow_run(tmp_path, service, 30)
+    assert follower_of(run).follow()
+    stored, state = set(service.metrics), state_of(run)
+    state.offset = state.step = 0  # as after a kill between the two
+    state_module.write(run, "mlflow", state)
+    assert follower_of(run).follow()
+    assert service.metrics == stored and len(service.runs) == 1
+
+
+def test_a_resumed_run_continues_where_it_was(tmp_path: Path, service: FakeMlflow) -> None:
+    run = mlflow_run(tmp_path, service, 30, state="stopped")
+    assert follower_of(run).follow()
+    assert [stored["status"] for stored in service.runs.values()] == ["KILLED"]
+    append(run, [(100.0, "state", {"state": "running", "reason": "Resumed."}), *steps(31, 50)])
+    end(run)
+    num_before = service.num_requests
+    assert follower_of(run).follow()
+    assert service.steps() == list(range(1, 51)) and service.num_requests - num_before < 10
+    assert [stored["status"] for stored in service.runs.values()] == ["FINISHED"]
+
+
+def test_a_run_has_one_follower_for_each_tracker(
+    tmp_path: Path, service: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "LOCK_WAIT_S", 0.1)
+    run = mlflow_run(tmp_path, service, 3)
+    with only_follower(run, "mlflow") as first:
+        assert first and state_module.shown(run, "mlflow")["is_alive"]
+        with only_follower(run, "mlflow") as second, only_follower(run, "trackio") as other:
+            assert (second, other) == (False, True)
+    assert not state_module.shown(run, "mlflow")["is_alive"]
+
+
+def test_a_key_is_sent_only_to_the_service_of_the_environment(
+    tmp_path: Path, service: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = mlflow_run(tmp_path, service, 3)
+    for own, sent in (("http://127.0.0.1:1", None), (service.address, "Bearer secret")):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", own)
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+        service.authorizations.clear()
+        program.keep_keys_private("mlflow", run.read_config())
+        assert follower_of(run).follow() and service.authorizations == {sent}
+    written = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())
+    assert "secret" not in written
+
+
+def test_a_full_disk_stops_nothing(
+    tmp_path: Path, service: FakeMlflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = mlflow_run(tmp_path, service, 30)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    following = follower_of(run)
+    monkeypatch.setattr(state_module, "write", fail)
+    assert following.follow() and service.steps() == list(range(1, 31))
+    assert "the position could not be written" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    if state_module.TRACKERS["wandb"].is_installed:
+        pytest.skip("the package wandb is installed here")
+    run = make_run(tmp_path, 3, forward_to="wandb")
+    assert not follower_of(run, give_up_s=0.0).follow()
+    state = state_module.read(run, "wandb")
+    assert state is not None
+    error = "the package wandb is not installed; get it with: pip install -r requirements-wandb.txt"
+    assert state.error == error
+
+
+def test_a_run_that_is_resumed_while_its_end_is_sent_goes_on(tmp_path: Path, service: FakeMlflow) -> None:
+    run = mlflow_run(tmp_path, service, 10, state="stopped")
+    following = follower_of(run)
+    opened = following._open
+    lock: list[int] = []
+
+    def open_tracker(state: state_module.ForwardState) -> Any:
+        tracker = opened(state)
+        close = tracker.close
+
+        def close_slowly(end_state: str) -> None:
+            close(end_state)
+            if lock:
+                return
+            lock.append(run.acquire_lock())
+            append(run, [(100.0, "state", {"state": "running", "reason": "Resumed."}), *steps(11, 20)])
+            timer = threading.Timer(0.2, lambda: (end(run), os.close(lock[0])))
+            timer.start()
+
+        tracker.close = close_slowly
+        return tracker
+
+    following._open = open_tracker  # type: ignore[method-assign]
+    assert following.follow()
+    assert service.steps() == list(range(1, 21))
+    assert [stored["status"] for stored in service.runs.values()] == ["FINISHED"]
+
+
+def follow_live(run: RunDirectory, scenario: Callable[[], None], **limits: Any) -> bool:
+    """Follow a live run in this thread, whose signals end slow calls; the run ends after the scenario."""
+    lock = run.acquire_lock()
+    failed: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            scenario()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failed.append(error)
+        finally:
+            end(run)
+            os.close(lock)
+
+    following = follower_of(run, **limits, give_up_s=0.5)
+    thread = threading.Thread(target=play)
+    thread.start()
+    is_done = following.follow()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return is_done
+
+
+def test_a_run_of_another_engine_goes_on_until_its_files_say_that_it_has_ended(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, state="running")
+
+    def age_files() -> None:
+        for file in (run.status, run.events):
+            os.utime(file, (1.0, 1.0))
+
+    run.write_status(Status(state="running", engine="slurm", handle={"job_id": "7"}))
+    assert end_of(run) is None
+    age_files()
+    assert end_of(run) == "lost", "nothing has written it for long"
+    run.write_status(Status(state="queued", engine="slurm", handle={"job_id": "7"}))
+    age_files()
+    assert end_of(run) is None, "it may wait for days"
+    run.write_status(Status(state="running", engine="slurm", handle={"job_id": "7"}))
+    append(run, [(9.0, "state", {"state": "finished", "reason": "Over."})])
+    assert end_of(run) == "finished"

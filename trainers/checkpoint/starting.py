@@ -1,0 +1,178 @@
+"""Start of a run from a checkpoint of another run: its weights, tokenizer and scale of inputs.
+
+Inputs are prepared as for the other run, because its weights mean something only for such inputs. All
+weights are taken over except those of the last layer, if the classes differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.checkpoint import description, loaded_state
+from trainers.checkpoint.description import LETTERS, TABLE, TEXT
+from trainers.contract import start_from
+from trainers.contract.config import Config
+from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions, DataSpec, Split
+from trainers.data.text import LetterTokenizer
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 20
+
+
+class StartError(ValueError):
+    """A run cannot start from a checkpoint; the message names what does not fit."""
+
+
+class Start:
+    """The weights, tokenizer and scale of inputs that a run inherits from a checkpoint.
+
+    Args:
+        item: the checkpoint, or the folder with the copy of its weights and description.
+    """
+
+    def __init__(self, item: Checkpoint, run_id: str) -> None:
+        about = description.read(item)
+        if about is None:
+            raise StartError(f"step {item.step:,} of run {run_id} has no description of its inputs")
+        self.about, self._item, self._run_id = about, item, run_id
+        self._before = description.spec_of(about)
+
+    @classmethod
+    def of_run(cls, run: RunDirectory, config: Config) -> Start | None:
+        """Return the start of this run, or None for a new model.
+
+        Raises:
+            ValueError: if its copy is missing or damaged, or the configuration has another model.
+        """
+        if not config.start_from:
+            return None
+        if (origin := start_from.read_origin(run)) is None:
+            raise StartError(f"{run.path / start_from.FOLDER} is missing: the weights to start from")
+        folder = run.path / start_from.FOLDER
+        start = cls(Checkpoint(step=origin.step, path=folder, size_bytes=0, saved_unix_s=0.0), origin.run_id)
+        model = start.about["model"]
+        if (config.model, config.pretrained_path) != (model["name"], model["pretrained_path"]):
+            raise StartError(
+                f"model is {config.model!r}, but {config.start_from} is of model {model['name']}"
+            )
+        return start
+
+    def data_options(self, options: DataOptions) -> DataOptions:
+        """Return the options with which a data set gives inputs that the model can read."""
+        inputs = self.about["input"]
+        if inputs["kind"] != TEXT:
+            return options
+        is_letters = inputs["tokenizer"]["kind"] == LETTERS
+        letters = LetterTokenizer(inputs["tokenizer"].get("vocabulary", ()))
+        own = letters if is_letters else description.tokenizer_of(inputs)
+        length = options.sequence_length or self._before.input_shape[0]
+        return replace(options, tokenizer=own or options.tokenizer, sequence_length=length)
+
+    def spec(self, spec: DataSpec) -> DataSpec:
+        """Return the description of the new data as the model sees it.
+
+        Raises:
+            StartError: if the data has another task, or a table other columns.
+        """
+        if spec.task != self._before.task:
+            raise StartError(
+                f"the task of the data is {spec.task}, but the checkpoint's is {self._before.task}"
+            )
+        names = self._before.feature_names, spec.feature_names
+        if self.about["input"]["kind"] == TABLE and len(names[0]) == len(names[1]):
+            for number, (before, now) in enumerate(zip(*names, strict=True), start=1):
+                if before != now:
+                    where = f"column {number} of the table"
+                    raise StartError(f"{where} is {now!r}, but the checkpoint's is {before!r}")
+        if self.about["input"].get("tokenizer", {}).get("kind") == LETTERS:
+            return replace(spec, class_names=self._before.class_names, decode=None)
+        return spec
+
+    def replaced(self, spec: DataSpec, build: Callable[[DataSpec], nn.Module]) -> list[str]:
+        """Return the tensors that depend on the number of classes, if the classes differ; else none.
+
+        Args:
+            build: builds the network for a data set.
+        """
+        task, before = spec.task, self._before
+        if task in (LANGUAGE_MODELLING, TABULAR_REGRESSION) or spec.class_names == before.class_names:
+            return []
+        device = "cpu" if self.about["model"]["pretrained_path"] else "meta"
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            one, more = (
+                build(replace(spec, num_classes=num, class_names=())).state_dict()
+                for num in (spec.num_classes, spec.num_classes + 1)
+            )
+        return [name for name, tensor in one.items() if name not in more or more[name].shape != tensor.shape]
+
+    def load(self, network: nn.Module, spec: DataSpec, replaced: Collection[str]) -> None:
+        """Load the weights into a network; those in `replaced` keep their initial values.
+
+        Raises:
+            StartError: naming a tensor that is missing or has another shape, and both shapes.
+        """
+        weights = loaded_state.read_weights(self._item.path)
+        self.check(network, weights, spec, replaced)
+        network.load_state_dict({name: each for name, each in weights.items() if name not in replaced}, False)
+        new = f"; new: {', '.join(replaced)}" if replaced else ""
+        log.info("weights of run %s, step %d%s", self._run_id, self._item.step, new)
+
+    def begin(
+        self,
+        network: nn.Module,
+        spec: DataSpec,
+        build: Callable[[DataSpec], nn.Module],
+        *splits: Split,
+        loads: bool,
+    ) -> dict[str, Any]:
+        """Load the weights if asked, and scale the inputs alike; return `start` of the `plan` event."""
+        replaced = self.replaced(spec, build)
+        if loads:
+            self.load(network, spec, replaced)
+        self.use_scale(*splits)
+        counts = {"num_classes_before": self._before.num_classes, "num_classes": spec.num_classes}
+        return {"run_id": self._run_id, "step": self._item.step, "replaced": replaced[:MOST_NAMED], **counts}
+
+    def check(
+        self, network: nn.Module, weights: dict[str, Tensor], spec: DataSpec, replaced: Collection[str]
+    ) -> None:
+        """Raise StartError if weights other than those in `replaced` do not fit the network for this data."""
+        live = network.state_dict()
+        for name in [name for name in [*live, *weights] if name not in replaced]:
+            before, now = (_shape(tensors.get(name)) for tensors in (weights, live))
+            if before != now:
+                raise StartError(
+                    f"its model reads inputs of {_sides(self._before.input_shape)}, and this data has "
+                    f"{_sides(spec.input_shape)}: the tensor {name[:80]} is {before} there and would be {now}"
+                )
+
+    def use_scale(self, *splits: Split) -> None:
+        """Let splits prepare images and tables as those of the checkpoint were prepared.
+
+        Images with other bytes (0 to 16 instead of 0 to 255) are brought to the same range first.
+        """
+        inputs, factor = self.about["input"], 1.0
+        if inputs["kind"] == TEXT:
+            return
+        if "largest" in inputs:
+            factor = description.largest_pixel(splits[0]) / inputs["largest"]
+        for split in splits:
+            split.use_scale(
+                [each * factor for each in inputs["mean"]], [each * factor for each in inputs["std"]]
+            )
+
+
+def _shape(tensor: Any) -> str:
+    return _sides(tensor.shape) if isinstance(tensor, Tensor) else "missing"
+
+
+def _sides(shape: Iterable[int]) -> str:
+    return " × ".join(map(str, shape)) or "one number"

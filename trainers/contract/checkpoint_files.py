@@ -1,0 +1,314 @@
+"""Checkpoint folders: names, checksums, publishing and deleting."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from trainers.contract import manifests, rundir
+from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
+from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.files import plain_files
+from trainers.files.json_files import read_json, sync_directory, write_json_atomically
+from trainers.machine.os_errors import NO_SPACE, explain
+
+
+class Sealing:
+    """Syncs and hashes files in background threads; leaving the block cancels pending work."""
+
+    def __init__(self) -> None:
+        # Two threads: one file waits for the disk while another, or the same one, is hashed.
+        self._threads = ThreadPoolExecutor(2)
+        self._begun: dict[Path, tuple[Future[None], Future[str]]] = {}
+
+    def __enter__(self) -> Sealing:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def begin(self, path: Path) -> None:
+        """Start to sync and hash a file that will not change any more."""
+        if path not in self._begun:
+            self._begun[path] = (
+                self._threads.submit(_sync_file, path),
+                self._threads.submit(sha256_of, path),
+            )
+
+    def finish(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Sync every file below a folder; return size and SHA-256 of each, by its relative name.
+
+        Raises:
+            OSError: if a file cannot be synced or read.
+        """
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        for path in paths:
+            self.begin(path)
+        described = {}
+        for path in paths:
+            synced, sha256 = self._begun[path]
+            synced.result()
+            name = path.relative_to(folder).as_posix()
+            described[name] = {"size_bytes": path.stat().st_size, "sha256": sha256.result()}
+        return described
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# Checkpoints that a user requested are deleted only by a user.
+KEPT_REASONS = frozenset({"button"})
+# A run ends after these saves.
+LAST_REASONS = frozenset({"stop", "end"})
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged or does not belong to this run."""
+
+
+class NoSpaceError(CheckpointError):
+    """A checkpoint was not written because the disk, the quota or the run's share has no space for it."""
+
+
+class PeersGoneError(CheckpointError):
+    """A checkpoint was not written because the connection to other ranks broke."""
+
+
+def partial_path(run: RunDirectory, step: int) -> Path:
+    """Return the temporary path of a checkpoint that is being written."""
+    return run.checkpoints / f".step_{step}.partial"
+
+
+def final_path(run: RunDirectory, step: int) -> Path:
+    """Return the path of a complete checkpoint."""
+    return run.checkpoints / f"step_{step}"
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write plain values."""
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
+    """Complete a checkpoint with its manifest and rename it; return its size in bytes."""
+    aside, target = partial_path(run, step), final_path(run, step)
+    before = next((item for item in run.list_checkpoints() if item.step == step), None)
+    if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
+        about = {**about, "reason": reason}  # this step was requested before the run was resumed
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        "saved_unix_s": _after_all_others(run, time.time()),
+        **about,
+        "files": dict(files),
+    }
+    for folder in aside.rglob("*/"):
+        sync_directory(folder)
+    write_json_atomically(aside / MANIFEST, manifest)
+    if os.path.lexists(target):
+        # After a resume from an older checkpoint, this step is reached a second time.
+        replaced = target.with_name(f".{target.name}.replaced")
+        plain_files.remove(replaced)
+        target.rename(replaced)
+        aside.rename(target)
+        plain_files.remove(replaced)
+    else:
+        aside.rename(target)
+    sync_directory(target.parent)
+    return sum(entry["size_bytes"] for entry in files.values())
+
+
+def _after_all_others(run: RunDirectory, now: float) -> float:
+    """Return a time later than that of every other checkpoint, even if the clock was set back."""
+    newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
+    return max(now, math.nextafter(newest, math.inf))
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Delete the leftovers of a killed save; restore a checkpoint that was being replaced."""
+    for replaced in run.checkpoints.glob(".step_*.replaced"):
+        target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
+        if not os.path.lexists(target) and not replaced.is_symlink():
+            replaced.rename(target)
+    for leftover in run.checkpoints.glob(".step_*"):
+        plain_files.remove(leftover)
+
+
+def retire(
+    run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None
+) -> tuple[int, ...]:
+    """Delete old checkpoints; return their steps.
+
+    The one just saved, the best one, and requested ones are kept; of the rest the latest `keep_last` (None:
+    all).
+    """
+    removed = []
+    for item in _to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
+        # Renamed first: a reader sees a complete checkpoint or none.
+        doomed = item.path.with_name(f".{item.path.name}.removed")
+        item.path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+        removed.append(item.step)
+    return tuple(removed)
+
+
+def _to_retire(
+    run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None, num_new: int = 0
+) -> list[Checkpoint]:
+    """Return the checkpoints that `retire` deletes, if `num_new` more are about to be saved."""
+    if keep_last is None:
+        return []
+    # By time of saving: after a resume from an older checkpoint, the highest step is not the latest.
+    by_age = sorted(
+        run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
+    )
+    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
+    oldest = automatic[: max(0, len(automatic) + num_new - keep_last)]
+    return [item for item in oldest if item.step not in (best_step, just_saved)]
+
+
+def require_room(
+    run: RunDirectory,
+    step: int,
+    size_bytes: int,
+    reason: str,
+    *,
+    keep_last: int | None,
+    best_step: int | None,
+    most_bytes: int | None,
+) -> None:
+    """Refuse a checkpoint that would use the reserve of the disk, or exceed the run's share of it.
+
+    The last save of a run may use half of the reserve.
+
+    Args:
+        size_bytes: approximate size of the new checkpoint.
+        most_bytes: limit for all checkpoints of the run; None is no limit.
+    Raises:
+        NoSpaceError: with the free or used space, and advice.
+    """
+    free, reserve = rundir.disk_room(run.path)
+    if reason in LAST_REASONS:
+        reserve //= 2
+    if free - size_bytes < reserve:
+        raise NoSpaceError(
+            f"the disk of {run.path} has {_size(free)} left, the checkpoint takes {_size(size_bytes)}, and "
+            f"{_size(reserve)} stay free for the page and other runs: delete runs that are no longer needed "
+            "and empty the bin"
+        )
+    if most_bytes is None or reason in LAST_REASONS:
+        return
+    gone = {item.step for item in _to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)}
+    kept = sum(item.size_bytes for item in run.list_checkpoints() if item.step not in gone | {step})
+    if kept + size_bytes > most_bytes:
+        raise NoSpaceError(
+            f"the checkpoints of this run would take {_size(kept + size_bytes)}, and its share of the disk "
+            f"is {_size(most_bytes)}: keep fewer of them (keep_last_checkpoints), or save less often"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
+
+
+def change_reason(run: RunDirectory, step: int, reason: str) -> None:
+    """Record that an existing checkpoint was also requested, so that it is kept."""
+    path = final_path(run, step) / MANIFEST
+    manifest = read_json(path)
+    write_json_atomically(path, {**manifest, "reason": reason})
+
+
+def read_manifest(item: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint's manifest."""
+    manifest: dict[str, Any] = read_json(item.path / MANIFEST)
+    return manifest
+
+
+def reason_of(item: Checkpoint) -> str:
+    """Return the reason in a checkpoint's manifest."""
+    return str(read_manifest(item).get("reason"))
+
+
+def verify(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Check a checkpoint's files against the sizes and checksums of its manifest, and return the manifest.
+
+    Raises:
+        CheckpointError: naming the file that is missing or differs, and the last intact checkpoint.
+    """
+    whole = {item.step: item for item in run.list_checkpoints()}
+    if step not in whole:
+        there = ", ".join(str(number) for number in whole) or "none"
+        raise CheckpointError(f"there is no complete checkpoint of step {step:,}; there are: {there}")
+    problem = manifests.find_fault(whole[step])
+    if problem is None:
+        return read_manifest(whole[step])
+    newest = newest_whole(run)
+    offer = "none is complete" if newest is None else f"the latest complete one is step {newest:,}"
+    raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
+
+
+def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
+
+    Raises:
+        CheckpointError: naming the field that is missing or wrong.
+    """
+    item = next(item for item in run.list_checkpoints() if item.step == step)
+    try:
+        return manifests.read_state(item)
+    except manifests.DamageError as error:
+        raise CheckpointError(f"checkpoint step_{step}: {error}") from None
+
+
+def newest_whole(run: RunDirectory) -> int | None:
+    """Return the step of the intact checkpoint that was saved last, or None."""
+    found = manifests.newest_whole(run)
+    return None if found is None else found.step
+
+
+def why(error: BaseException) -> str:
+    """Return the root cause of a failed file operation.
+
+    torch hides the system's reason (no space left) behind its own error about positions in an archive.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError):
+            return explain(found)
+        found = found.__cause__ or found.__context__
+    return str(error) or type(error).__name__
+
+
+def needs_space(error: BaseException) -> bool:
+    """Return True if a file operation failed because the disk is full."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, NoSpaceError) or (isinstance(found, OSError) and found.errno in NO_SPACE):
+            return True
+        found = found.__cause__ or found.__context__
+    return False

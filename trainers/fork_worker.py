@@ -1,0 +1,68 @@
+"""Main of a rank that torchrun has forked: resets the process to the state of a newly started one.
+
+fork_worker.py MODULE ARGUMENTS ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import stat
+import sys
+
+from trainers import worker
+from trainers.machine import facilities
+
+STANDARD_STREAMS = 3
+
+
+def main() -> None:
+    """Reset inherited state, then run `main` of the module in argv."""
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # inherited handlers are torchrun's own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    multiprocessing.set_start_method(None, force=True)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()  # else unseeded plug-ins would draw the same numbers on all forked ranks
+    keep_for_oneself(pipes_to_torchrun())
+    sys.argv = sys.argv[1:]
+    try:
+        exit_code = importlib.import_module(sys.argv[0]).main()
+    except KeyboardInterrupt:
+        worker.end_at_once(1)  # torch would treat it as a success
+    worker.end(exit_code)
+
+
+def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
+    """Return the (device, inode) of each pipe inherited from torchrun, by file descriptor.
+
+    torchrun detects the end of a rank when the last holder of such a pipe closes it.
+    """
+    found = {}
+    for number in facilities.own_descriptors():
+        with contextlib.suppress(OSError):  # the descriptor that listed them is already closed
+            about = os.fstat(number)
+            if number >= STANDARD_STREAMS and stat.S_ISFIFO(about.st_mode):
+                found[number] = (about.st_dev, about.st_ino)
+    return found
+
+
+def keep_for_oneself(pipes: dict[int, tuple[int, int]]) -> None:
+    """Close the pipes in every process that this rank forks; torchrun would mistake it for the rank."""
+
+    def close_all() -> None:
+        for number, (device, inode) in pipes.items():
+            with contextlib.suppress(OSError):  # already closed
+                about = os.fstat(number)
+                if (about.st_dev, about.st_ino) == (device, inode):
+                    os.close(number)
+
+    os.register_at_fork(after_in_child=close_all)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The trackers, and the state of a run's forwarding in its folder `forward/`.
+
+Free of the trackers' libraries: the page imports it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import shlex
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainers.contract.rundir import RunDirectory
+from trainers.files import typed
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.plain_files import REPOSITORY, open_plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerKind:
+    """A tracker, and what it takes from the environment.
+
+    Attributes:
+        package: the package that it imports; empty: none.
+        address: the variable with the address of the service; empty: it writes files only.
+        keys: variables with secrets. They are sent only to the service of the environment.
+        buffers: accepted data can be lost with its process. After a kill all events are read again, and it
+            drops duplicates.
+    """
+
+    label: str
+    package: str = ""
+    address: str = ""
+    keys: tuple[str, ...] = ()
+    buffers: bool = False
+
+    @property
+    def is_installed(self) -> bool:
+        """True if its package can be imported; nothing is imported."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
+
+    @property
+    def requirements(self) -> str:
+        """The file with its pinned packages."""
+        return f"requirements-{self.package}.txt"
+
+
+TRACKERS: Mapping[str, TrackerKind] = {
+    "tensorboard": TrackerKind(label="TensorBoard", package="tensorboard"),
+    "trackio": TrackerKind(
+        label="Trackio", package="trackio", address="TRACKIO_SERVER_URL", keys=("TRACKIO_WRITE_TOKEN",)
+    ),
+    "mlflow": TrackerKind(
+        label="MLflow",
+        address="MLFLOW_TRACKING_URI",
+        keys=("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
+    ),
+    "wandb": TrackerKind(
+        label="Weights & Biases",
+        package="wandb",
+        address="WANDB_BASE_URL",
+        keys=("WANDB_API_KEY",),
+        buffers=True,
+    ),
+}
+FOLDER = "forward"
+
+
+@dataclass(kw_only=True)
+class ForwardState:
+    """How far a run has been forwarded to one tracker.
+
+    Attributes:
+        key: identifies the run at the tracker, so that a repeated request creates no second one.
+        offset: all events before this byte of events.jsonl have been accepted.
+        step: the last step among them.
+        error: the last failure, until something is accepted again.
+        retry_unix_s: when it tries again.
+        where: the address or folder where the run can be seen.
+        memory: values that the tracker needs to continue.
+    """
+
+    phase: Literal["following", "retrying", "done", "given_up"] = "following"
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    offset: int = 0
+    step: int = 0
+    error: str | None = None
+    retry_unix_s: float | None = None
+    where: str = ""
+    memory: dict[str, str | int] = field(default_factory=dict)
+
+
+def read(run: RunDirectory, tracker: str) -> ForwardState | None:
+    """Return the state of a run's forwarding to a tracker; None if it has not begun.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is damaged.
+    """
+    try:
+        return typed.read(ForwardState, read_json(run.path / FOLDER / f"{tracker}.json"))
+    except FileNotFoundError:
+        return None
+
+
+def write(run: RunDirectory, tracker: str, state: ForwardState) -> None:
+    """Replace the state atomically.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_json_atomically(run.path / FOLDER / f"{tracker}.json", asdict(state))
+
+
+def lock_file(run: RunDirectory, tracker: str) -> Path:
+    """Return the file that the follower of a run keeps locked."""
+    return run.path / FOLDER / f"{tracker}.lock"
+
+
+def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
+    """Return the state for the run's page, with `is_alive`; without `phase` if it has not begun.
+
+    Raises:
+        OSError, ValueError: as `read`.
+    """
+    about = {"is_alive": _is_locked(lock_file(run, tracker)), "command": command(run)}
+    state = read(run, tracker)
+    names = ("phase", "step", "error", "retry_unix_s", "where")
+    return about if state is None else about | {name: getattr(state, name) for name in names}
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open_plain(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError):
+        return False  # it does not exist yet, or it is another user's
+    return False
+
+
+def command(run: RunDirectory) -> str:
+    """Return the command that sends the rest of a run."""
+    path = run.path.resolve()
+    shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
+    return f"cd {shlex.quote(str(REPOSITORY))} && python -m trainers.forward {shlex.quote(str(shown))}"

@@ -1,0 +1,63 @@
+"""JSON requests to a tracker's service, with the standard library only."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 4 * 2**20
+MAX_REASON = 200
+
+
+class RefusedError(ValueError):
+    """The service has refused a request; `answer` is its JSON, empty if it sent none."""
+
+    def __init__(self, url: str, code: int, answer: Mapping[str, Any]) -> None:
+        self.answer = answer
+        reason = next((str(answer[name]) for name in ("message", "detail", "error") if answer.get(name)), "")
+        super().__init__(f"{url} answered {code}" + (f": {reason[:MAX_REASON]}" if reason else ""))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: a request contains keys that only this service may see."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Post a JSON object, or without a body get one; return the JSON object of the answer.
+
+    Raises:
+        OSError: if the service does not answer in time.
+        RefusedError: if it answers with an error.
+        ValueError: if its answer is not a JSON object.
+    """
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})  # noqa: S310
+    try:
+        with _OPENER.open(request, timeout=TIMEOUT_S) as response:
+            answer = _object(response.read(MAX_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise RefusedError(url, error.code, _object(error.read(MAX_ANSWER_BYTES)) or {}) from error
+    except urllib.error.URLError as error:
+        raise OSError(f"{url} does not answer: {error.reason}") from error
+    if answer is None:
+        raise ValueError(f"{url} answered something that is not a JSON object")
+    return answer
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

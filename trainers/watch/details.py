@@ -1,0 +1,196 @@
+"""Records for lessons in code: the samples, weights, gradients and all-reduces of each step.
+
+Only with `spool.DETAILS` in the environment: the hooks read every tensor that passes, which is too slow for
+anything but small models. Each fact becomes a note of its rank (`spool`), which `ddp_gui.learn.code_facts`
+reads when the run has ended.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import zlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.watch import flight_recorder
+from trainers.watch.hooks import after, before
+
+MOST_NOTES = 10_000
+MOST_LINE = 300
+# The hashed part of each sample.
+MOST_HASHED_BYTES = 4096
+_CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
+
+
+class Details:
+    """Facts about one rank of a script."""
+
+    def __init__(self, recorder: Any) -> None:
+        self._recorder = recorder
+        self._num_notes = 0
+        self._depth = 0
+        # Samples of a forward pass with gradients; they count as training if a backward pass follows.
+        self._pending: list[int] | None = None
+        self._losses: list[float] = []
+        self._criteria: list[float] = []
+        self._num_losses = self._num_criteria = 0
+        # Of the flight recorder, then of this rank; those since the last optimizer step.
+        self._next_record = self._num_collectives = 0
+        self._collectives: list[tuple[str, int]] = []
+        self._local = 0.0
+        self._hooked: set[int] = set()
+        self._before = self._gradient_bytes = 0
+        self._used = 0.0
+        self._line = ""
+
+    def install(self) -> None:
+        """Install the hooks."""
+        from torch.optim import optimizer as optimizers
+
+        nn.modules.module.register_module_forward_pre_hook(self._begin_forward)
+        nn.modules.module.register_module_forward_hook(self._end_forward, always_call=True)
+        before(torch.autograd, "backward", self._begin_backward)
+        for name in _CRITERIA:
+            after(nn.functional, name, self._take_criterion)
+        after(optimizers.Optimizer, "__init__", self._take_optimizer)
+        optimizers.register_optimizer_step_pre_hook(self._begin_step)
+        optimizers.register_optimizer_step_post_hook(self._end_step)
+        after(torch, "save", lambda _none, _object, f, *_args, **_kwargs: self._take_file("saved", f))
+        before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
+        for stream in (sys.stdout, sys.stderr):
+            before(stream, "write", self._take_text)
+
+    def note(self, kind: str, **values: Any) -> None:
+        """Pass a note to rank 0, unless there have been very many."""
+        self._num_notes += 1
+        if self._num_notes <= MOST_NOTES:
+            self._recorder.note(kind, step=self._recorder.step, **values)
+
+    # Samples
+
+    def _begin_forward(self, module: nn.Module, args: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or next(module.parameters(), None) is None:
+            return
+        self._end_pending(is_training=False)
+        first = args[0] if args and isinstance(args[0], Tensor) and args[0].dim() else None
+        if first is None:
+            return
+        self._pending = _hashes(first)
+        if not torch.is_grad_enabled():
+            self._end_pending(is_training=False)
+
+    def _end_forward(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        self._depth -= 1
+
+    def _end_pending(self, *, is_training: bool) -> None:
+        if self._pending is not None:
+            self.note("seen", is_training=is_training, hashes=self._pending)
+            self._pending = None
+
+    # Losses and gradients
+
+    def _take_criterion(self, value: Any, *_args: Any, **_kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and isinstance(value, Tensor) and value.numel() == 1:
+            self._criteria.append(float(value.detach()))
+            self._num_criteria += 1
+        return value
+
+    def _begin_backward(self, tensors: Any, *_args: Any, **_kwargs: Any) -> None:
+        if self._recorder.is_in_backward:
+            return
+        self._end_pending(is_training=True)
+        if isinstance(tensors, Tensor) and tensors.numel() == 1:
+            self._losses.append(float(tensors.detach()))
+            self._num_losses += 1
+
+    def _take_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Sum up each gradient as backward computes it on this rank: DDP averages it afterwards."""
+        for parameter in _parameters(optimizer):
+            if parameter.requires_grad and id(parameter) not in self._hooked:
+                self._hooked.add(id(parameter))
+                parameter.register_hook(self._add_gradient)
+
+    def _add_gradient(self, gradient: Tensor) -> None:
+        self._local += _projection(gradient)
+
+    def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        gradients = [each.grad for each in _parameters(optimizer) if each.grad is not None]
+        self._before = _hash_of(optimizer)
+        self._used = math.fsum(map(_projection, gradients))
+        self._gradient_bytes = sum(each.numel() * each.element_size() for each in gradients)
+
+    def _end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._read_collectives()
+        reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
+        self.note(
+            "stepped",
+            lr=float(optimizer.param_groups[0].get("lr") or 0.0),
+            before=self._before,
+            after=_hash_of(optimizer),
+            used=self._used,
+            local=self._local,
+            gradient_bytes=self._gradient_bytes,
+            reduced=reduced,
+            losses=self._losses,
+            criteria=self._criteria,
+        )
+        self._losses, self._criteria, self._local, self._collectives = [], [], 0.0, []
+
+    def _read_collectives(self) -> None:
+        """Add name and bytes of the collectives since the last call."""
+        new, self._next_record = flight_recorder.collectives_since(self._next_record)
+        self._num_collectives += len(new)
+        self._collectives += [(each.name, each.num_bytes) for each in new]
+
+    # Files and output
+
+    def _take_file(self, kind: str, file: Any) -> None:
+        path = file if isinstance(file, str | os.PathLike) else getattr(file, "name", "")
+        self._read_collectives()
+        self.note(kind, path=os.path.abspath(str(path)), num_collectives=self._num_collectives)  # noqa: PTH100
+
+    def _take_text(self, text: str) -> None:
+        *lines, self._line = (self._line + str(text)).split("\n")
+        for line in lines:
+            if any(letter.isdigit() for letter in line):
+                self.note(
+                    "printed",
+                    line=line[:MOST_LINE],
+                    num_losses=self._num_losses,
+                    num_criteria=self._num_criteria,
+                )
+        self._line = self._line[-MOST_LINE:]
+
+
+def _parameters(optimizer: Any) -> list[Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _hashes(samples: Tensor) -> list[int]:
+    """Return a hash of each sample of a batch."""
+    flat = samples.detach().cpu().reshape(samples.shape[0], -1)
+    flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
+    return [zlib.crc32(bytes(row)) for row in flat.view(torch.uint8).numpy()]
+
+
+def _hash_of(optimizer: Any) -> int:
+    """Return a hash of the weights that an optimizer changes."""
+    found = 0
+    for parameter in _parameters(optimizer):
+        if hasattr(parameter, "to_local"):
+            return 0  # the ranks hold different parts
+        flat = parameter.detach().cpu().contiguous().view(torch.uint8)
+        found = zlib.crc32(flat.numpy().tobytes(), found)
+    return found
+
+
+def _projection(gradient: Tensor) -> float:
+    """Return a linear function of a gradient: that of a mean is the mean of those of its parts."""
+    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    flat = local.detach().cpu().double().flatten()
+    return float((flat * torch.arange(1, flat.numel() + 1, dtype=torch.float64).cos()).sum())

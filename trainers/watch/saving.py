@@ -1,0 +1,226 @@
+"""Checkpoints of a script: `watch.save` writes one on request, `watch.load` restores it.
+
+Rank 0 writes the script's values, each rank the state of its random generators; rank 0's `Collector`
+completes the checkpoint when all ranks have written. No collective is used: every rank saves at its first
+call of `watch.save` at or after the step in `spool.SAVE_STEP`, which is set before any rank reaches it.
+
+Two random states give the numbers of an uninterrupted run: the one at the save, and, if the script was
+iterating a data loader, the one at the beginning of that pass, which determined its order. After a load the
+pass begins with the latter, and each of its further batches with the former, until one is trained on.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.contract import checkpoint_files, commands
+from trainers.contract.checkpoint_files import CheckpointError
+from trainers.contract.manifests import SCRIPT_VALUES, STATE
+from trainers.contract.rundir import RunDirectory
+from trainers.watch import spool
+
+# Types that `torch.load(weights_only=True)` reads; exact ones, because subclasses are pickled as others.
+_PLAIN = {type(None), bool, int, float, complex, str, Tensor, nn.Parameter, torch.Size, torch.dtype}
+_MAPPINGS = {dict, OrderedDict, Counter}
+_SEQUENCES = {list, tuple, set}
+
+
+class Saving:
+    """Saves and restores the values of one rank's script."""
+
+    def __init__(self, recorder: Any, resume_step: int | None) -> None:
+        self._recorder = recorder
+        self._run = RunDirectory(recorder.run_dir)
+        self._resume_step = resume_step
+        self._is_loaded = False
+        self._saved_for = 0
+        # The current pass over a loader: its iterator, and the random state before that was made.
+        self._iterator: Callable[[], Any] = lambda: None
+        self._at_pass: dict[str, Any] = {}
+        # After a load within a pass: the random states at its beginning and at the save.
+        self._pending: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._num_fetched = 0
+
+    @property
+    def is_skipping(self) -> bool:
+        """True while the script repeats a pass up to the batch at which it was saved."""
+        return self._pending is not None
+
+    # Called by the script
+
+    def load(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Load the checkpoint of a resumed run into the given objects; return the other saved values.
+
+        None if the run was not resumed.
+
+        Raises:
+            CheckpointError: if the checkpoint is damaged, or has no value for a given object.
+        """
+        self._is_loaded = True
+        if self._resume_step is None:
+            return None
+        step = self._resume_step
+        checkpoint_files.verify(self._run, step)
+        folder = checkpoint_files.final_path(self._run, step)
+        values = _read(folder / SCRIPT_VALUES)
+        own = _read(folder / f"rank_{max(0, self._recorder.rank)}.pt")
+        for name, value in given.items():
+            if name not in values:
+                there = ", ".join(sorted(values)) or "nothing"
+                raise CheckpointError(
+                    f"watch.load got {name}, but the checkpoint of step {step:,} has {there}"
+                )
+            value.load_state_dict(values.pop(name))
+        self._recorder.continue_from(step, num_passes=own["num_passes"])
+        if own["at_pass"]:
+            self._pending = own["at_pass"], own["random"]
+        else:
+            _restore_random_state(own["random"])
+        return values
+
+    def save(self, values: Mapping[str, Any]) -> None:
+        """Write this rank's part of a checkpoint if one has been asked for since the last one."""
+        recorder, control = self._recorder, self._recorder.control
+        if control is None or not self._is_loaded:
+            return
+        control.set(spool.SAVES, 1)
+        wanted = control.get(spool.SAVE_STEP)
+        if not self._saved_for < wanted <= recorder.step:
+            return
+        self._saved_for = wanted
+        began, problem = time.perf_counter(), None
+        try:
+            self._write(recorder.step, values)
+        except Exception as error:  # noqa: BLE001 - reported as a warning; a failed save must not end the script
+            problem = checkpoint_files.why(error)
+        took_s = round(time.perf_counter() - began, 4)
+        recorder.note("checkpoint", step=recorder.step, wanted=wanted, problem=problem, stall_s=took_s)
+
+    def _write(self, step: int, values: Mapping[str, Any]) -> None:
+        recorder, folder = self._recorder, checkpoint_files.partial_path(self._run, step)
+        folder.mkdir(exist_ok=True)
+        is_within = self._iterator() is not None
+        own = {
+            "random": _random_state(),
+            "at_pass": self._at_pass if is_within else {},
+            "num_passes": recorder.num_passes - is_within,
+        }
+        torch.save(own, folder / f"rank_{recorder.rank}.pt")
+        if recorder.rank != 0:
+            return
+        state = {
+            name: value.state_dict() if hasattr(value, "state_dict") else value
+            for name, value in values.items()
+        }
+        for name, value in state.items():
+            if (obstacle := _obstacle(value)) is not None:
+                raise CheckpointError(
+                    f"watch.save got {name} with {obstacle}, but allowed are: objects with state_dict(), "
+                    "tensors, numbers, texts, and lists, tuples, sets and dicts of them"
+                )
+        progress = {
+            "step": step, "epoch": max(recorder.epoch, 0), "samples_in_epoch": 0, "learning_rate": None,
+            "best_value": None, "best_step": None, "num_evaluations_without_best": 0, "evaluated_step": None,
+        }  # fmt: skip
+        checkpoint_files.write_json(folder / STATE, {"progress": progress, "binding": {}, "scaler": None})
+        checkpoint_files.require_room(
+            self._run,
+            step,
+            sum(each.numel() * each.element_size() for each in tensors_of(state)),
+            "stop" if recorder.control.get(spool.STOP_STEP) else "button",
+            keep_last=None,
+            best_step=None,
+            most_bytes=commands.granted_checkpoint_bytes(self._run),
+        )
+        torch.save(state, folder / SCRIPT_VALUES)
+
+    # Called by the hooks of data loaders and backward, for training only
+
+    def begin_pass(self) -> None:
+        """Note that the script is about to iterate a data loader."""
+        if self._pending is not None:
+            _restore_random_state(self._pending[0])
+            self._num_fetched = 0
+        if self._is_loaded:
+            self._at_pass = _random_state()
+
+    def follow(self, iterator: Any) -> None:
+        """Take the iterator of the pass that has begun: the pass is over when it is no longer referenced."""
+        if self._is_loaded:
+            self._iterator = weakref.ref(iterator)
+
+    def begin_fetch(self) -> None:
+        """Restore the random state for a batch that may be the first that is trained on."""
+        if self._pending is not None and self._num_fetched:
+            _restore_random_state(self._pending[1])
+        self._num_fetched += 1
+
+    def end_skipping(self, *, is_pass_over: bool) -> None:
+        """Note that a batch is trained on, or that the pass ends: from here on nothing is restored."""
+        if self._pending is not None and is_pass_over:
+            _restore_random_state(self._pending[1])
+        if is_pass_over:
+            self._iterator = lambda: None  # a loader with persistent workers keeps its iterator
+        self._pending = None
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a batch, of a call's arguments or of a state, outermost first."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_of(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_of(each)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return found
+
+
+def _obstacle(value: Any) -> str | None:
+    """Return what in a value cannot be loaded as data, or None."""
+    if hasattr(value, "to_local"):
+        return "a tensor that is sharded over the ranks (gather it with get_model_state_dict)"
+    if type(value) in _MAPPINGS:
+        parts = [*value.keys(), *value.values()]
+    elif type(value) in _SEQUENCES:
+        parts = list(value)
+    else:
+        return None if type(value) in _PLAIN else f"an object of the type {type(value).__name__}"
+    return next((found for part in parts if (found := _obstacle(part)) is not None), None)
+
+
+def _random_state() -> dict[str, Any]:
+    """Return the state of the generators of torch, Python, numpy and the current GPU."""
+    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        kind, keys, *others = numpy_random.get_state()
+        state["numpy"] = [str(kind), keys.tolist(), *others]
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _restore_random_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    if "numpy" in state:
+        import numpy as np
+
+        np.random.set_state(tuple(state["numpy"]))
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])
