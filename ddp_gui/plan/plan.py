@@ -26,7 +26,7 @@ class Plan:
     """A valid configuration, and the values that follow from it.
 
     Attributes:
-        copy_start: copies the checkpoint that the run starts from into its directory.
+        copy_start: links or copies the checkpoint that the run starts from into its directory.
         words_of_start: what is taken over from that checkpoint; empty without one.
     """
 

@@ -52,7 +52,7 @@ class Starts:
         return {**raw, **inherited, "sequence_length": raw.get("sequence_length") or length}
 
     def check(self, planned: Plan) -> Plan:
-        """Return the plan of a run that starts from a checkpoint, with the copy of the weights.
+        """Return the plan of a run that starts from a checkpoint, with what adds the weights to its directory.
 
         Raises:
             ConfigError: if a tensor does not fit the data; names the tensor and both shapes.
@@ -64,7 +64,7 @@ class Starts:
             allowed = f"one that fits {config.start_from}: {problem}"
             raise ConfigError([Problem(field="dataset", value=config.dataset, allowed=allowed)])
         size = max(start_from.size_bytes(item), 10**5) / 10**6
-        words = f"Its weights ({size:,.1f} MB) are copied into the new run."
+        words = f"The new run keeps its weights ({size:,.1f} MB), even if the other run is deleted."
         if answer.get("replaced"):
             before, now = answer["num_classes_before"], answer["num_classes"]
             what = f"{before:,} → {now:,} classes" if before != now else "other classes"

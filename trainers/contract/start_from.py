@@ -1,12 +1,15 @@
 """A run that starts from a checkpoint of another run: `start/` in its directory.
 
-The folder holds a copy of that checkpoint's weights and description, because the other run may be deleted.
+The folder holds that checkpoint's weights and description, because the other run may be deleted. They are hard
+links where the file system has them: no file of a checkpoint is changed after it was saved.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,7 +62,7 @@ def find(runs_dir: Path, start_from: str) -> tuple[RunDirectory, Checkpoint]:
 
 
 def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
-    """Copy the weights and the description of a checkpoint into a new run, compared with their checksums.
+    """Link or copy the weights and the description of a checkpoint into a new run.
 
     Raises:
         DamageError: if a file is missing, or its checksum differs.
@@ -69,16 +72,23 @@ def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
     folder.mkdir()
     weights = next(name for name in manifests.WEIGHTS if name in files)
     for name in (weights, manifests.DESCRIPTION):
-        digest = hashlib.sha256()
-        with open_plain(item.path / name) as file, (folder / name).open("wb") as copied:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-                copied.write(block)
+        _link_or_copy(item.path / name, folder / name)
+        with open_plain(folder / name) as file:
+            digest = hashlib.file_digest(file, "sha256")
         if name not in files or digest.hexdigest() != files[name].sha256:
             raise manifests.DamageError(f"{name} of step {item.step:,} is not what was saved")
     saved = asdict(files[weights])
     origin = Origin(run_id=source.run_id, step=item.step, dataset=dataset, **saved)
     write_json_atomically(folder / ORIGIN, asdict(origin))
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Link a file, which needs neither time nor space; copy it if it cannot be linked (vfat; another owner)."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        with open_plain(source) as file, target.open("xb") as copied:
+            shutil.copyfileobj(file, copied, _BLOCK_BYTES)
 
 
 def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:

@@ -33,7 +33,7 @@ def test_other_data_is_offered_compared_and_trained_on(
     page.get_by_role("link", name="Train further on other data").click()
     words = page.locator(".ddp-start-from")
     expect(words).to_contain_text(f"Training further from {source.run_id}, step 5.")
-    expect(words).to_contain_text("Its weights (0.1 MB) are copied into the new run.")
+    expect(words).to_contain_text("The new run keeps its weights (0.1 MB), even if the other run is deleted.")
     expect(page.locator("#field-model input")).to_be_disabled()
     page.locator("#field-dataset input").click()
     offered = page.locator("#field-dataset [role=option]")

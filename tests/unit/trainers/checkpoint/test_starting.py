@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,9 @@ def test_letters_of_a_language_model_leave_out_what_it_does_not_know() -> None:
     assert tokenizer.decode([2, 0]) == "ca" and tokenizer.vocabulary_size == 3
 
 
-def test_a_copy_is_compared_and_a_damaged_one_leaves_no_run(tmp_path: Path) -> None:
+def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source: RunDirectory = leave_trained_run(tmp_path, "digits", "linear")[0]
     settings = config_module.parse(
         {"dataset": "digits", "model": "linear", "start_from": f"{source.run_id}/1"}
@@ -104,6 +107,16 @@ def test_a_copy_is_compared_and_a_damaged_one_leaves_no_run(tmp_path: Path) -> N
     start = Start.of_run(made, settings)
     assert start is not None and start.about["task"] == "image_classification"
     weights = item.path / "model.safetensors"
+    assert (made.path / "start" / weights.name).samefile(weights)  # a link: no time, no space
+
+    def cannot_link(*_: object, **_options: object) -> None:
+        raise PermissionError(errno.EPERM, "no links in this file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.link", cannot_link)
+        copied = rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
+    copy = copied.path / "start" / weights.name
+    assert not copy.samefile(weights) and copy.read_bytes() == weights.read_bytes()
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(DamageError, match=r"model\.safetensors of step 1 is not what was saved"):
