@@ -26,6 +26,9 @@ settings.register_profile("short", derandomize=True, database=None, max_examples
 settings.register_profile("long", max_examples=10_000, print_blob=True, **ANY_SPEED)
 settings.load_profile("short")
 
+UMASK = os.umask(0o077)
+os.umask(UMASK)
+
 FOLDERS = ("unit", "integration", "faults", "gpu", "paper_gpu", "ui")
 
 
@@ -51,6 +54,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """In CI, print the name of a failed test at once: a time limit may prevent pytest's summary."""
     if os.environ.get("CI") and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\nFAILED in {report.duration:.0f} s ({report.when}): {report.nodeid}", flush=True)
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> None:
+    """Undo what a command leaves that an earlier test called in this process: its files are private."""
+    os.umask(UMASK)
 
 
 def _cpu_s() -> float:
