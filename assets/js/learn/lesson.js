@@ -1,22 +1,109 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
-import { loadPlotly } from "../charts/chart.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson } from "../shared/net.js";
+import { loadPlotly } from "../charts/chart.js";
 import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
 import { LessonRun, looksOf } from "./lesson_run.js";
-import { obstacleBox } from "./obstacles.js";
-import { Finding } from "./pictures/finding.js";
-import { makePicture } from "./pictures/make.js";
-import { Prediction } from "./prediction.js";
+import { Finding, Prediction, Question } from "./questions.js";
+import { makePicture } from "./pictures.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
-import { Foot, lessonPage } from "./foot.js";
-import { Question } from "./questions.js";
 import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
-import { STAGES, Way } from "./way.js";
+
+// The end of a lesson: a link to the next one, and buttons to repeat it.
+
+/** The URL of a lesson. */
+export function lessonPage(name) {
+  return address(`learn?lesson=${encodeURIComponent(name)}`);
+}
+
+export class Foot {
+  /**
+   * @param {string | null} next the name of the next lesson
+   * @param {(withRuns: boolean) => void} onReset
+   * @param {() => void} onReport
+   */
+  constructor(next, onReset, onReport) {
+    const again = (words, withRuns) =>
+      makeButton({ class: "ddp-button", onclick: () => onReset(withRuns) }, words);
+    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
+    this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
+    this.hasNext = next !== null;
+    this.report = makeButton({ class: "ddp-button", onclick: onReport }, "Lab report");
+    this.resets = [again("Do it again", false), again("Do it again, delete its runs", true)];
+    this.element = el(
+      "footer",
+      { class: "ddp-lesson-foot" },
+      this.done,
+      el("div", { class: "ddp-buttons" }, this.next, this.report, this.resets),
+    );
+  }
+
+  /**
+   * @param {{ isDone: boolean, hasBegun: boolean, isRunning: boolean }} lesson
+   */
+  update({ isDone, hasBegun, isRunning }) {
+    show(this.done, isDone);
+    show(this.next, isDone && this.hasNext);
+    show(this.report, hasBegun);
+    for (const button of this.resets) {
+      show(button, hasBegun);
+      button.disabled = isRunning;
+    }
+  }
+}
+
+// The parts of a lesson as a row that shows the progress.
+
+const TITLES = { predict: "Predict", run: "Run", see: "See", explain: "Explain", check: "Check" };
+
+/** The parts in order. */
+export const STAGES = Object.keys(TITLES);
+
+export class Way {
+  constructor() {
+    this.marks = Object.values(TITLES).map((title) => el("li", {}, title));
+    this.element = el("ol", { class: "ddp-lesson-way", "aria-label": "The parts of the lesson" }, this.marks);
+  }
+
+  /**
+   * @param {string} stage the current part, or "done"
+   * @param {number} numOpen the number of parts that are done
+   */
+  update(stage, numOpen) {
+    STAGES.forEach((name, index) => {
+      const isNow = stage === name;
+      const before = index < numOpen ? "done" : "open";
+      this.marks[index].dataset.state = isNow ? "now" : before;
+      setAttribute(this.marks[index], "aria-current", isNow ? "step" : null);
+    });
+  }
+}
+
+// The obstacles to a lesson on this machine, shown before the prediction.
+
+/**
+ * @param {string[]} obstacles reasons why a run cannot be started as the lesson defines it
+ * @param {string} way the alternative that is run instead; empty without an alternative
+ */
+export function obstacleBox(obstacles, way) {
+  return el(
+    "div",
+    { class: "ddp-connection", role: "status" },
+    el("p", {}, "This machine cannot run this lesson as defined:"),
+    el(
+      "ul",
+      {},
+      obstacles.map((words) => el("li", {}, words)),
+    ),
+    el("p", {}, way || "You can still predict. The lesson continues when nothing is missing."),
+  );
+}
+
+// The lesson itself.
 
 const READ_EVERY_MS = 700;
 // Labels of the start button, by the number of runs.

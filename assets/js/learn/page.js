@@ -3,11 +3,8 @@
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
 import { CodeLessonView, codeCards } from "./code_lesson.js";
-import { lessonPage } from "./foot.js";
-import { LessonView } from "./lesson.js";
-import { joinedPoll } from "./polls/followed.js";
-import { LessonTogether } from "./polls/together.js";
-import { PollTools } from "./polls/tools.js";
+import { lessonPage, LessonView } from "./lesson.js";
+import { joinedPoll, LessonTogether, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
 import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 import { reportButton } from "./report/report.js";

@@ -1,13 +1,18 @@
-// The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
+// The pictures of a lesson: charts with the prediction, tables of numbers, instruments.
 
 import { Chart, lineSample } from "../charts/chart.js";
 import { compareFigure, curveWords, samplesAt, speedUp } from "../runs/compare/figure.js";
 import { growth } from "../run/insights.js";
-import { columnHeads, el } from "../shared/dom.js";
+import { columnHeads, el, guarded, show } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
 import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
+import { instrumentOf } from "../run/closer/look_closer.js";
+import { fetchJson, runAddress } from "../shared/net.js";
+import { BarsPicture, WaterfallPicture } from "./bars.js";
+
+// The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
 
 const TOO_SHORT = "too short to measure";
 
@@ -15,7 +20,7 @@ const TOO_SHORT = "too short to measure";
 export class CurvePicture {
   /**
    * @param {any} about
-   * @param {import("./prediction.js").Prediction} prediction
+   * @param {import("./questions.js").Prediction} prediction
    * @param {(chart: Chart) => void} onVisible
    */
   constructor(about, prediction, onVisible) {
@@ -192,4 +197,78 @@ function times(gain) {
 function mostMemory(ranks) {
   const grown = ranks.map(growth).filter((value) => value !== null);
   return grown.length > 0 ? bytes(Math.max(...grown)) : TOO_SHORT;
+}
+
+// An instrument of "Look closer" within a lesson.
+
+export class InstrumentPicture {
+  constructor(about) {
+    this.about = about;
+    /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
+    this.made = new Map();
+    this.boxes = el("div", { class: "ddp-lesson-instruments" });
+    this.empty = el("p", { class: "ddp-empty" }, "Appears as soon as the run trains.");
+    this.element = el(
+      "div",
+      { class: "ddp-card ddp-lesson-picture ddp-lesson-wide" },
+      this.empty,
+      this.boxes,
+      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+    );
+  }
+
+  update(runs) {
+    const shown = this.about.run === null ? runs : runs.slice(this.about.run, this.about.run + 1);
+    for (const run of shown) {
+      if (run.runId === null || run.head === null || run.isGone) continue;
+      if (!this.made.has(run.runId)) this.make(run);
+      this.tell(run);
+    }
+    show(this.empty, this.made.size === 0);
+  }
+
+  make(run) {
+    const box = el("section", {}, el("h3", {}, lineSample(run.index), run.name));
+    /** @type {{ box: HTMLElement, instrument: any, seen: any, isOpen: boolean }} */
+    const made = { box, instrument: null, seen: null, isOpen: false };
+    this.made.set(run.runId, made);
+    this.boxes.append(box);
+    fetchJson(runAddress(run.runId, "summary")).then(
+      (summary) => {
+        made.instrument = instrumentOf(this.about.instrument, run.runId, summary);
+        box.append(made.instrument?.element ?? el("p", {}, `There is no instrument ${this.about.instrument}.`));
+        this.tell(run);
+      },
+      (error) => box.append(el("p", { class: "ddp-hint" }, error.message)),
+    ); // prettier-ignore
+  }
+
+  /** Passes the latest payload of a run to its instrument, once. */
+  tell({ runId, payload }) {
+    const made = this.made.get(runId);
+    if (!made?.instrument || made.seen === payload) return;
+    made.seen = payload;
+    guarded(made.instrument.element, () => made.instrument.update(payload));
+    if (made.isOpen) return;
+    made.isOpen = true;
+    made.instrument.open();
+  }
+
+  close() {
+    for (const { instrument } of this.made.values()) instrument?.close();
+  }
+}
+
+// Creates the pictures of a lesson by their kind.
+
+/**
+ * @param {any} about
+ * @param {any} prediction the user's prediction, for a curve
+ * @param {(chart: any) => void} onVisible called when a chart becomes visible
+ */
+export function makePicture(about, prediction, onVisible) {
+  if (about.curve) return new CurvePicture(about, prediction, onVisible);
+  if (about.bars) return new BarsPicture(about);
+  if (about.waterfall) return new WaterfallPicture(about);
+  return about.instrument ? new InstrumentPicture(about) : new NumberPicture(about);
 }

@@ -1,7 +1,7 @@
 // The loss of a run over its steps, as one SVG picture without a library.
 
 import { valueAt } from "../charts/traces.js";
-import { ticks, tickWords } from "../learn/report/file/axis.js";
+import { ticks, tickWords } from "../learn/report/plot.js";
 import { el, setAttribute, setText, svg } from "../shared/dom.js";
 import { count, loss } from "../shared/format.js";
 

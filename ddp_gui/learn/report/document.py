@@ -190,7 +190,7 @@ def _hash_note(run: Measured) -> Html:
 
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
+# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/questions.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
@@ -524,7 +524,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
-SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
+SCRIPT_NAMES = ("shared/format", "learn/report/plot", "learn/report/zoom")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
 MAX_BYTES = 3_000_000

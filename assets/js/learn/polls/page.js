@@ -5,8 +5,7 @@ import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/browser.js";
 import { complain } from "../../shared/dialog.js";
-import { happened } from "../pictures/outcome.js";
-import { Prediction } from "../prediction.js";
+import { happened, Prediction } from "../questions.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const WORDS = {

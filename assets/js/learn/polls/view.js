@@ -1,20 +1,113 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
+import { el, svg, columnHeads, setText, makeButton, section, show } from "../../shared/dom.js";
+import { address, fetchJson, callEndpoint } from "../../shared/net.js";
+import { pollAddress, PollFeed, pollPage } from "./feed.js";
+import { number } from "../../shared/format.js";
+import { words, inlines } from "../text.js";
 import { loadPlotly } from "../../charts/chart.js";
-import { el, makeButton, section, setText, show } from "../../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../../shared/net.js";
 import { askEvery } from "../../shared/polling.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
-import { lessonPage } from "../foot.js";
-import { happened, OutcomeNote } from "../pictures/outcome.js";
-import { inlines } from "../text.js";
-import { PollFeed, pollAddress, pollPage } from "./feed.js";
-import { People } from "./people.js";
-import { joinCard } from "./qr.js";
-import { resultsOf } from "./results.js";
-import { PollRuns } from "./runs.js";
+import { lessonPage } from "../lesson.js";
+import { happened, OutcomeNote } from "../questions.js";
+import { resultsOf, PollRuns } from "./results.js";
+
+// The URL of a poll for phones as a QR code and as text, or the reason why phones cannot reach it.
+
+// The quiet zone that QR readers require, in modules.
+const QUIET = 4;
+
+/** Returns an element that loads its own content. A class with a login needs no code. */
+export function joinCard(pollId, { hasLogin, isProjector }) {
+  const box = el("div", { class: "ddp-poll-join" });
+  const here = hasLogin
+    ? el("p", {}, "Log in, open Learn, and press Join.")
+    : el("a", { href: address(`poll?id=${encodeURIComponent(pollId)}`) }, "Answer in this browser");
+  if (hasLogin) box.append(here);
+  fetchJson(pollAddress(pollId, "qr")).then(
+    ({ address: url, problem, rows }) => {
+      if (url !== null) {
+        if (rows.length > 0) box.append(code(rows));
+        box.append(
+          el("p", {}, "On a phone, open"),
+          el("a", { href: url, class: "ddp-poll-address" }, url.replace(/^http:\/\//, "")),
+        );
+      } else if (!hasLogin || !isProjector) {
+        box.append(el("p", { class: hasLogin ? "ddp-hint" : "ddp-connection" }, problem));
+        if (!hasLogin) box.append(here);
+      }
+    },
+    (error) => box.append(el("p", { class: "ddp-connection" }, error.message)),
+  );
+  return box;
+}
+
+function code(rows) {
+  const size = rows.length + 2 * QUIET;
+  const path = rows
+    .flatMap((row, y) => [...row].map((dark, x) => (dark === "1" ? `M${x + QUIET} ${y + QUIET}h1v1h-1z` : "")))
+    .join("");
+  return svg(
+    "svg",
+    { viewBox: `0 0 ${size} ${size}`, class: "ddp-poll-code", role: "img", "aria-label": "QR code of the address", "shape-rendering": "crispEdges" },
+    svg("rect", { width: size, height: size, fill: "#fff" }),
+    svg("path", { d: path, fill: "#000" }),
+  );
+} // prettier-ignore
+
+// The predictions by name, for teachers; never shown on the projector.
+
+export class People {
+  constructor(poll) {
+    this.pollId = poll.poll_id;
+    this.question = poll.question;
+    this.count = -1;
+    this.body = el("tbody", {});
+    this.note = el("p", { class: "ddp-hint", role: "status" });
+    const table = el(
+      "table",
+      { class: "ddp-table" },
+      el("thead", {}, el("tr", {}, columnHeads(["Person", "Prediction", "At"]))),
+      this.body,
+    );
+    this.element = el(
+      "details",
+      { class: "ddp-fold ddp-card ddp-poll-people", ontoggle: () => this.read() },
+      el("summary", {}, "Who predicted what (only teachers see this)"),
+      this.note,
+      el("div", { class: "ddp-compare-scroll", tabindex: 0, role: "group", "aria-label": "Who predicted what" }, table),
+    );
+  } // prettier-ignore
+
+  update({ num_answers: count }) {
+    if (count === this.count) return;
+    this.count = count;
+    this.read();
+  }
+
+  async read() {
+    if (!this.element.open) return;
+    try {
+      const { people } = await fetchJson(pollAddress(this.pollId, "people"));
+      this.body.replaceChildren(...people.map((each) => this.row(each)));
+      setText(this.note, people.length > 0 ? "" : "No predictions yet.");
+    } catch (error) {
+      setText(this.note, error.message);
+    }
+  }
+
+  row({ person, answer, answered_unix_s: at }) {
+    const said = Array.isArray(answer)
+      ? answer.map((value) => number(value, 3)).join(", ")
+      : words(this.question.choices[answer]);
+    const time = new Date(1000 * at).toTimeString().slice(0, 8);
+    return el("tr", {}, el("th", { scope: "row" }, person), el("td", {}, said), el("td", {}, time));
+  }
+}
+
+// The view.
 
 const READ_EVERY_MS = 700;
 const WORDS = {

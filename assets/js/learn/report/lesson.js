@@ -1,7 +1,7 @@
 // The stages of a lesson in a file: the prediction is locked before the recorded runs are shown.
 
-import { svg } from "../../../shared/dom.js";
-import { DrawnCurve } from "../../drawn_curve.js";
+import { svg } from "../../shared/dom.js";
+import { DrawnCurve } from "../drawn_curve.js";
 
 // Mean distance of a drawn curve as a fraction of the axis; as in `learn/prediction.js`.
 /** @type {[number, string][]} */
