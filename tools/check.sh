@@ -8,7 +8,7 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 TYPED_MODULES=(
     assets/js/charts/{axes,traces}.js
     assets/js/runs/filter.js
-    assets/js/shared/{browser,format,polling,visible}.js
+    assets/js/shared/{browser,format}.js
 )
 
 "${BIN}ruff" format --check .

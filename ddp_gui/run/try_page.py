@@ -19,7 +19,7 @@ from ddp_gui.http.shell import visible
 from trainers.files.plain_files import ASSETS
 
 SCRIPTS = ASSETS / "js"
-ENTRY = "run/try/file/page.js"
+ENTRY = "run/try/file.js"
 STYLES = ("shared/colours", "shared/base", "shared/controls", "run/sample", "run/try")
 RUNTIME = ASSETS / "vendor" / "onnxruntime-web"
 MAX_BYTES = 25 * 10**6

@@ -2,9 +2,8 @@
 
 import { Editor } from "../script/editor.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson, runPage } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
-import { StatePill } from "../shared/state_pill.js";
+import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
+import { StatePill } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
 import { blocks, inlines } from "./text.js";

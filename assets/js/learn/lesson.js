@@ -1,9 +1,8 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
 import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../shared/net.js";
+import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
 import { loadPlotly } from "../charts/chart.js";
-import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
 import { LessonRun, looksOf } from "./lesson_run.js";

@@ -2,12 +2,12 @@
 
 import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/chart.js";
-import { placesOn, asked } from "../runs/compare/figure.js";
+import { placesOn, asked } from "../runs/compare_figure.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
 import { plainWords } from "./text.js";
-import { StatePill } from "../shared/state_pill.js";
+import { StatePill } from "../shared/widgets.js";
 
 /** @typedef {{ axis: string, smoothing: number }} Look the axis and the smoothing of a chart's curves */
 

@@ -3,7 +3,7 @@
 import { el, makeButton, show, setText } from "../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
-import { AXES } from "../runs/compare/figure.js";
+import { AXES } from "../runs/compare_figure.js";
 import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
 import { inlines } from "./text.js";
 import { select } from "../charts/chart.js";

@@ -1,7 +1,7 @@
 // The communication check: start, follow, stop; and its result as a summary, a chart and a table.
 
 import { Chart, loadPlotly } from "../charts/chart.js";
-import { CommandLine } from "../shared/command.js";
+import { CommandLine } from "../shared/widgets.js";
 import { complain } from "../shared/dialog.js";
 import { columnHeads, el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";

@@ -1,9 +1,8 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine } from "../shared/command.js";
+import { CommandLine } from "../shared/widgets.js";
 import { el, icon, section, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
 import { Gpus, hostsSection } from "./devices.js";
 import { installLine } from "./install.js";

@@ -1,12 +1,11 @@
 // "Check this machine": runs short real jobs and compares their results with the last check.
 
 import { person } from "../auth/person.js";
-import { CommandLine } from "../shared/command.js";
+import { CommandLine } from "../shared/widgets.js";
 import { complain } from "../shared/dialog.js";
 import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
-import { address, callEndpoint } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { address, callEndpoint, askEvery } from "../shared/net.js";
 import { keepRows } from "./parts.js";
 
 // The table of a machine check: result, description, measurements, and a comparison with the last check.

@@ -1,22 +1,21 @@
 // The page of a run.
 
-import { asCode, ScriptPanel } from "./script_panel.js";
+import { ScriptPanel } from "./script_panel.js";
+import { runAsCode } from "../script/as_code.js";
 import { Board } from "./charts/board.js";
 import { afterPaint, Calm } from "../shared/browser.js";
-import { CommandPanel } from "../shared/command.js";
 import { ConfigurationPanel, InsightStrip, MemoryPanel } from "./insights.js";
 import { ConfusionPanel, SamplePanel } from "./sample/sample.js";
 import { DevicesPanel, nodeRows, openAtFirst } from "./devices.js";
 import { el, guarded, setText, show } from "../shared/dom.js";
-import { ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
-import { ForwardingLine } from "./forwarding.js";
+import { CommandPanel, ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
+import { ForwardingLine, Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
 import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { LogPanel } from "./logs.js";
 import { LookCloser } from "./closer/look_closer.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
 import { LIVE_STATES, worldSize } from "../shared/format.js";
-import { Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
 import { projector, nameParts, sideBySide } from "./head/projector.js";
 import { RanksPanel } from "./ranks.js";
 import { RunStream } from "./stream.js";
@@ -180,7 +179,7 @@ class RunPage {
       this.closer.element,
       this.logs.element,
       new ConfigurationPanel(runId, isScript).element,
-      isScript ? null : asCode(runId),
+      isScript ? null : runAsCode(runId),
       this.command.element,
     );
   }

@@ -15,11 +15,11 @@ import {
   exportLinks,
   rowMenu,
   runAgainPage,
+  ImportButton,
 } from "./actions.js";
-import { CompareView } from "./compare/compare.js";
+import { CompareView } from "./compare.js";
 import { RunsFeed } from "./feed.js";
 import { FACETS, MINE, addressOfFilter, facetValues, filterFromAddress, isFiltering } from "./filter.js";
-import { ImportButton } from "./import.js";
 import { RunsTable } from "./table.js";
 
 // The bar for selected runs with the actions that apply to all of them.

@@ -3,8 +3,7 @@
 
 import { complain } from "../shared/dialog.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { address, fetchJson, askEvery } from "../shared/net.js";
 
 // Shows the number of changes on presets and folds, and stores the form's values for a reload.
 

@@ -21,7 +21,7 @@ from ddp_gui.learn.report.measured import Measured
 from trainers.files.plain_files import ASSETS
 
 STYLE = ASSETS / "css" / "learn" / "lesson_page.css"
-SCRIPTS = ("shared/visible", "shared/dom", "shared/format", "learn/drawn_curve", "learn/report/lesson")
+SCRIPTS = ("shared/dom", "shared/format", "learn/drawn_curve", "learn/report/lesson")
 MAX_POINTS = 800
 # Numbers of the table below an answer's runs.
 _COMPARED = ("loss", "validation", "num_steps", "throughput")

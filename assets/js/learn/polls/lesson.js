@@ -2,12 +2,11 @@
 
 import { person } from "../../auth/person.js";
 import { el, setText, show, makeButton } from "../../shared/dom.js";
-import { fetchJson, address, callEndpoint } from "../../shared/net.js";
+import { fetchJson, address, callEndpoint, askEvery } from "../../shared/net.js";
 import { complain } from "../../shared/dialog.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress, sendAnswer, pollPage } from "./feed.js";
 import { LessonView } from "../lesson.js";
-import { askEvery } from "../../shared/polling.js";
 
 const SENT = "Your prediction is recorded. The poll is still open.";
 const WORDS = {

@@ -2,7 +2,7 @@
 
 import { el, setText, show, svg, section } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
-import { AXES } from "../../runs/compare/figure.js";
+import { AXES } from "../../runs/compare_figure.js";
 import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
 import { chartColors } from "../../shared/theme.js";

@@ -1,12 +1,11 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
 import { el, svg, columnHeads, setText, makeButton, section, show } from "../../shared/dom.js";
-import { address, fetchJson, callEndpoint } from "../../shared/net.js";
+import { address, fetchJson, callEndpoint, askEvery } from "../../shared/net.js";
 import { pollAddress, PollFeed, pollPage } from "./feed.js";
 import { number } from "../../shared/format.js";
-import { words, inlines } from "../text.js";
+import { inlines, plainText } from "../text.js";
 import { loadPlotly } from "../../charts/chart.js";
-import { askEvery } from "../../shared/polling.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
@@ -101,7 +100,7 @@ export class People {
   row({ person, answer, answered_unix_s: at }) {
     const said = Array.isArray(answer)
       ? answer.map((value) => number(value, 3)).join(", ")
-      : words(this.question.choices[answer]);
+      : plainText(this.question.choices[answer]);
     const time = new Date(1000 * at).toTimeString().slice(0, 8);
     return el("tr", {}, el("th", { scope: "row" }, person), el("td", {}, said), el("td", {}, time));
   }

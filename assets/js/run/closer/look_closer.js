@@ -1,9 +1,9 @@
 // "Look closer": instruments that show what happens inside a step, each in a collapsible section.
 
-import { makeAllReduceTheatre } from "./theatre/all_reduce.js";
+import { makeAllReduceTheatre } from "../theatre/all_reduce.js";
 import { fingerprints } from "./fingerprints.js";
 import { slowRank } from "./slow_rank.js";
-import { makeStepTheatre } from "./theatre/step.js";
+import { makeStepTheatre } from "../theatre/step.js";
 import { whoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/browser.js";

@@ -1,8 +1,8 @@
 // Step theatre: plays what every rank did in a recorded step, and shows its measurements as text and tables.
 
-import { columnHeads, el, setText } from "../../../shared/dom.js";
-import { UNKNOWN, bytes, count, percent, shortTime } from "../../../shared/format.js";
-import { term } from "../../../shared/terms.js";
+import { columnHeads, el, setText } from "../../shared/dom.js";
+import { UNKNOWN, bytes, count, percent, shortTime } from "../../shared/format.js";
+import { term } from "../../shared/terms.js";
 import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, doingAt, lanesOf } from "./lanes.js";
 import { Theatre } from "./theatre.js";
 

@@ -1,11 +1,15 @@
+// A run as one script: on the page of a run, and on the form. Lines that the latest change of a setting has
+// changed and lines that only several ranks need are marked; buttons copy it, download it, and put it into the
+// editor of "Run my script".
+
+import { openInEditor } from "./editor.js";
+import { copyText } from "../shared/widgets.js";
+import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { count } from "../shared/format.js";
+import { callEndpoint, fetchJson, runAddress } from "../shared/net.js";
+
 // A run as one script. Lines that the latest change of a setting has changed and lines that only several ranks
 // need are marked; buttons copy it, download it, and put it into the editor of "Run my script".
-
-import { openInEditor } from "../script/editor.js";
-import { copyText } from "../shared/command.js";
-import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
-import { count } from "../shared/format.js";
-import { callEndpoint } from "../shared/net.js";
 
 // Lines of Python: which of them changed, and the parts of a line that get a colour.
 
@@ -195,4 +199,68 @@ export class CodePanel {
 
 function link(name, words) {
   return el("a", { class: "ddp-button ddp-button-small", download: name }, words);
+}
+
+// "As code" on the form: the script of the current settings, with the lines that the latest change changed.
+
+const SETTINGS = "#code-settings [data-config]";
+
+/** Fills an element with the script of the form while it is visible; returns a function that stops it. */
+export function mountFormCode(root) {
+  const panel = new CodePanel();
+  root.replaceChildren(panel.element);
+  let asked = null;
+  const follow = () => {
+    const config = document.querySelector(SETTINGS)?.getAttribute("data-config") ?? "";
+    if (config === asked || root.offsetParent === null) return;
+    asked = config;
+    if (config) ask(config);
+    else panel.fail("These settings cannot be started: see the message above.");
+  };
+  const ask = async (config) => {
+    try {
+      const answer = await callEndpoint("as_code", JSON.parse(config));
+      if (config === asked) panel.update(answer);
+    } catch (error) {
+      if (config === asked) panel.fail(error.message);
+    }
+  };
+  const settings = new MutationObserver(follow);
+  const place = document.getElementById("code-settings");
+  if (place) settings.observe(place, { childList: true, subtree: true, attributes: true });
+  // Opening the fold shows the element.
+  const sight = new IntersectionObserver(follow);
+  sight.observe(root);
+  follow();
+  return () => {
+    settings.disconnect();
+    sight.disconnect();
+  };
+}
+
+// "As code": the run as one script, read when the section is opened.
+
+/** Returns the section of a run. */
+export function runAsCode(runId) {
+  const panel = new CodePanel();
+  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel.element);
+  fold.addEventListener("toggle", async () => {
+    if (!fold.open || (panel.shown && !panel.shown.reason)) return;
+    try {
+      const addresses = ["train.py", "train.ipynb"].map((name) => runAddress(runId, `code/${name}`));
+      panel.update(await fetchJson(runAddress(runId, "code")), addresses);
+    } catch (error) {
+      panel.fail(error.message);
+    }
+  });
+  return section(
+    "As code",
+    "as-code",
+    el(
+      "p",
+      { class: "ddp-caption" },
+      "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.",
+    ),
+    fold,
+  );
 }

@@ -1,8 +1,8 @@
 // The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory; and
 // their texts.
 
-import { columnHeads, el } from "../../../shared/dom.js";
-import { bytes, count, shortTime } from "../../../shared/format.js";
+import { columnHeads, el } from "../../shared/dom.js";
+import { bytes, count, shortTime } from "../../shared/format.js";
 import { table } from "./step.js";
 
 // The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory.

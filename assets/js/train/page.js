@@ -1,8 +1,74 @@
+// What the Train page shows beside Gradio's form: the live runs, and the tour of the first visit.
+
+import { el, setText, show, icon, makeButton } from "../shared/dom.js";
+import { count, LIVE_STATES } from "../shared/format.js";
+import { StatePill } from "../shared/widgets.js";
+import { address, runPage } from "../shared/net.js";
+import { RunsFeed } from "../runs/feed.js";
+import { prefer, preference } from "../shared/browser.js";
+
+// The strip of live runs on the Train page.
+
+/** Fills an element with links to the live runs; hidden without live runs. */
+export function mountLive(root) {
+  const links = new Map();
+  const list = el("ul", {});
+  // One link for all queued runs: a class may have hundreds of them.
+  const waiting = el("a", { href: address("queue") });
+  const inLine = el("li", { hidden: true }, waiting);
+  list.append(inLine);
+  const strip = el(
+    "nav",
+    { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true },
+    el("strong", {}, "Running now"),
+    list,
+  );
+  root.replaceChildren(strip);
+  const feed = new RunsFeed({
+    onlyLive: true,
+    onRows: (rows) => {
+      const all = [...rows.values()].filter((run) => LIVE_STATES.has(run.state));
+      const live = all.filter((run) => run.state !== "queued");
+      const numWaiting = all.length - live.length;
+      show(strip, all.length > 0);
+      show(inLine, numWaiting > 0);
+      setText(waiting, numWaiting === 1 ? "1 is queued" : `${count(numWaiting)} are queued`);
+      const names = new Set(live.map((run) => run.run_id));
+      for (const [runId, link] of links) {
+        if (names.has(runId)) continue;
+        link.element.remove();
+        links.delete(runId);
+      }
+      for (const run of live) {
+        if (!links.has(run.run_id)) {
+          const link = new LiveLink(run.run_id);
+          links.set(run.run_id, link);
+          inLine.before(link.element);
+        }
+        links.get(run.run_id).update(run);
+      }
+    },
+  });
+  return () => feed.close();
+}
+
+class LiveLink {
+  constructor(runId) {
+    this.pill = new StatePill();
+    this.name = el("a", { href: runPage(runId) });
+    this.where = el("span", {});
+    this.element = el("li", {}, this.pill.element, this.name, this.where);
+  }
+
+  update(run) {
+    this.pill.update(run.state, false, run.detail);
+    setText(this.name, run.name);
+    setText(this.where, run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step));
+  }
+}
+
 // The tour of the first visit: five remarks, each next to the element it explains. Shown once; never blocks
 // the page.
-
-import { el, icon, makeButton, setText } from "../shared/dom.js";
-import { prefer, preference } from "../shared/browser.js";
 
 const STEPS = [
   [
@@ -57,7 +123,7 @@ export function mountTour(place, uncover) {
     marked = element;
     marked?.classList.add("ddp-tour-target");
   };
-  const show = () => {
+  const showStep = () => {
     const [selector, heading, text] = STEPS[step];
     box.hidden = false;
     setText(title, heading);
@@ -74,7 +140,7 @@ export function mountTour(place, uncover) {
   };
   next.addEventListener("click", () => {
     step += 1;
-    if (step < STEPS.length) show();
+    if (step < STEPS.length) showStep();
     else end();
   });
   close.addEventListener("click", end);
@@ -83,10 +149,10 @@ export function mountTour(place, uncover) {
   const again = makeButton({ class: "ddp-tool" }, icon("question"), el("span", {}, "Show the tour"));
   again.addEventListener("click", () => {
     step = 0;
-    show();
+    showStep();
   });
   place.replaceChildren(el("div", { class: "ddp" }, box, again));
-  if (preference("tour", "new") === "new") show();
+  if (preference("tour", "new") === "new") showStep();
   return () => mark(null);
 }
 

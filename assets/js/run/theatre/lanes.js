@@ -1,7 +1,7 @@
 // The timeline of a recorded step: the blocks of each rank's lanes over a common time axis, and their drawing.
 
-import { svg } from "../../../shared/dom.js";
-import { bytes, shortTime } from "../../../shared/format.js";
+import { svg } from "../../shared/dom.js";
+import { bytes, shortTime } from "../../shared/format.js";
 
 // The timeline of a recorded step: the blocks of each rank's lanes, and each rank's activity at a moment.
 

@@ -1,8 +1,8 @@
 // The charts of a comparison: the curves, and the speed-up by the number of ranks.
 
-import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
-import { SHARES, metricLabel } from "../../shared/format.js";
-import { line } from "../../shared/theme.js";
+import { DAY_ZERO_MS, timeTicks } from "../charts/style.js";
+import { SHARES, metricLabel } from "../shared/format.js";
+import { line } from "../shared/theme.js";
 
 // Samples seen, throughput, and speed-up through more ranks.
 

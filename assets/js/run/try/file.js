@@ -1,12 +1,11 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // try.html: a model and everything it needs in one file, which runs without a server.
 
-import { Answer } from "../answers.js";
-import { DrawingInput } from "../drawing.js";
-import { el, setText, show } from "../../../shared/dom.js";
+import { Answer } from "./answers.js";
+import { DrawingInput, RowInput, TextInput } from "./inputs.js";
+import { el, setText, show } from "../../shared/dom.js";
 import { LocalModel } from "./local_model.js";
-import { RowInput, TextInput } from "../fields.js";
-import { Writer } from "../writer.js";
+import { Writer } from "./writer.js";
 
 /** The bytes that an element of the page holds as base64, unpacked. */
 async function bytesIn(id) {
