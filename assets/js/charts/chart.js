@@ -2,6 +2,7 @@
 // and the samples of its lines.
 
 import { afterPaint } from "../shared/browser.js";
+import { complain } from "../shared/dialog.js";
 import { el, freeId, setText, show, svg } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { term as explained } from "../shared/terms.js";
@@ -189,7 +190,9 @@ export function loadPlotly() {
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
     const script = el("script", { src: fetched?.href ?? address("live/plotly.min.js") });
     script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => reject(new Error("plotly.min.js could not be loaded")));
+    script.addEventListener("error", () =>
+      reject(new Error("plotly.min.js did not arrive. Reload the page.")),
+    );
     document.head.append(script);
   });
   return loading;
@@ -200,8 +203,9 @@ export class Chart {
    * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for the current points:
    * `end` is the end of a growing axis, `empty` the text without points, `room` the result of `roomFor`.
    * `fetchRange(low, high)` resolves to finer traces of the range the user zoomed into. `everyMs` is the
-   * minimum time between two drawings. `controls` are placed next to the title, which has a tooltip if it has
-   * a glossary `term`.
+   * minimum time between two drawings. `onVisible()` is called when a chart that is due becomes visible; without
+   * it the chart draws itself. `controls` are placed next to the title, which has a tooltip if it has a glossary
+   * `term`.
    * @param {Record<string, any>} options
    */
   constructor({
@@ -212,7 +216,7 @@ export class Chart {
     figure,
     fetchRange = null,
     everyMs = 0,
-    onVisible,
+    onVisible = () => this.drawDue(),
     controls = null,
   }) {
     this.figure = figure;
@@ -271,6 +275,22 @@ export class Chart {
     return this.isDirty && (this.isVisible || !this.isDrawn) && !this.plot._dragging;
   }
 
+  /** Requires a full drawing. */
+  invalidate() {
+    this.isDirty = true;
+    this.fullAt = -Infinity;
+  }
+
+  /** Draws the chart, if it is due, as soon as Plotly is loaded. */
+  async drawDue() {
+    try {
+      const plotly = await loadPlotly();
+      if (this.element.isConnected && this.isDue) await this.draw(plotly);
+    } catch (error) {
+      complain(`The chart could not be drawn: ${error.message}`);
+    }
+  }
+
   /** Milliseconds until the next drawing is allowed. */
   get rest() {
     return Math.max(0, this.drawnAt + this.everyMs - performance.now());
@@ -308,8 +328,7 @@ export class Chart {
   pointed(isPointed) {
     this.isPointed = isPointed;
     if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_EVERY_UNDER_POINTER_MS) return;
-    this.fullAt = -Infinity;
-    this.isDirty = true;
+    this.invalidate();
     this.onVisible();
   }
 
@@ -417,8 +436,7 @@ export class Chart {
   }
 
   redraw() {
-    this.isDirty = true;
-    this.fullAt = -Infinity;
+    this.invalidate();
     if (this.plotly) this.draw(this.plotly);
   }
 

@@ -3,9 +3,10 @@
 import { Editor } from "../script/editor.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
-import { StatePill } from "../shared/widgets.js";
+import { ConnectionNote, StatePill } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
+import { Foot } from "./lesson.js";
 import { blocks, inlines } from "./text.js";
 
 const READ_EVERY_MS = 700;
@@ -45,14 +46,15 @@ export class CodeLessonView {
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status" });
     this.hints = el("ul", { class: "ddp-code-hints" });
     this.moreHints = this.button("Another hint", () => this.nextHint());
-    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.note = new ConnectionNote();
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.solution = section("The solution", "lesson-solution", this.solutionBody());
-    this.foot = this.makeFoot();
+    const { name, next } = lesson;
+    this.foot = new Foot(next && codeLessonPage(next), () => openReportDialog(name));
     this.element = this.layOut();
     this.update();
     if (this.progress.isSolutionShown || this.progress.isDone) this.loadSolution();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.note.heard(error));
   } // prettier-ignore
 
   get runId() {
@@ -81,10 +83,10 @@ export class CodeLessonView {
         "div",
         { class: "ddp-code-columns" },
         section("Script", "lesson-script", this.editor.element, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
-        section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
+        section("What the run showed", "lesson-result", this.state, this.note.element, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
       ),
       this.solution,
-      this.foot,
+      this.foot.element,
     ); // prettier-ignore
   }
 
@@ -96,19 +98,6 @@ export class CodeLessonView {
       this.explain,
       el("details", {}, el("summary", {}, "One way to write it"), this.solutionCode, use),
     ];
-  }
-
-  makeFoot() {
-    const { next } = this.lesson;
-    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
-    this.next = el("a", { class: "ddp-button", href: next && codeLessonPage(next) }, "Next lesson");
-    const report = this.button("Lab report", () => openReportDialog(this.lesson.name));
-    return el(
-      "footer",
-      { class: "ddp-lesson-foot" },
-      this.done,
-      el("div", { class: "ddp-buttons" }, this.next, report),
-    );
   }
 
   keepSoon() {
@@ -220,11 +209,6 @@ export class CodeLessonView {
     this.update();
   }
 
-  heard(error) {
-    show(this.note, error !== null);
-    if (error) setText(this.note, `${error.message} Trying again …`);
-  }
-
   update() {
     const { result, progress, runId } = this;
     const isOver = result?.is_over === true;
@@ -249,9 +233,8 @@ export class CodeLessonView {
     const hasSolution = this.solutionCode.textContent !== "";
     show(this.askSolution, !hasSolution);
     show(this.solution, hasSolution);
-    show(this.done, isDone);
-    show(this.next, isDone && this.lesson.next !== null);
-    show(this.foot, isStarted);
+    this.foot.update({ isDone, hasBegun: isStarted });
+    show(this.foot.element, isStarted);
   }
 
   /** Shows as many hints as were asked for. */
@@ -265,19 +248,4 @@ export class CodeLessonView {
     this.keep();
     this.endReading();
   }
-}
-
-/** The cards of the lessons in code. */
-export function codeCards(lessons, first) {
-  return lessons.map(({ name, title, summary, minutes }, index) => {
-    const { isDone, isStarted } = progressOf(progressName(name));
-    const tried = isStarted ? "tried" : "";
-    return el(
-      "li",
-      { class: "ddp-card ddp-lesson-card", "data-done": isDone },
-      el("h2", {}, el("a", { href: codeLessonPage(name) }, `${first + index}. ${title}`)),
-      el("p", {}, summary),
-      el("p", { class: "ddp-hint" }, [`${minutes} min`, isDone ? "done" : tried].filter(Boolean).join(" · ")),
-    );
-  });
 }

@@ -2,7 +2,7 @@
 
 import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
-import { loadPlotly } from "../charts/chart.js";
+import { ConnectionNote } from "../shared/widgets.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
 import { LessonRun, looksOf } from "./lesson_run.js";
@@ -21,18 +21,18 @@ export function lessonPage(name) {
 
 export class Foot {
   /**
-   * @param {string | null} next the name of the next lesson
-   * @param {(withRuns: boolean) => void} onReset
+   * @param {string | null} next the URL of the next lesson
    * @param {() => void} onReport
+   * @param {((withRuns: boolean) => void) | null} onReset null if the lesson cannot be reset
    */
-  constructor(next, onReset, onReport) {
+  constructor(next, onReport, onReset = null) {
     const again = (words, withRuns) =>
-      makeButton({ class: "ddp-button", onclick: () => onReset(withRuns) }, words);
+      makeButton({ class: "ddp-button", onclick: () => onReset?.(withRuns) }, words);
     this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
-    this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
+    this.next = el("a", { class: "ddp-button", href: next }, "Next lesson");
     this.hasNext = next !== null;
     this.report = makeButton({ class: "ddp-button", onclick: onReport }, "Lab report");
-    this.resets = [again("Do it again", false), again("Do it again, delete its runs", true)];
+    this.resets = onReset ? [again("Do it again", false), again("Do it again, delete its runs", true)] : [];
     this.element = el(
       "footer",
       { class: "ddp-lesson-foot" },
@@ -42,9 +42,9 @@ export class Foot {
   }
 
   /**
-   * @param {{ isDone: boolean, hasBegun: boolean, isRunning: boolean }} lesson
+   * @param {{ isDone: boolean, hasBegun: boolean, isRunning?: boolean }} lesson
    */
-  update({ isDone, hasBegun, isRunning }) {
+  update({ isDone, hasBegun, isRunning = false }) {
     show(this.done, isDone);
     show(this.next, isDone && this.hasNext);
     show(this.report, hasBegun);
@@ -130,7 +130,7 @@ export class LessonView {
     /** @type {Map<number, LessonRun[]>} The runs of each question. */
     this.attempts = new Map();
     this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock(), () => this.measureAgain());
-    this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
+    this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction));
     this.findings = lesson.pictures.map((about) => new Finding(about, () => this.measureAgain()));
     /** The outcome; null until the server has compared the current runs. */
     this.outcome = null;
@@ -141,22 +141,16 @@ export class LessonView {
     this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
-    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns), () => openReportDialog(lesson.name));
+    this.note = new ConnectionNote();
+    this.foot = new Foot(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
     this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
     this.endTheme = onThemeChange(() => {
       for (const run of this.allRuns) run.redraw();
-      this.draw();
+      this.update();
     });
-    loadPlotly().then(
-      (plotly) => {
-        this.plotly = plotly;
-        this.draw();
-      },
-      () => complain("The charts could not be loaded (plotly.min.js). Reload the page."),
-    );
     this.update();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.note.heard(error));
   } // prettier-ignore
 
   get allRuns() {
@@ -193,7 +187,6 @@ export class LessonView {
       { class: "ddp-lesson-runs" },
       this.runs.map((run) => run.element),
     );
-    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.see = el("div", { class: "ddp-lesson-text", hidden: true }, blocks(see));
     const hindered = obstacles.length > 0 ? obstacleBox(obstacles, way) : null;
     return {
@@ -208,7 +201,7 @@ export class LessonView {
         "2. Run",
         "lesson-run",
         el("div", { class: "ddp-buttons" }, this.start, this.startNote),
-        this.note,
+        this.note.element,
         this.runList,
       ),
       see: section("3. See", "lesson-see", this.see, el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture, index) => this.findings[index].around(picture)))),
@@ -343,11 +336,6 @@ export class LessonView {
     this.keep();
   }
 
-  heard(error) {
-    show(this.note, error !== null);
-    if (error) setText(this.note, `${error.message} Trying again …`);
-  }
-
   update() {
     const { stage } = this;
     const numOpen = NUM_OPEN[stage] ?? STAGES.length;
@@ -367,7 +355,6 @@ export class LessonView {
       isRunning: this.allRuns.some((run) => run.runId !== null && !run.isOver),
     });
     for (const picture of this.pictures) picture.update(this.allRuns, this.isRevealed);
-    this.draw();
   }
 
   updateStart() {
@@ -398,14 +385,6 @@ export class LessonView {
     const trace = curve ? this.runs[run].traceOf(curve, { axis, smoothing }) : null;
     this.prediction.reveal(trace, this.outcome.prediction);
     this.findings.forEach((finding, index) => finding.update(this.outcome.pictures[index]));
-  }
-
-  draw() {
-    for (const { chart } of this.pictures) if (chart) this.drawOne(chart);
-  }
-
-  drawOne(chart) {
-    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
   }
 
   /** Restarts the lesson. Its runs remain in the list of runs, unless `withRuns` deletes them. */

@@ -2,11 +2,11 @@
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
-import { CodeLessonView, codeCards } from "./code_lesson.js";
+import { CodeLessonView, codeLessonPage } from "./code_lesson.js";
 import { lessonPage, LessonView } from "./lesson.js";
 import { joinedPoll, LessonTogether, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
-import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that unmounts it. */
@@ -82,7 +82,15 @@ function alsoClosing(view, end) {
 class ListView {
   constructor({ lessons, broken }, inCode) {
     this.pollTools = new PollTools(null);
-    const cards = lessons.map((lesson, index) => card(lesson, index + 1));
+    const cards = lessons.map((lesson, index) => {
+      const progress = progressOf(lesson.name);
+      return card(lesson, index + 1, lessonPage(lesson.name), progress.isDone, progressWords(progress));
+    });
+    const codeCards = inCode.lessons.map((lesson, index) => {
+      const { isDone, isStarted } = progressOf(progressName(lesson.name));
+      const number = lessons.length + index + 1;
+      return card(lesson, number, codeLessonPage(lesson.name), isDone, codeWords(isDone, isStarted));
+    });
     const allBroken = [...broken, ...inCode.broken];
     const faults = section(
       "Files that are not valid lessons",
@@ -111,7 +119,7 @@ class ListView {
         { class: "ddp-caption" },
         "Each is a script with something missing or wrong. Change it and run it: what the run did is checked, not how the script is written.",
       ),
-      el("ol", { class: "ddp-lessons" }, codeCards(inCode.lessons, lessons.length + 1)),
+      el("ol", { class: "ddp-lessons" }, codeCards),
       faults,
     );
   }
@@ -121,13 +129,16 @@ class ListView {
   }
 }
 
-function card({ name, title, summary, minutes }, number) {
-  const progress = progressOf(name);
-  const words = progressWords(progress);
+function codeWords(isDone, isStarted) {
+  if (isDone) return "done";
+  return isStarted ? "tried" : "";
+}
+
+function card({ title, summary, minutes }, number, href, isDone, words) {
   return el(
     "li",
-    { class: "ddp-card ddp-lesson-card", "data-done": progress.isDone },
-    el("h2", {}, el("a", { href: lessonPage(name) }, `${number}. ${title}`)),
+    { class: "ddp-card ddp-lesson-card", "data-done": isDone },
+    el("h2", {}, el("a", { href }, `${number}. ${title}`)),
     el("p", {}, summary),
     el("p", { class: "ddp-hint" }, [`${minutes} min`, words].filter(Boolean).join(" · ")),
   );

@@ -21,9 +21,8 @@ export class CurvePicture {
   /**
    * @param {any} about
    * @param {import("./questions.js").Prediction} prediction
-   * @param {(chart: Chart) => void} onVisible
    */
-  constructor(about, prediction, onVisible) {
+  constructor(about, prediction) {
     this.about = about;
     this.prediction = prediction;
     this.runs = [];
@@ -33,7 +32,6 @@ export class CurvePicture {
       title: curveWords(about.curve),
       empty: "The curves appear as soon as the first run trains.",
       figure: () => this.figure(),
-      onVisible: () => onVisible(this.chart),
     });
     this.element = el(
       "div",
@@ -46,8 +44,8 @@ export class CurvePicture {
   update(runs, isRevealed) {
     this.runs = runs.filter(({ runId }) => runId !== null);
     this.isRevealed = isRevealed;
-    this.chart.isDirty = true;
-    this.chart.fullAt = -Infinity;
+    this.chart.invalidate();
+    this.chart.drawDue();
   }
 
   figure() {
@@ -264,10 +262,9 @@ export class InstrumentPicture {
 /**
  * @param {any} about
  * @param {any} prediction the user's prediction, for a curve
- * @param {(chart: any) => void} onVisible called when a chart becomes visible
  */
-export function makePicture(about, prediction, onVisible) {
-  if (about.curve) return new CurvePicture(about, prediction, onVisible);
+export function makePicture(about, prediction) {
+  if (about.curve) return new CurvePicture(about, prediction);
   if (about.bars) return new BarsPicture(about);
   if (about.waterfall) return new WaterfallPicture(about);
   return about.instrument ? new InstrumentPicture(about) : new NumberPicture(about);

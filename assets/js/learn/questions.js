@@ -4,7 +4,7 @@ import { el, makeButton, show, setText } from "../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare_figure.js";
-import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
+import { closeness, DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
 import { inlines } from "./text.js";
 import { select } from "../charts/chart.js";
 
@@ -102,13 +102,6 @@ const MEASURED = {
   "true, true": "your answer, and what these runs showed",
   "true, false": "what these runs showed",
 };
-// Keys: the mean distance of the drawn curve from the measured one, as a fraction of the axis.
-/** @type {[number, string][]} */
-const CLOSENESS = [
-  [0.06, "Very close"],
-  [0.15, "The right shape"],
-  [Infinity, "A different shape"],
-];
 
 let numQuestions = 0;
 
@@ -188,13 +181,7 @@ export class Prediction {
       this.button.disabled = false;
       onChange();
     };
-    this.drawn = this.isDrawn
-      ? new DrawnCurve(
-          { ...about, curve: curveWords(about.curve), axisWords: AXES[about.axis] },
-          progress.prediction,
-          take,
-        )
-      : null;
+    this.drawn = this.isDrawn ? new DrawnCurve(drawnAbout(about), progress.prediction, take) : null;
     this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
     this.button = makeButton(
       { class: "ddp-button ddp-button-main", disabled: progress.prediction === null, onclick: onLock },
@@ -248,12 +235,11 @@ export class Prediction {
       .filter(([, measured]) => measured !== null);
     const distance = pairs.reduce((sum, [y, measured]) => sum + Math.abs(y - measured), 0) / pairs.length;
     const share = distance / (this.about.high - this.about.low);
-    const [, words] = CLOSENESS.find(([most]) => share < most) ?? [];
     setText(
       this.outcome,
       pairs.length === 0
         ? "There is no measurement to compare it with."
-        : `${words}: your curve is ${number(distance, 2)} away on average.`,
+        : `${closeness(share)}: your curve is ${number(distance, 2)} away on average.`,
     );
   }
 
@@ -271,9 +257,11 @@ function predictionWords(outcome, right, prediction) {
   return prediction === right ? "Your prediction is the lesson’s answer." : "The lesson’s answer is different.";
 } // prettier-ignore
 
-/** The label of a curve in the drawing. */
-function curveWords(curve) {
-  return curve === "loss" ? "training loss" : curve.replace("metric:", "validation ").replaceAll("_", " ");
+/** The description of a drawing, with its axes as text. */
+export function drawnAbout(question) {
+  const { curve, axis } = question;
+  const words = curve === "loss" ? "training loss" : curve.replace("metric:", "validation ");
+  return { ...question, curve: words.replaceAll("_", " "), axisWords: AXES[axis] };
 }
 
 // The questions at the end of a lesson; some require another run with a changed setting.

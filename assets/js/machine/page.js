@@ -1,7 +1,7 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine } from "../shared/widgets.js";
-import { el, icon, section, setText, show } from "../shared/dom.js";
+import { CommandLine, ConnectionNote } from "../shared/widgets.js";
+import { el, icon, section, setText } from "../shared/dom.js";
 import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
 import { Gpus, hostsSection } from "./devices.js";
@@ -77,9 +77,9 @@ const REFRESH_EVERY_MS = 2000;
 
 /** Fills an element with the machine page; returns a function that stops its updates. */
 export function mountMachine(root) {
-  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  const note = new ConnectionNote();
   const waiting = el("p", { class: "ddp-loading" }, "Reading the state of this machine …");
-  const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note, waiting);
+  const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note.element, waiting);
   root.replaceChildren(page);
   let view = null;
   const ask = async () => {
@@ -91,10 +91,7 @@ export function mountMachine(root) {
     }
     view.update(report);
   };
-  const end = askEvery(REFRESH_EVERY_MS, ask, (error) => {
-    if (error) setText(note, `${error.message} Trying again …`);
-    show(note, error !== null);
-  });
+  const end = askEvery(REFRESH_EVERY_MS, ask, (error) => note.heard(error));
   return () => {
     end();
     view?.close();

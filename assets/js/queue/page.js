@@ -5,6 +5,7 @@ import { openDialog, inform, act } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
 import { EngineJobs, Handed, RunningList, WaitingList } from "./lists.js";
+import { ConnectionNote, field } from "../shared/widgets.js";
 
 // The limits of each user, and the button that stops all runs.
 
@@ -126,10 +127,6 @@ function save(person, own, controls) {
   return callEndpoint("set_limits", values, name);
 }
 
-function field(label, control) {
-  return el("label", { class: "ddp-field" }, el("span", {}, label), control);
-}
-
 function inWords(values) {
   const found = FIELDS.filter(({ name }) => values[name] !== null).map(({ name, words }) =>
     words(values[name]),
@@ -178,9 +175,9 @@ const REFRESH_EVERY_MS = 2000;
 /** Fills an element with the queue page; returns a function that stops its updates. */
 export function mountQueue(root) {
   document.title = "Queue · Rankscope";
-  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  const note = new ConnectionNote();
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the queue …");
-  const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note, waiting);
+  const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note.element, waiting);
   root.replaceChildren(page);
   let view = null;
   const ask = async () => {
@@ -192,10 +189,7 @@ export function mountQueue(root) {
     }
     view.update(queue);
   };
-  return askEvery(REFRESH_EVERY_MS, ask, (error) => {
-    if (error) setText(note, `${error.message} Trying again …`);
-    show(note, error !== null);
-  });
+  return askEvery(REFRESH_EVERY_MS, ask, (error) => note.heard(error));
 }
 
 class QueueView {

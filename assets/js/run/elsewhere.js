@@ -1,7 +1,7 @@
 // Taking a run elsewhere: a zip with the model, and files that start the run on other machines.
 
 import { installLine } from "../machine/install.js";
-import { CommandLine, copyText } from "../shared/widgets.js";
+import { CommandLine, copyButton } from "../shared/widgets.js";
 import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
 import { againAddress, callEndpoint, fetchJson, runAddress } from "../shared/net.js";
@@ -163,8 +163,6 @@ export class TakeHomePanel {
 
 // "Take this run elsewhere": files that start the run on other machines, in a collapsed section.
 
-const COPIED_SHOWN_MS = 2000;
-
 export class ElsewherePanel {
   constructor(runId) {
     this.runId = runId;
@@ -246,8 +244,6 @@ class FileRow {
       el("summary", { "aria-label": `Show: ${label}` }, "Show"),
       el("pre", { tabindex: 0, role: "group", "aria-label": label }, this.code),
     );
-    this.copy = makeButton({ class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
-    this.copy.addEventListener("click", () => this.copyIt());
     this.download = el(
       "a",
       { class: "ddp-button ddp-button-small", download: "", "aria-label": `Download: ${label}` },
@@ -262,7 +258,12 @@ class FileRow {
         el("p", {}, el("strong", { id }, label), `. ${whatFor}`),
         el("p", { class: "ddp-caption" }, proof),
       ),
-      el("div", { class: "ddp-buttons" }, this.copy, this.download),
+      el(
+        "div",
+        { class: "ddp-buttons" },
+        copyButton(() => this.text, this.code, label),
+        this.download,
+      ),
       this.shown,
     );
   }
@@ -271,14 +272,6 @@ class FileRow {
     setText(this.code, text);
     this.text = text;
     this.download.href = href;
-  }
-
-  async copyIt() {
-    const isCopied = await copyText(this.text, this.code);
-    // Hidden text cannot be selected.
-    if (!isCopied) this.shown.open = true;
-    setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
   }
 }
 

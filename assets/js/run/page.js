@@ -21,6 +21,7 @@ import { RanksPanel } from "./ranks.js";
 import { RunStream } from "./stream.js";
 import { TryPanel } from "./try/try_panel.js";
 import { complain } from "../shared/dialog.js";
+import { ConnectionNote } from "../shared/widgets.js";
 
 const ASK_AGAIN_MS = 2000;
 // Update at 4 Hz: layout is costly.
@@ -119,7 +120,7 @@ class RunPage {
     this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = new ConnectionNote();
     this.element = this.layOut(runId, summary);
     root.replaceChildren(this.element);
     this.endProjector = isAlone
@@ -129,7 +130,7 @@ class RunPage {
       runId,
       { ...this.board.look, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
-      (error) => this.noteConnection(error),
+      (error) => this.connection.heard(error),
     );
     this.stream.asked.then(() => this.board.begin());
   }
@@ -143,7 +144,7 @@ class RunPage {
       {
         class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all"}`,
       },
-      this.connection,
+      this.connection.element,
       this.loading,
       this.header.element,
       this.queued.element,
@@ -269,11 +270,6 @@ class RunPage {
       this.loading,
       isLoading ? `Preview. Reading the complete run: ${Math.round(100 * share)}% …` : "",
     );
-  }
-
-  noteConnection(error) {
-    show(this.connection, error !== null);
-    setText(this.connection, error === null ? "" : `${error.message} Trying again …`);
   }
 
   close() {

@@ -25,11 +25,19 @@ import {
   asked,
   spanOn,
 } from "./compare_figure.js";
-import { StatePill } from "../shared/widgets.js";
-import { runPage, address, fetchJson, reportAddress, runAddress, sideBySidePage } from "../shared/net.js";
+import { StatePill, tableRow } from "../shared/widgets.js";
+import {
+  runPage,
+  address,
+  fetchJson,
+  reportAddress,
+  runAddress,
+  sideBySidePage,
+  againAddress,
+} from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { runAgainPage, titleWithWayBack } from "./actions.js";
-import { lineSample, Chart, loadPlotly, select } from "../charts/chart.js";
+import { titleWithWayBack } from "./actions.js";
+import { lineSample, Chart, select } from "../charts/chart.js";
 import { prefer, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
@@ -112,7 +120,7 @@ function headCell(run, index) {
     lineSample(index),
     el("a", { href: runPage(run.run_id) }, run.name),
     brokenBadge(run.mistake),
-    el("a", { href: runAgainPage(run.run_id), class: "ddp-again" }, "Run again with changes"),
+    el("a", { href: againAddress(run.run_id), class: "ddp-again" }, "Run again with changes"),
   );
 }
 
@@ -184,19 +192,6 @@ function speeds(heads, fields) {
   ];
 }
 
-/**
- * @param {string | HTMLElement} label
- * @param {string | null} help
- */
-function tableRow(label, cells, help = null) {
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row", title: help }, label),
-    cells.map((cell) => el("td", {}, cell)),
-  );
-}
-
 function valueWords(value) {
   if (value === null || value === "") return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -259,13 +254,6 @@ export class CompareView {
       this.table.redraw();
       this.draw();
     });
-    loadPlotly().then(
-      (plotly) => {
-        this.plotly = plotly;
-        this.draw();
-      },
-      () => complain("The charts could not be loaded (plotly.min.js). Reload the page."),
-    );
     this.load();
   }
 
@@ -391,7 +379,6 @@ export class CompareView {
         title: curveWords(name),
         empty: "The curves appear when they have loaded.",
         figure: () => compareFigure(this.runs, this.traces, this.look, name),
-        onVisible: () => this.draw(),
       });
       chart.element.classList.add("ddp-compare-chart");
       this.charts.set(name, chart);
@@ -408,11 +395,9 @@ export class CompareView {
   }
 
   draw() {
-    if (!this.plotly || !this.element.isConnected) return;
     for (const chart of this.charts.values()) {
-      chart.isDirty = true;
-      chart.fullAt = -Infinity;
-      chart.draw(this.plotly);
+      chart.invalidate();
+      chart.drawDue();
     }
   }
 

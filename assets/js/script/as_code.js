@@ -3,7 +3,7 @@
 // editor of "Run my script".
 
 import { openInEditor } from "./editor.js";
-import { copyText } from "../shared/widgets.js";
+import { copyButton } from "../shared/widgets.js";
 import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { callEndpoint, fetchJson, runAddress } from "../shared/net.js";
@@ -72,8 +72,6 @@ export function tokensOf(line, inText) {
   return found;
 }
 
-const COPIED_SHOWN_MS = 2000;
-
 export class CodePanel {
   constructor() {
     this.code = el("code", {});
@@ -86,8 +84,7 @@ export class CodePanel {
     this.ranks = el("input", { type: "checkbox" });
     this.ranks.addEventListener("change", () => this.draw());
     this.ranksLabel = el("label", {}, this.ranks, el("span", {}, "Mark what several ranks need"));
-    this.copy = makeButton({ class: "ddp-button ddp-button-small" }, "Copy");
-    this.copy.addEventListener("click", () => this.copyIt());
+    this.copy = copyButton(() => this.shown.train_py, this.code);
     this.edit = makeButton({ class: "ddp-button ddp-button-small", hidden: true, onclick: () => this.openIt() },
       "Open in the editor",
     ); // prettier-ignore
@@ -188,12 +185,6 @@ export class CodePanel {
   offer(anchor, href, text, type) {
     if (anchor.href.startsWith("blob:")) URL.revokeObjectURL(anchor.href);
     setAttribute(anchor, "href", href ?? URL.createObjectURL(new Blob([text], { type })));
-  }
-
-  async copyIt() {
-    const isCopied = await copyText(this.shown.train_py, this.code);
-    setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
   }
 }
 

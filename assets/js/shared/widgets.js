@@ -1,9 +1,8 @@
-// Small parts of several pages: the state of a run, a command with a Copy button.
+// Small parts of several pages: the state of a run, commands and what copies them, tables, legends, fields, and
+// the note that the server does not answer.
 
-import { el, icon, makeButton, setAttribute, setText } from "./dom.js";
+import { columnHeads, el, icon, makeButton, setAttribute, setText, show } from "./dom.js";
 import { state as stateWords } from "./format.js";
-
-// A run's state as a pill, shared by all pages.
 
 /** A pill with a run's state: colour, shape and word. */
 export class StatePill {
@@ -31,19 +30,13 @@ export class StatePill {
   }
 }
 
-// The torchrun command of a run, and the equation that relates batch size, ranks and steps.
-
 const COPIED_SHOWN_MS = 2000;
 
 /** A command with a Copy button. `label` identifies the command for screen readers. */
 export class CommandLine {
   constructor(command, label = "command") {
     this.code = el("code", {}, command);
-    this.copy = makeButton({ class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
-    this.copy.addEventListener("click", async () => {
-      setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
-      setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
-    });
+    this.copy = copyButton(() => this.code.textContent, this.code, label);
     this.element = el(
       "div",
       { class: "ddp-command-line" },
@@ -61,12 +54,81 @@ export class CommandLine {
  * Copies a text to the clipboard. On plain http, where browsers refuse this, selects the text and copies the
  * selection. Returns true if the browser copied it.
  */
-export async function copyText(text, shown) {
+async function copyText(text, shown) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
+    const fold = shown.closest("details");
+    if (fold) fold.open = true; // hidden text cannot be selected
     window.getSelection()?.selectAllChildren(shown);
     return document.execCommand("copy");
   }
+}
+
+/** A line that says that the server does not answer. */
+export class ConnectionNote {
+  constructor() {
+    this.element = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  }
+
+  /** @param {Error | null} error of the latest request */
+  heard(error) {
+    show(this.element, error !== null);
+    setText(this.element, error ? `${error.message} Trying again …` : "");
+  }
+}
+
+/**
+ * A table with a head.
+ * @param {HTMLElement | any[]} body the element of its body, or its rows
+ * @param {any} caption
+ */
+export function makeTable(className, heads, body, caption = null) {
+  return el(
+    "table",
+    { class: className },
+    caption && el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, columnHeads(heads))),
+    body instanceof HTMLElement ? body : el("tbody", {}, body),
+  );
+}
+
+/** A row of a table whose first cell is a heading. @param {string | null} title */
+export function tableRow(head, cells, title = null) {
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row", title }, head),
+    cells.map((cell) => el("td", {}, cell)),
+  );
+}
+
+/** A box that scrolls, also with the keyboard. */
+export function scrollBox(label, ...children) {
+  return el("div", { class: "ddp-scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
+}
+
+/** An entry of a legend: a sample in the colour of a class, and words. */
+export function legendEntry(className, ...words) {
+  return el("span", {}, el("i", { class: `ddp-part ${className}`, "aria-hidden": "true" }), ...words);
+}
+
+/** A control with its label above it. */
+export function field(label, control) {
+  return el("label", { class: "ddp-field" }, el("span", {}, label), control);
+}
+
+/**
+ * A button that copies a text which is shown in an element. `textOf()` returns the text.
+ * @param {string | null} label identifies the text for screen readers
+ */
+export function copyButton(textOf, shown, label = null) {
+  const name = label && `Copy: ${label}`;
+  const button = makeButton({ class: "ddp-button ddp-button-small", "aria-label": name }, "Copy");
+  button.addEventListener("click", async () => {
+    setText(button, (await copyText(textOf(), shown)) ? "Copied" : "Press Ctrl+C");
+    setTimeout(() => setText(button, "Copy"), COPIED_SHOWN_MS);
+  });
+  return button;
 }

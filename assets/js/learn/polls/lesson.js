@@ -143,7 +143,7 @@ export class LessonTogether extends LessonView {
       // With all runs present the learner continues alone; until then only the poll starts runs.
       this.progress.isStarted = !this.progress.runs.includes(null);
       this.keep();
-      this.read().catch((error) => this.heard(error));
+      this.read().catch((error) => this.note.heard(error));
     }
     this.update();
   }

@@ -2,7 +2,7 @@
 
 import { el, setText, show, svg, section } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
-import { AXES } from "../../runs/compare_figure.js";
+import { drawnAbout } from "../questions.js";
 import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
 import { chartColors } from "../../shared/theme.js";
@@ -66,16 +66,15 @@ class ChoiceBars {
 
 class CurveHeap {
   constructor(question) {
-    const curve = question.curve === "loss" ? "training loss" : question.curve.replace("metric:", "validation ");
-    this.about = { ...question, curve, axisWords: AXES[question.axis] };
-    this.frame = new DrawnCurve(this.about, null, () => {});
+    const about = drawnAbout(question);
+    this.frame = new DrawnCurve(about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
     this.words = el("p", { class: "ddp-hint" });
     this.element = el(
       "div",
       { class: "ddp-drawn-box" },
-      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${curve}` }, ...this.frame.frame(), this.curves, this.middle),
+      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${about.curve}` }, ...this.frame.frame(), this.curves, this.middle),
       this.words,
     );
   } // prettier-ignore
@@ -101,16 +100,14 @@ export class PollRuns {
   /**
    * @param {any} lesson
    * @param {any} question
-   * @param {(chart: any) => void} onChart called to draw a chart
    */
-  constructor(lesson, question, onChart) {
-    this.onChart = onChart;
+  constructor(lesson, question) {
     // Without commands: the server sends the lesson's commands to the runs of a poll.
     this.runs = lesson.runs.map(
       ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: looksOf(lesson) }),
     );
     this.pictures = lesson.pictures.map((about) =>
-      about.curve ? new HeapPicture(about, question, onChart) : makePicture(about, null, onChart),
+      about.curve ? new HeapPicture(about, question) : makePicture(about, null),
     );
     this.because = el("p", { class: "ddp-lesson-because", hidden: true });
     this.element = section(
@@ -157,10 +154,7 @@ export class PollRuns {
 
   redraw() {
     if (this.element.hidden) return;
-    for (const picture of this.pictures) {
-      picture.update(this.runs, this.isOver);
-      if (picture.chart) this.onChart(picture.chart);
-    }
+    for (const picture of this.pictures) picture.update(this.runs, this.isOver);
   }
 
   close() {
@@ -170,9 +164,9 @@ export class PollRuns {
 
 /** A chart with the predicted curves of a class. */
 class HeapPicture extends CurvePicture {
-  constructor(about, question, onChart) {
+  constructor(about, question) {
     // No individual prediction here, only the question.
-    super(about, /** @type {any} */ ({ about: question }), onChart);
+    super(about, /** @type {any} */ ({ about: question }));
     this.results = null;
   }
 

@@ -1,11 +1,11 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
-import { el, svg, columnHeads, setText, makeButton, section, show } from "../../shared/dom.js";
+import { el, svg, setText, makeButton, section, show } from "../../shared/dom.js";
 import { address, fetchJson, callEndpoint, askEvery } from "../../shared/net.js";
 import { pollAddress, PollFeed, pollPage } from "./feed.js";
 import { number } from "../../shared/format.js";
 import { inlines, plainText } from "../text.js";
-import { loadPlotly } from "../../charts/chart.js";
+import { ConnectionNote, makeTable, tableRow } from "../../shared/widgets.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
@@ -65,12 +65,7 @@ export class People {
     this.count = -1;
     this.body = el("tbody", {});
     this.note = el("p", { class: "ddp-hint", role: "status" });
-    const table = el(
-      "table",
-      { class: "ddp-table" },
-      el("thead", {}, el("tr", {}, columnHeads(["Person", "Prediction", "At"]))),
-      this.body,
-    );
+    const table = makeTable("ddp-table", ["Person", "Prediction", "At"], this.body);
     this.element = el(
       "details",
       { class: "ddp-fold ddp-card ddp-poll-people", ontoggle: () => this.read() },
@@ -102,7 +97,7 @@ export class People {
       ? answer.map((value) => number(value, 3)).join(", ")
       : plainText(this.question.choices[answer]);
     const time = new Date(1000 * at).toTimeString().slice(0, 8);
-    return el("tr", {}, el("th", { scope: "row" }, person), el("td", {}, said), el("td", {}, time));
+    return tableRow(person, [said, time]);
   }
 }
 
@@ -141,13 +136,13 @@ export class PollView {
     this.poll = poll;
     this.isProjector = isProjector;
     this.results = resultsOf(poll.question);
-    this.runs = new PollRuns(lesson, poll.question, (chart) => this.drawOne(chart));
+    this.runs = new PollRuns(lesson, poll.question);
     this.people = mayChange && hasLogin && !isProjector ? new People(poll) : null;
     this.doubt = new OutcomeNote(null);
     this.words = el("p", { class: "ddp-poll-state", role: "status" });
     this.count = el("p", { class: "ddp-poll-number" });
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
-    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = new ConnectionNote();
     this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
       const button = makeButton({ class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
       return { button, action, states };
@@ -171,11 +166,7 @@ export class PollView {
     this.update(poll);
     if (poll.state === "revealed") this.showOutcome();
     this.follow();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.heard(error));
-    loadPlotly().then((plotly) => {
-      this.plotly = plotly;
-      this.runs.redraw();
-    }, () => complain("The charts could not be loaded (plotly.min.js). Reload the page."));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.connection.heard(error));
   } // prettier-ignore
 
   head(lesson, mayChange) {
@@ -193,7 +184,7 @@ export class PollView {
         : el("a", { href: lessonPage(lesson.name), class: "ddp-lesson-back" }, "← The lesson"),
       el("h1", {}, this.poll.title),
       this.words,
-      this.connection,
+      this.connection.element,
       this.trouble,
       el("div", { class: "ddp-buttons" }, mayChange ? tools : null),
     );
@@ -201,7 +192,7 @@ export class PollView {
 
   follow() {
     const isEarly = this.early.getAttribute("aria-pressed") === "true";
-    this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.heard(error), isEarly);
+    this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.connection.heard(error), isEarly);
   } // prettier-ignore
 
   /** Toggles the display of predictions while the poll is open, on this page only. */
@@ -257,7 +248,7 @@ export class PollView {
       Object.assign(this.poll, { question, outcome });
       this.showOutcome();
     } catch (error) {
-      this.heard(error);
+      this.connection.heard(error);
     }
   }
 
@@ -266,15 +257,6 @@ export class PollView {
     if (results) this.results.update(results, this.happened);
     if (outcome) this.doubt.update(outcome);
     this.runs.reveal(outcome?.verdict === "doubtful" ? {} : question);
-  }
-
-  drawOne(chart) {
-    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
-  }
-
-  heard(error) {
-    show(this.connection, error !== null);
-    if (error) setText(this.connection, `${error.message} Trying again …`);
   }
 
   close() {

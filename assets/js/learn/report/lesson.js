@@ -1,15 +1,8 @@
 // The stages of a lesson in a file: the prediction is locked before the recorded runs are shown.
 
 import { svg } from "../../shared/dom.js";
-import { DrawnCurve } from "../drawn_curve.js";
+import { closeness, DrawnCurve } from "../drawn_curve.js";
 
-// Mean distance of a drawn curve as a fraction of the axis; as in `learn/prediction.js`.
-/** @type {[number, string][]} */
-const CLOSENESS = [
-  [0.06, "Very close."],
-  [0.15, "The right shape."],
-  [Infinity, "A different shape."],
-];
 const main = /** @type {HTMLElement} */ (document.querySelector("main.lesson-page"));
 
 /** @param {HTMLFormElement} form */
@@ -40,8 +33,7 @@ function compared(curve, { low, high, measured }) {
   if (places.length === 0) return "There is no measurement to compare it with.";
   const distances = places.map((index) => Math.abs(curve.values[index] - measured[index]));
   const share = distances.reduce((sum, each) => sum + each, 0) / places.length / (high - low);
-  const [, words] = /** @type {[number, string]} */ (CLOSENESS.find(([most]) => share < most));
-  return `${words} The dashed line is the measured one.`;
+  return `${closeness(share)}. The dashed line is the measured one.`;
 }
 
 /** @param {HTMLFormElement} form */

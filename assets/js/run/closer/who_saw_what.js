@@ -1,10 +1,11 @@
 // Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
 
-import { el, columnHeads, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
+import { el, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, UNKNOWN, worldSize } from "../../shared/format.js";
 import { color, isDark, onThemeChange } from "../../shared/theme.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
+import { makeTable, scrollBox, tableRow } from "../../shared/widgets.js";
 
 // The picture and the texts of "Who saw what": a grid of counts on a canvas, with a lane per rank.
 
@@ -268,14 +269,8 @@ function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
     "div",
     {},
     el("h4", {}, `Sample ${count(sample)}`),
-    el(
-      "div",
-      {
-        class: "ddp-scroll",
-        tabindex: 0,
-        role: "group",
-        "aria-label": `Where sample ${count(sample)} is seen`,
-      },
+    scrollBox(
+      `Where sample ${count(sample)} is seen`,
       table(["Epoch", "Step", "Seen by", "Place in the order"], rows),
     ),
     isAll ? null : el("p", { class: "ddp-hint" }, `The first ${count(epochs.length)} epochs.`),
@@ -290,16 +285,8 @@ function whoWords(seen, ranksPerReplica) {
 }
 
 function table(titles, rows) {
-  const head = columnHeads(titles);
-  const body = rows.map(([first, ...others]) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, first),
-      others.map((words) => el("td", {}, words)),
-    ),
-  );
-  return el("table", { class: "ddp-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body));
+  const body = rows.map(([first, ...others]) => tableRow(first, others));
+  return makeTable("ddp-table", titles, body);
 }
 
 function sumOf(row, rank, ranks) {
@@ -318,12 +305,7 @@ const WAYS = { sample: "each sample by its number", place: "the order of this ep
 const CLOSE_UP = 60;
 const POINT_AT = "Point at a cell, or move there with the arrow keys. A click zooms in.";
 
-/** @param {string} runId @param {any} summary */
-export function whoSawWhat(runId, summary) {
-  return new WhoSawWhat(runId, summary);
-}
-
-class WhoSawWhat {
+export class WhoSawWhat {
   name = "who-saw-what";
   title = "Who saw what";
   about = "which rank sees which sample, at which step";
@@ -351,12 +333,7 @@ class WhoSawWhat {
     this.pieces = el("ul", { class: "ddp-who-pieces" });
     this.legend = el("p", { class: "ddp-legend" });
     this.readout = el("p", { class: "ddp-who-readout", role: "status" }, POINT_AT);
-    this.table = el("div", {
-      class: "ddp-scroll",
-      tabindex: 0,
-      role: "group",
-      "aria-label": "The picture as a table",
-    });
+    this.table = scrollBox("The picture as a table");
     this.tableFold = el(
       "details",
       { class: "ddp-who-table" },

@@ -308,16 +308,7 @@ const MAX_WIDTH = 46;
 const NO_BUCKETS =
   "The recorded steps have no bucket of gradients: this strategy averages them in other collectives, which the step theatre draws.";
 
-/**
- * Creates the instrument for a run.
- * @param {string} runId
- * @param {any} summary
- */
-export function makeAllReduceTheatre(runId, summary) {
-  return new AllReduceTheatre(runId, summary);
-}
-
-class AllReduceTheatre extends Theatre {
+export class AllReduceTheatre extends Theatre {
   constructor(runId, summary) {
     super(runId, summary, {
       name: "all-reduce-theatre",

@@ -142,16 +142,7 @@ const LEGEND = [
   ["wait", "waiting for other ranks"],
 ];
 
-/**
- * Creates the instrument for a run.
- * @param {string} runId
- * @param {any} summary
- */
-export function makeStepTheatre(runId, summary) {
-  return new StepTheatre(runId, summary);
-}
-
-class StepTheatre extends Theatre {
+export class StepTheatre extends Theatre {
   constructor(runId, summary) {
     super(runId, summary, {
       name: "step-theatre",
