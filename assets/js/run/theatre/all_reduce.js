@@ -19,12 +19,12 @@ import {
   wayWords,
   wholeWords,
 } from "./rounds.js";
-import { Theatre } from "./theatre.js";
+import { Theatre, sizePicture } from "./theatre.js";
+import { TEXT, text } from "./lanes.js";
 
 const CELL = 2.1;
 const BOX_PADDING = 0.5;
 const NAME_HEIGHT = 1.5;
-const TEXT = 0.82;
 export const MOST_RANKS = 8;
 
 /**
@@ -63,7 +63,7 @@ export class RoundPicture {
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const places = placesOf(num, width, boxWidth, boxHeight, rem);
     const height = Math.max(...places.map(({ y }) => y)) + boxHeight + (num <= 2 ? 3 * rem : 0.2 * rem);
-    this.size(width, height, label);
+    sizePicture(this.element, width, height, label);
     const cellAt = (rank, chunk) => ({
       x: places[rank].x + BOX_PADDING * rem + chunk * cell,
       y: places[rank].y + (NAME_HEIGHT + BOX_PADDING) * rem,
@@ -114,7 +114,7 @@ export class RoundPicture {
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const gap = (width - num * boxWidth) / (num + 1);
     const memoryY = boxHeight + 4 * rem;
-    this.size(width, memoryY + cell + 2.8 * rem, label);
+    sizePicture(this.element, width, memoryY + cell + 2.8 * rem, label);
     const x = (rank) => gap + rank * (boxWidth + gap) + BOX_PADDING * rem;
     const y = (NAME_HEIGHT + BOX_PADDING) * rem;
     const slotY = memoryY + 0.5 * rem;
@@ -164,13 +164,6 @@ export class RoundPicture {
     }
     this.element.replaceChildren(...memory, ...boxes, ...moving);
   }
-
-  size(width, height, label) {
-    this.element.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.element.setAttribute("width", String(width));
-    this.element.setAttribute("height", String(height));
-    this.element.setAttribute("aria-label", label);
-  }
 }
 
 function box({ x, y }, width, height, words, rem) {
@@ -213,10 +206,6 @@ function cellOf({ x, y }, size, { summed, num, motion = "" }, rem) {
       String(summed),
     ),
   ];
-}
-
-function text(words, x, y, rem, className) {
-  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
 }
 
 // All-reduce theatre: shows how a bucket of this run is averaged across all ranks, round by round.
@@ -316,10 +305,6 @@ export class AllReduceTheatre extends Theatre {
       isOffered: summary.config.num_nodes * summary.config.nproc_per_node > 1,
       seconds: SECONDS_A_ROUND,
       picture: new RoundPicture(),
-      lacks: (recording) => (hasBuckets(recording) ? "" : NO_BUCKETS),
-      onRecording: () => this.showRecording(),
-      onMove: (share, isPlaying) => this.moveTo(share, isPlaying),
-      onResize: () => this.draw(),
     });
     this.scene = null;
     this.layOut();
@@ -350,6 +335,13 @@ export class AllReduceTheatre extends Theatre {
     );
   }
 
+  /** @override */
+  lacks({ ranks }) {
+    const hasBuckets = ranks.some(({ steps }) => steps.some((step) => step.all_reduces.length > 0));
+    return hasBuckets ? "" : NO_BUCKETS;
+  }
+
+  /** @override */
   showRecording() {
     const { buckets, all_reduce: allReduce, algorithm, world_size: num } = this.recording;
     this.choice.replaceChildren(
@@ -377,10 +369,11 @@ export class AllReduceTheatre extends Theatre {
     this.tables.replaceChildren(this.scene.table());
     const { num } = this.scene;
     this.player.seconds = Math.min(LONGEST_S, SECONDS_A_ROUND * num);
-    this.player.setBorders(Array.from({ length: num + 1 }, (_, index) => index / num));
+    this.player.borders = Array.from({ length: num + 1 }, (_, index) => index / num);
     this.player.goTo(0);
   }
 
+  /** @override */
   moveTo(share, isPlaying) {
     if (!this.scene) return;
     this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
@@ -390,13 +383,10 @@ export class AllReduceTheatre extends Theatre {
     this.draw();
   }
 
+  /** @override */
   draw() {
     const { width, rem } = this.room;
     if (!this.scene || width === 0) return;
     this.scene.draw(this.picture, this.player.share, Math.min(width, MAX_WIDTH * rem), rem);
   }
-}
-
-function hasBuckets({ ranks }) {
-  return ranks.some(({ steps }) => steps.some((step) => step.all_reduces.length > 0));
 }

@@ -2,6 +2,7 @@
 
 import { svg } from "../../shared/dom.js";
 import { bytes, shortTime } from "../../shared/format.js";
+import { sizePicture } from "./theatre.js";
 
 // The timeline of a recorded step: the blocks of each rank's lanes, and each rank's activity at a moment.
 
@@ -161,7 +162,8 @@ const RANK_GAP = 0.9;
 const AXIS_HEIGHT = 1.8;
 /** The minimum width per letter, in rem, for a label inside a block. */
 const LETTER = 0.56;
-const TEXT = 0.82;
+/** The size of texts in a picture, in rem. */
+export const TEXT = 0.82;
 export const MOST_RANKS = 16;
 
 const PATTERN = "ddp-theatre-waiting";
@@ -187,10 +189,7 @@ export class LanePicture {
     const rankHeight = (2 * LANE_HEIGHT + GAP) * rem;
     const height = shown.length * (rankHeight + RANK_GAP * rem) + AXIS_HEIGHT * rem;
     this.place = place;
-    this.element.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.element.setAttribute("width", String(width));
-    this.element.setAttribute("height", String(height));
-    this.element.setAttribute("aria-label", label);
+    sizePicture(this.element, width, height, label);
     const bottom = height - AXIS_HEIGHT * rem;
     this.playhead.setAttribute("y1", "0");
     this.playhead.setAttribute("y2", String(bottom));
@@ -295,7 +294,8 @@ function wordsOn({ kind, bucket, words, size }, fits) {
   return all.map(String).find(fits) ?? "";
 }
 
-function text(words, x, y, rem, className) {
+/** A text in a picture. */
+export function text(words, x, y, rem, className) {
   return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
 }
 

@@ -1,9 +1,9 @@
 // The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory; and
 // their texts.
 
-import { columnHeads, el } from "../../shared/dom.js";
 import { bytes, count, shortTime } from "../../shared/format.js";
-import { table } from "./step.js";
+import { scrollingTable } from "./theatre.js";
+import { tableRow } from "../../shared/widgets.js";
 
 // The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory.
 
@@ -185,20 +185,13 @@ export function memoryNotes({ round, phase, rounds }) {
 
 /** The measured rounds, a row per round and rank. */
 export function roundsTable(rounds) {
-  const head = el("tr", {}, columnHeads(["round", "bytes", "rank", "write", "wait", "add up"]));
   const rows = rounds.flatMap(({ bytes: size, ranks }, index) =>
     ranks.map((each) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row" }, String(index + 1)),
-        el("td", {}, bytes(size)),
-        el("td", {}, String(each.rank)),
-        [each.write, each.wait, each.add].map((seconds) => el("td", {}, shortTime(seconds))),
-      ),
+      tableRow(index + 1, [bytes(size), each.rank, ...[each.write, each.wait, each.add].map(shortTime)]),
     ),
   );
-  return table("The rounds, measured", "ddp-theatre-table", head, rows);
+  const heads = ["round", "bytes", "rank", "write", "wait", "add up"];
+  return scrollingTable("The rounds, measured", heads, rows);
 }
 
 /** The values computed from the rule of the ring or the tree; `chunkBytes` is null for a tree. */
@@ -217,20 +210,7 @@ export function ringTable({ num, numRounds, chunkBytes, total, roundSeconds }) {
     ["rounds", count(numRounds), rule],
     ...(isRing ? ofRing : []),
     ["time of a round", shortTime(roundSeconds), "computed: an even share of the averaging"],
-  ].map(([words, value, how]) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, words),
-      el("td", {}, value),
-      el("td", { class: "ddp-theatre-names" }, how),
-    ),
-  );
-  const head = el(
-    "tr",
-    {},
-    columnHeads(["what", "value"]),
-    el("th", { scope: "col", class: "ddp-theatre-names" }, "from where"),
-  );
-  return table("Measured and computed", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
+  ].map(([words, ...others]) => tableRow(words, others));
+  const heads = ["what", "value", "from where"];
+  return scrollingTable("Measured and computed", heads, rows, "ddp-theatre-words ddp-theatre-ring-table");
 }

@@ -1,10 +1,11 @@
 // Step theatre: plays what every rank did in a recorded step, and shows its measurements as text and tables.
 
-import { columnHeads, el, setText } from "../../shared/dom.js";
+import { el, setText } from "../../shared/dom.js";
 import { UNKNOWN, bytes, count, percent, shortTime } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
 import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, doingAt, lanesOf } from "./lanes.js";
-import { Theatre } from "./theatre.js";
+import { Theatre, scrollingTable } from "./theatre.js";
+import { legendEntry, tableRow } from "../../shared/widgets.js";
 
 // The measurements of a recording as text and tables, with the same content as the lanes.
 
@@ -58,37 +59,23 @@ function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
 /** The mean duration of each part, a row per rank; columns without measurements are omitted. */
 function rankTable({ numbers, num_steps: numSteps }) {
   const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
-  const head = el("tr", {}, columnHeads(["rank", ...columns.map(([, words]) => words)]));
+  const heads = ["rank", ...columns.map(([, words]) => words)];
   const rows = numbers.ranks.map((rank) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, String(rank.rank)),
-      columns.map(([name]) => el("td", {}, shortTime(rank[name]))),
+    tableRow(
+      rank.rank,
+      columns.map(([name]) => shortTime(rank[name])),
     ),
   );
   const caption =
     numSteps === 1 ? "Seconds of each part" : `Seconds of each part, mean of ${count(numSteps)} steps`;
-  return table(caption, "ddp-theatre-table", head, rows);
+  return scrollingTable(caption, heads, rows);
 }
 
 /** The buckets: the gradients in each, and their bytes. */
 function bucketTable({ buckets }) {
   const total = buckets.reduce((sum, bucket) => sum + bucket.bytes, 0);
-  const head = el(
-    "tr",
-    {},
-    columnHeads(["bucket", "bytes"]),
-    el("th", { scope: "col", class: "ddp-theatre-names" }, "the gradients of"),
-  );
   const rows = buckets.map((bucket, number) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, String(number)),
-      el("td", {}, bytes(bucket.bytes)),
-      el("td", { class: "ddp-theatre-names" }, namesOf(bucket.parameters)),
-    ),
+    tableRow(number, [bytes(bucket.bytes), namesOf(bucket.parameters)]),
   );
   return el(
     "div",
@@ -100,7 +87,7 @@ function bucketTable({ buckets }) {
       term("bucket"),
       ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`,
     ),
-    table("Buckets", "ddp-theatre-table", head, rows),
+    scrollingTable("Buckets", ["bucket", "bytes", "the gradients of"], rows, "ddp-theatre-words"),
   );
 }
 
@@ -113,20 +100,6 @@ function namesOf(parameters) {
     first,
     el("details", {}, el("summary", {}, `and ${count(parameters.length - NAMES_SHOWN)} more`), rest),
   ];
-}
-
-export function table(caption, className, head, rows) {
-  return el(
-    "div",
-    { class: "ddp-theatre-scroll", role: "region", tabindex: 0, "aria-label": caption },
-    el(
-      "table",
-      { class: className },
-      el("caption", {}, caption),
-      el("thead", {}, head),
-      el("tbody", {}, rows),
-    ),
-  );
 }
 
 // Step theatre: plays what every rank did in a recorded step, on a common time axis.
@@ -150,9 +123,6 @@ export class StepTheatre extends Theatre {
       isOffered: true,
       seconds: PLAYS_FOR_S,
       picture: new LanePicture(),
-      onRecording: () => this.showRecording(),
-      onMove: (share, isPlaying) => this.moveTo(share, isPlaying),
-      onResize: () => this.draw(),
     });
     this.step = 0;
     this.lanes = null;
@@ -193,6 +163,7 @@ export class StepTheatre extends Theatre {
     );
   }
 
+  /** @override */
   showRecording() {
     const { recording } = this;
     const steps = recording.ranks[0].steps.map(({ step }) => step);
@@ -216,7 +187,7 @@ export class StepTheatre extends Theatre {
     this.choice.value = String(index);
     this.lanes = lanesOf(this.recording, index);
     const { length } = this.lanes;
-    this.player.setBorders(bordersOf(this.lanes).map((moment) => moment / length));
+    this.player.borders = bordersOf(this.lanes).map((moment) => moment / length);
     this.now.replaceChildren(
       ...this.lanes.ranks
         .slice(0, MOST_RANKS)
@@ -226,6 +197,7 @@ export class StepTheatre extends Theatre {
     this.player.goTo(0);
   }
 
+  /** @override */
   draw() {
     const { width, rem } = this.room;
     if (!this.lanes || width === 0) return;
@@ -235,6 +207,7 @@ export class StepTheatre extends Theatre {
     this.moveTo(this.player.share, this.player.isPlaying);
   }
 
+  /** @override */
   moveTo(share, isPlaying) {
     if (!this.lanes) return;
     const { ranks, length } = this.lanes;
@@ -270,10 +243,8 @@ function legend(recording) {
   );
   if (drawn.has("both")) drawn.add("backward");
   return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, words]) =>
-    el(
-      "span",
-      {},
-      el("i", { class: `ddp-part ddp-theatre-sample-${kind}`, "aria-hidden": "true" }),
+    legendEntry(
+      `ddp-theatre-sample-${kind}`,
       kind === "backward" && drawn.has("both") ? PART_WORDS.both : words,
     ),
   );

@@ -5,6 +5,7 @@ import { el, makeButton, setAttribute, setText, show, guarded, icon } from "../.
 import { ago, bytes, count, LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { act } from "../../shared/dialog.js";
+import { makeTable } from "../../shared/widgets.js";
 
 // The recordings of a run: a button to record steps, a select, and the shown recording.
 
@@ -194,14 +195,15 @@ const TICKS = 1000;
 
 class Player {
   /**
-   * @param {{ name: string, seconds: number, onMove: (share: number, isPlaying: boolean) => void }} about
-   * `seconds`: the duration; `onMove` receives the elapsed fraction.
+   * @param {string} name
+   * @param {number} seconds the duration
+   * @param {(share: number, isPlaying: boolean) => void} onMove receives the elapsed fraction
    */
-  constructor({ name, seconds, onMove }) {
+  constructor(name, seconds, onMove) {
     this.seconds = seconds;
     this.onMove = onMove;
     this.share = 0;
-    /** @type {number[]} */
+    /** @type {number[]} The fractions at which something changes, in ascending order. */
     this.borders = [0, 1];
     this.frame = 0;
     this.slider = el("input", {
@@ -232,11 +234,6 @@ class Player {
     );
   }
 
-  /** Sets the fractions at which something changes, in ascending order. */
-  setBorders(borders) {
-    this.borders = borders;
-  }
-
   get isPlaying() {
     return this.frame !== 0;
   }
@@ -260,14 +257,12 @@ class Player {
   }
 
   pause() {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
+    this.close();
     this.show();
   }
 
   goTo(share) {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
+    this.close();
     this.share = Math.min(1, Math.max(0, share));
     this.show();
   }
@@ -328,13 +323,8 @@ export class Theatre {
    * @param {boolean} theatre.isOffered true if this run has something to show
    * @param {number} theatre.seconds playing time
    * @param {any} theatre.picture the content of the stage
-   * @param {(recording: any) => string} [theatre.lacks] the reason why a recording cannot be shown, or ""
-   * @param {() => void} theatre.onRecording called when another recording was chosen
-   * @param {(share: number, isPlaying: boolean) => void} theatre.onMove
-   * @param {() => void} theatre.onResize
    */
-  constructor(runId, summary, theatre) {
-    const { name, title, isOffered, seconds, picture, lacks, onRecording, onMove, onResize } = theatre;
+  constructor(runId, summary, { name, title, isOffered, seconds, picture }) {
     this.name = name;
     this.title = title;
     this.isOffered = isOffered;
@@ -345,18 +335,30 @@ export class Theatre {
       name: spoken,
       onChange: (recording, problem) => this.show(recording, problem),
     });
-    this.player = new Player({ name: spoken, seconds, onMove });
+    this.player = new Player(spoken, seconds, (share, isPlaying) => this.moveTo(share, isPlaying));
     this.picture = picture;
     this.stage = el("div", { class: "ddp-theatre-stage" }, this.picture.element);
     this.nothing = el("p", { class: "ddp-empty" }, "Looking for recordings …");
     this.tables = el("div", { class: "ddp-theatre-tables" });
     this.shown = el("div", { class: "ddp-theatre-shown", hidden: true });
     this.element = el("div", { class: "ddp-theatre" });
-    this.lacks = lacks ?? (() => "");
-    this.onRecording = onRecording;
-    this.resized = new ResizeObserver(onResize);
+    this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(this.stage);
   }
+
+  /** The reason why a recording cannot be shown, or "". @param {any} _recording */
+  lacks(_recording) {
+    return "";
+  }
+
+  /** Called when another recording was chosen. */
+  showRecording() {}
+
+  /** Shows a moment. @param {number} _share @param {boolean} _isPlaying */
+  moveTo(_share, _isPlaying) {}
+
+  /** Draws the picture in the current size. */
+  draw() {}
 
   /**
    * @param {any[]} caption
@@ -412,7 +414,7 @@ export class Theatre {
     show(this.shown, this.recording !== null);
     show(this.nothing, this.recording === null);
     if (this.recording === null) this.sayNothing();
-    else guarded(this.element, this.onRecording);
+    else guarded(this.element, () => this.showRecording());
   }
 
   sayNothing() {
@@ -424,4 +426,21 @@ export class Theatre {
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
     return { width: this.stage.clientWidth, rem };
   }
+}
+
+/** A table with a caption that scrolls; `className` is "ddp-theatre-words" if its last column is text. */
+export function scrollingTable(caption, heads, rows, className = "") {
+  return el(
+    "div",
+    { class: "ddp-theatre-scroll", role: "region", tabindex: 0, "aria-label": caption },
+    makeTable(`ddp-theatre-table ${className}`, heads, rows, caption),
+  );
+}
+
+/** Sets the size of a picture in pixels, and its name for screen readers. */
+export function sizePicture(picture, width, height, label) {
+  picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  picture.setAttribute("width", String(width));
+  picture.setAttribute("height", String(height));
+  picture.setAttribute("aria-label", label);
 }
