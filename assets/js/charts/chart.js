@@ -9,6 +9,7 @@ import { term as explained } from "../shared/terms.js";
 import { line } from "../shared/theme.js";
 import { fitted, roomFor } from "./axes.js";
 import { CONFIG, baseLayout, merge, textSize } from "./style.js";
+import { pathOf } from "./plot.js";
 
 // Extends the lines of a plot without a full redraw.
 //
@@ -58,7 +59,7 @@ export function growLines(plot, data, drawn, isZoomed) {
   }
   for (const [path, trace, index] of ready) {
     const tail = tailOf(path, Math.max(0, drawn[index] - 1), trace.x.length);
-    tail.setAttribute("d", pathOf(trace, Number(tail.dataset.from), xaxis, yaxis));
+    tail.setAttribute("d", tailPath(trace, Number(tail.dataset.from), xaxis, yaxis));
     tail.dataset.to = trace.x.length - 1;
     // Code that reads the plot's points must see the drawn ones.
     Object.assign(plot.data[index], { x: trace.x, y: trace.y });
@@ -103,19 +104,11 @@ function fits({ x, y }, xaxis, yaxis) {
   return true;
 }
 
-function pathOf({ x, y }, from, xaxis, yaxis) {
-  const parts = [];
-  let command = "M";
-  for (let index = from; index < x.length; index += 1) {
-    const value = y[index];
-    if (value === null) {
-      command = "M";
-      continue;
-    }
-    parts.push(command, xaxis.c2p(x[index]).toFixed(1), ",", yaxis.c2p(value).toFixed(1));
-    command = "L";
-  }
-  return parts.join("");
+function tailPath({ x, y }, from, xaxis, yaxis) {
+  const places = x.slice(from).map((value) => xaxis.c2p(value));
+  return pathOf(
+    places.map((place, index) => [place, y[from + index] === null ? null : yaxis.c2p(y[from + index])]),
+  );
 }
 
 // A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible; its controls

@@ -17,7 +17,7 @@ const MARKS = { passed: "✓", failed: "✗", open: "·" };
 
 /** The URL of a lesson in code. */
 export function codeLessonPage(name) {
-  return address(`learn?code=${encodeURIComponent(name)}`);
+  return address("learn", { code: name });
 }
 
 export class CodeLessonView {
@@ -141,10 +141,9 @@ export class CodeLessonView {
   async read() {
     const { runId } = this;
     if (runId === null || this.result?.is_over) return;
-    const query = new URLSearchParams({ name: this.lesson.name, run: runId });
     let result;
     try {
-      result = await fetchJson(address(`live/learn/code/result?${query}`));
+      result = await fetchJson(address("live/learn/code/result", { name: this.lesson.name, run: runId }));
     } catch (error) {
       if (error.status !== 404) throw error;
       result = { is_over: true, is_gone: true, state: "", checks: [], hints: [] };
@@ -201,9 +200,8 @@ export class CodeLessonView {
 
   async loadSolution() {
     if (this.solutionCode.textContent) return;
-    const { solution, explain } = await fetchJson(
-      address(`live/learn/code/solution?name=${encodeURIComponent(this.lesson.name)}`),
-    );
+    const where = address("live/learn/code/solution", { name: this.lesson.name });
+    const { solution, explain } = await fetchJson(where);
     this.solutionCode.textContent = solution;
     this.explain.replaceChildren(...blocks(explain));
     this.update();

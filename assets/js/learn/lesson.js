@@ -1,7 +1,7 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
 import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
+import { address, callEndpoint, fetchJson, askEvery, lessonPage } from "../shared/net.js";
 import { ConnectionNote } from "../shared/widgets.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
@@ -13,11 +13,6 @@ import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
 
 // The end of a lesson: a link to the next one, and buttons to repeat it.
-
-/** The URL of a lesson. */
-export function lessonPage(name) {
-  return address(`learn?lesson=${encodeURIComponent(name)}`);
-}
 
 export class Foot {
   /**

@@ -146,7 +146,7 @@ export class LessonRun {
       this.payload = payload;
       await this.command(payload);
       if (payload.head.state === "queued") {
-        const { words } = await fetchJson(address(`live/queue/run?id=${encodeURIComponent(this.runId)}`));
+        const { words } = await fetchJson(address("live/queue/run", { id: this.runId }));
         this.placeWords = words;
       }
     } catch (error) {

@@ -1,9 +1,9 @@
 // The Learn page: all lessons, or the lesson that the URL names.
 
 import { el, section, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
+import { address, fetchJson, lessonPage } from "../shared/net.js";
 import { CodeLessonView, codeLessonPage } from "./code_lesson.js";
-import { lessonPage, LessonView } from "./lesson.js";
+import { LessonView } from "./lesson.js";
 import { joinedPoll, LessonTogether, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
 import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
@@ -41,9 +41,9 @@ export function mountLearn(root) {
 /** Returns the list of lessons, a lesson, a lesson followed in a poll, or the teacher's view of a poll. */
 async function viewOf(name, pollId, isProjector) {
   if (name === null && pollId !== null) return PollView.of(pollId, isProjector);
-  const where = name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`;
+  const where = name === null ? address("live/learn") : address("live/learn/lesson", { name });
   const [found, inCode] = await Promise.all([
-    fetchJson(address(where)),
+    fetchJson(where),
     name === null ? fetchJson(address("live/learn/code")) : null,
     readProgress(),
   ]);
@@ -54,8 +54,8 @@ async function viewOf(name, pollId, isProjector) {
 }
 
 async function codeView(name) {
-  const where = `live/learn/code/lesson?name=${encodeURIComponent(name)}`;
-  const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
+  const where = address("live/learn/code/lesson", { name });
+  const [found] = await Promise.all([fetchJson(where), readProgress()]);
   return new CodeLessonView(found);
 }
 

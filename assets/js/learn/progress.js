@@ -1,7 +1,7 @@
 // A user's progress in a lesson: prediction, runs and answers. It is stored in the browser or, with a login,
 // in the account, so that another device continues where this one stopped.
 
-import { address, callEndpoint, fetchJson } from "../shared/net.js";
+import { address, callEndpoint, fetchJson, pause, posted } from "../shared/net.js";
 import { complain } from "../shared/dialog.js";
 import { person } from "../auth/person.js";
 import { prefer, preference } from "../shared/browser.js";
@@ -137,9 +137,8 @@ async function tell() {
 // Send pending progress when the page is closed.
 addEventListener("pagehide", () => {
   for (const [name, { progress }] of waiting) {
-    const body = JSON.stringify({ data: [name, progress] });
-    const headers = { "Content-Type": "application/json" };
-    fetch(address("gradio_api/run/keep_progress"), { method: "POST", headers, body, keepalive: true });
+    const options = posted({ data: [name, progress] });
+    fetch(address("gradio_api/run/keep_progress"), { ...options, keepalive: true });
   }
 });
 
@@ -214,9 +213,7 @@ export async function oneAtATime(action) {
   await navigator.locks.request("ddp-lesson", async () => {
     await action();
     // Other tabs see the stored progress only a moment later.
-    await new Promise((resolve) => {
-      setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS);
-    });
+    await pause(KEPT_EVERYWHERE_AFTER_MS);
   });
 }
 

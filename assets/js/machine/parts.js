@@ -2,7 +2,7 @@
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
-import { address } from "../shared/net.js";
+import { runPage } from "../shared/net.js";
 
 const SECONDS_PER_MINUTE = 60;
 
@@ -32,7 +32,7 @@ export class Meter {
 
 /** A link to a run's page. */
 export function runLink(runId) {
-  return el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+  return el("a", { href: runPage(runId) }, runId);
 }
 
 /** The legend of a bar: colour, name and amount of each segment. */

@@ -2,7 +2,7 @@
 // (ddp_gui/notebook/live.py). The kernel sends the picture; buttons send messages to the kernel.
 
 import { valueAt, Traces } from "../charts/traces.js";
-import { ticks, tickWords } from "../learn/report/plot.js";
+import { ticks, tickWords, pathOf } from "../charts/plot.js";
 import { el, setAttribute, setText, svg, makeButton, show } from "../shared/dom.js";
 import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
@@ -75,12 +75,8 @@ export class LossChart {
     this.scale = { across, last, inside };
     this.drawGrid({ across, up, last, low, high: low + span, width });
     for (const [name, { x, y }] of shown) {
-      let [drawn, command] = ["", "M"];
-      for (const [index, value] of y.entries()) {
-        if (value !== null) drawn += `${command}${across(x[index]).toFixed(1)},${up(value).toFixed(1)}`;
-        command = value === null ? "M" : "L";
-      }
-      setAttribute(this.paths.get(name), "d", drawn || null);
+      const points = y.map((value, index) => [across(x[index]), value === null ? null : up(value)]);
+      setAttribute(this.paths.get(name), "d", pathOf(points) || null);
     }
     const words = `Training loss from ${loss(ys[0])} to ${loss(this.traces.get("loss").y.at(-1))}`;
     setAttribute(this.picture, "aria-label", `${words} over ${count(last)} steps`);

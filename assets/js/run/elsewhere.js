@@ -4,7 +4,7 @@ import { installLine } from "../machine/install.js";
 import { CommandLine, copyButton } from "../shared/widgets.js";
 import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
-import { againAddress, callEndpoint, fetchJson, runAddress } from "../shared/net.js";
+import { againAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
 
 // The card "Use this model": a zip with everything that is needed to use it elsewhere, and how to load it.
 
@@ -105,9 +105,7 @@ export class TakeHomePanel {
         this.progress.max = state.of;
         this.progress.value = state.done;
         setText(this.status, `Packing: ${state.doing} …`);
-        await new Promise((resolve) => {
-          setTimeout(resolve, ASK_EVERY_MS);
-        });
+        await pause(ASK_EVERY_MS);
         state = await callEndpoint("taken_home", state.take_home_id);
       }
       this.finish(state);

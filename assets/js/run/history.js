@@ -11,6 +11,7 @@ import {
   shortName,
   shortTime,
   state as stateWords,
+  capital,
 } from "../shared/format.js";
 import { resumeFrom } from "./head/header.js";
 import { runAddress } from "../shared/net.js";
@@ -277,9 +278,4 @@ function describeMessage(mark) {
 function removedWords(steps) {
   if (!Array.isArray(steps) || steps.length === 0) return "";
   return ` Deleted to save space: ${steps.length === 1 ? "step" : "steps"} ${steps.map(count).join(", ")}.`;
-}
-
-function capital(word) {
-  const text = String(word ?? "");
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }

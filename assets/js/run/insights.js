@@ -3,7 +3,7 @@
 import { act } from "../shared/dialog.js";
 import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { LIVE_STATES, bytes } from "../shared/format.js";
-import { address, againAddress, fetchJson, runAddress, scriptAddress } from "../shared/net.js";
+import { againAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 
 // The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
@@ -169,7 +169,7 @@ function entry({ field, label, help, value }) {
 }
 
 function changesFrom({ run_id: runId, changes }) {
-  const link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+  const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
     return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
   }

@@ -4,7 +4,7 @@ import { Editor, markList, openInEditor } from "../script/editor.js";
 import { complain } from "../shared/dialog.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
-import { address, callEndpoint } from "../shared/net.js";
+import { callEndpoint, lessonPage } from "../shared/net.js";
 
 export class ScriptPanel {
   constructor(runId, summary) {
@@ -83,7 +83,7 @@ export class ScriptPanel {
         el("strong", {}, level === "mistake" ? "Mistake: " : "Remark: "),
         `${message} ${hint ?? ""} `,
         line ? makeButton({ class: "ddp-link", onclick: () => this.goTo(file, line) }, `${file}, line ${line}`) : null, // prettier-ignore
-        lesson ? el("a", { href: address(`learn?lesson=${encodeURIComponent(lesson)}`) }, " Lesson") : null,
+        lesson ? el("a", { href: lessonPage(lesson) }, " Lesson") : null,
       ),
     );
     return el("ul", { class: "ddp-marks" }, items);

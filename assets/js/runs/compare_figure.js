@@ -1,7 +1,7 @@
 // The charts of a comparison: the curves, and the speed-up by the number of ranks.
 
 import { DAY_ZERO_MS, timeTicks } from "../charts/style.js";
-import { SHARES, metricLabel } from "../shared/format.js";
+import { SHARES, metricLabel, capital } from "../shared/format.js";
 import { line } from "../shared/theme.js";
 
 // Samples seen, throughput, and speed-up through more ranks.
@@ -172,7 +172,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
   const axisWords = curve === "throughput" ? "samples per second" : words;
   const isShare = SHARES.has(curve.slice("metric:".length));
   return {
-    title: words[0].toUpperCase() + words.slice(1),
+    title: capital(words),
     data,
     layout: {
       showlegend: false,

@@ -191,3 +191,8 @@ export function enable(button, isEnabled, title, reason) {
   if (button.disabled === isEnabled) button.disabled = !isEnabled;
   setAttribute(button, "title", isEnabled ? title : reason);
 }
+
+/** Returns the bytes of a text in base64. */
+export function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}

@@ -14,14 +14,16 @@ export class PlainError extends Error {
   status = 0;
 }
 
-/** The URL of a path below the root of the app. */
-export function address(path) {
-  return new URL(path, ROOT).href;
+/** The URL of a path below the root of the app, with the parameters of a query. */
+export function address(path, query = {}) {
+  const url = new URL(path, ROOT);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value));
+  return url.href;
 }
 
 /** The URL of a run's page. */
 export function runPage(runId) {
-  return address(`run?id=${encodeURIComponent(runId)}`);
+  return address("run", { id: runId });
 }
 
 /** The URL of the page that compares runs. */
@@ -36,22 +38,22 @@ export function sideBySidePage([one, other]) {
 
 /** The URL of the form with the configuration of a run and some fields changed. */
 export function againAddress(runId, changes = {}) {
-  const url = new URL(address(""));
-  url.searchParams.set("from", runId);
-  for (const [name, value] of Object.entries(changes)) url.searchParams.set(name, String(value));
-  return url.href;
+  return address("", { from: runId, ...changes });
 }
 
 /** The URL of "Run my script" with the code and settings of a run. */
 export function scriptAddress(runId) {
-  return address(`script?from=${encodeURIComponent(runId)}`);
+  return address("script", { from: runId });
+}
+
+/** The URL of a lesson. */
+export function lessonPage(name) {
+  return address("learn", { lesson: name });
 }
 
 /** The URL of a live route of a run. */
 export function runAddress(runId, route, query = {}) {
-  const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  return url.href;
+  return address(`live/runs/${encodeURIComponent(runId)}/${route}`, query);
 }
 
 /** The URL of the lab report of some runs. */
@@ -97,14 +99,23 @@ export async function fetchJson(url, options = {}) {
   return (await fetchSized(url, options)).body;
 }
 
+/** The options of a request that sends values as JSON. */
+export function posted(values) {
+  const headers = { "Content-Type": "application/json" };
+  return { method: "POST", headers, body: JSON.stringify(values) };
+}
+
 /** Calls a named endpoint and returns its result; throws a PlainError. */
 export async function callEndpoint(name, ...values) {
-  const answer = await fetchJson(address(`gradio_api/run/${name}`), {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ data: values }),
-  });
+  const answer = await fetchJson(address(`gradio_api/run/${name}`), posted({ data: values }));
   return answer.data[0];
+}
+
+/** Resolves after a time. */
+export function pause(ms) {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 }
 
 /** The size of a text in UTF-8 bytes. */

@@ -524,7 +524,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
-SCRIPT_NAMES = ("shared/format", "learn/report/plot", "learn/report/zoom")
+SCRIPT_NAMES = ("shared/format", "charts/plot", "learn/report/zoom")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
 MAX_BYTES = 3_000_000

@@ -217,7 +217,7 @@ export class PollTools {
 }
 
 function row({ poll_id: pollId, lesson, title, state, opened_by: teacher }, { may_open: mayOpen, has_login: hasLogin }) {
-  const join = address(`learn?lesson=${encodeURIComponent(lesson)}&poll=${encodeURIComponent(pollId)}`);
+  const join = address("learn", { lesson, poll: pollId });
   return el(
     "li",
     { class: "ddp-poll-banner" },

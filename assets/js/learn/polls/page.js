@@ -29,8 +29,7 @@ export function mountPoll(root) {
     const [poll, who] = await Promise.all([fetchJson(pollAddress(pollId)), person()]);
     if (isOver) return;
     if (who.has_login) {
-      const query = `lesson=${encodeURIComponent(poll.lesson)}&poll=${encodeURIComponent(pollId)}`;
-      window.location.replace(address(`learn?${query}`));
+      window.location.replace(address("learn", { lesson: poll.lesson, poll: pollId }));
       return;
     }
     view = new PhoneView(poll);

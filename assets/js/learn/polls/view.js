@@ -1,7 +1,7 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
 import { el, svg, setText, makeButton, section, show } from "../../shared/dom.js";
-import { address, fetchJson, callEndpoint, askEvery } from "../../shared/net.js";
+import { address, fetchJson, callEndpoint, askEvery, lessonPage } from "../../shared/net.js";
 import { pollAddress, PollFeed, pollPage } from "./feed.js";
 import { number } from "../../shared/format.js";
 import { inlines, plainText } from "../text.js";
@@ -9,7 +9,6 @@ import { ConnectionNote, makeTable, tableRow } from "../../shared/widgets.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
-import { lessonPage } from "../lesson.js";
 import { happened, OutcomeNote } from "../questions.js";
 import { resultsOf, PollRuns } from "./results.js";
 
@@ -23,7 +22,7 @@ export function joinCard(pollId, { hasLogin, isProjector }) {
   const box = el("div", { class: "ddp-poll-join" });
   const here = hasLogin
     ? el("p", {}, "Log in, open Learn, and press Join.")
-    : el("a", { href: address(`poll?id=${encodeURIComponent(pollId)}`) }, "Answer in this browser");
+    : el("a", { href: address("poll", { id: pollId }) }, "Answer in this browser");
   if (hasLogin) box.append(here);
   fetchJson(pollAddress(pollId, "qr")).then(
     ({ address: url, problem, rows }) => {
@@ -126,7 +125,7 @@ export class PollView {
   /** Loads a poll and its lesson. */
   static async of(pollId, isProjector) {
     const poll = await fetchJson(pollAddress(pollId));
-    const lesson = await fetchJson(address(`live/learn/lesson?name=${encodeURIComponent(poll.lesson)}`));
+    const lesson = await fetchJson(address("live/learn/lesson", { name: poll.lesson }));
     const polls = await fetchJson(address("live/polls"));
     return new PollView(poll, lesson, { isProjector, mayChange: polls.may_open, hasLogin: polls.has_login });
   }

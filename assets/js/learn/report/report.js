@@ -4,7 +4,7 @@ import { person } from "../../auth/person.js";
 import { openDialog, complain, inform } from "../../shared/dialog.js";
 import { el, makeButton, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
-import { address, fetchJson, PlainError } from "../../shared/net.js";
+import { address, fetchJson, PlainError, posted } from "../../shared/net.js";
 import { progressName, progressOf, progressWords } from "../progress.js";
 import { field } from "../../shared/widgets.js";
 
@@ -175,11 +175,7 @@ function writtenIn(lesson) {
 async function made(body) {
   let response;
   try {
-    response = await fetch(address("live/learn/report"), {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-    });
+    response = await fetch(address("live/learn/report"), posted(body));
     if (response.ok) {
       const [, name] = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "") ?? [];
       return { blob: await response.blob(), name: name ?? "lab-report.html" };

@@ -17,6 +17,7 @@ import {
   shortTime,
   state as stateWords,
   clock,
+  capital,
 } from "../../shared/format.js";
 import { address, fetchJson, runAddress, askEvery } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
@@ -133,7 +134,7 @@ export class Progress {
 
   words(head) {
     if (head.silence) return head.silence;
-    if (head.detail) return `${head.detail[0].toUpperCase()}${head.detail.slice(1)}: ${STANDS_STILL}`;
+    if (head.detail) return `${capital(head.detail)}: ${STANDS_STILL}`;
     if (head.state === "queued") return "It starts automatically. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;
@@ -277,7 +278,7 @@ export class QueuedPanel {
   }
 
   async ask() {
-    const said = await fetchJson(`${address("live/queue/run")}?id=${encodeURIComponent(this.runId)}`);
+    const said = await fetchJson(address("live/queue/run", { id: this.runId }));
     if (this.end === null) return;
     show(this.element, said.words !== "");
     if (said.words === "") return;
@@ -290,10 +291,6 @@ export class QueuedPanel {
     this.end?.();
     this.end = null;
   }
-}
-
-function capital(words) {
-  return words[0].toUpperCase() + words.slice(1);
 }
 
 // The browser tab: progress in its title, and an optional notification when the run has ended.

@@ -3,6 +3,7 @@
 import { svg } from "../../shared/dom.js";
 import { bytes, shortTime } from "../../shared/format.js";
 import { sizePicture } from "./theatre.js";
+import { ticks } from "../../charts/plot.js";
 
 // The timeline of a recorded step: the blocks of each rank's lanes, and each rank's activity at a moment.
 
@@ -299,17 +300,10 @@ export function text(words, x, y, rem, className) {
   return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
 }
 
-/** A round tick distance in seconds, for about `most` ticks. */
-function tickEvery(length, most = 5) {
-  const rough = length / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((every) => every >= rough) ?? rough;
-}
-
 function axis(length, place, y, rem, room) {
-  const every = tickEvery(length, Math.max(2, Math.min(8, Math.floor(room / (5.5 * rem)))));
+  const most = Math.max(2, Math.min(8, Math.floor(room / (5.5 * rem))));
   const marks = [];
-  for (let moment = 0; moment <= length; moment += every) {
+  for (const { place: moment } of ticks(0, length, most, false)) {
     const x = place(moment);
     // Keep the last label inside the picture.
     const isLast = x > place(length) - 2 * rem;

@@ -3,13 +3,13 @@
 
 import { Answer } from "./answers.js";
 import { DrawingInput, RowInput, TextInput } from "./inputs.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { el, setText, show, bytesOf } from "../../shared/dom.js";
 import { LocalModel } from "./local_model.js";
 import { Writer } from "./writer.js";
 
 /** The bytes that an element of the page holds as base64, unpacked. */
 async function bytesIn(id) {
-  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (sign) => sign.charCodeAt(0));
+  const packed = bytesOf(document.getElementById(id).textContent);
   const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(unpacked).arrayBuffer());
 }

@@ -1,7 +1,7 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // Requests to a trained model of a run. The server answers from a process of its own.
 
-import { fetchJson, PlainError, runAddress, address } from "../../shared/net.js";
+import { fetchJson, PlainError, runAddress, address, posted } from "../../shared/net.js";
 import { Answer, difference, History, Nearest } from "./answers.js";
 import { DrawingInput, RowInput, TextInput } from "./inputs.js";
 import { el, icon, makeButton, section, setText, show } from "../../shared/dom.js";
@@ -24,23 +24,15 @@ export class Model {
   }
 
   /** The answer to one input; with `num_nearest` also the most similar validation samples. */
-  predict(inputs, step, numNearest = 0, signal = null) {
-    return fetchJson(runAddress(this.runId, "model/predict"), {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ inputs, checkpoint_step: step, num_nearest: numNearest }),
-      signal,
-    });
+  predict(inputs, step, numNearest = 0) {
+    const asked = { inputs, checkpoint_step: step, num_nearest: numNearest };
+    return fetchJson(runAddress(this.runId, "model/predict"), posted(asked));
   }
 
   /** Calls `onToken` with each token of a continued text; `signal` stops it. */
   async generate(options, step, onToken, signal) {
-    const response = await fetch(runAddress(this.runId, "model/generate"), {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ ...options, checkpoint_step: step }),
-      signal,
-    });
+    const request = { ...posted({ ...options, checkpoint_step: step }), signal };
+    const response = await fetch(runAddress(this.runId, "model/generate"), request);
     if (!response.ok || !response.body) {
       const body = await response.json().catch(() => null);
       throw new PlainError(body?.detail ?? `The server answered ${response.status}.`);

@@ -1,9 +1,8 @@
-// The numbers of the report's charts: ticks, labels, and the points of the curves.
+// The numbers of charts that are drawn without Plotly: ticks, labels, and the points of a path.
 
-import { count, number, percent } from "../../shared/format.js";
+import { count, number, percent } from "../shared/format.js";
 
-// Ticks and labels of the report's charts; must equal `ddp_gui/learn/report/charts.py`.
-
+// Must equal `ddp_gui/learn/report/charts.py`.
 const FACTORS = [1, 2, 5, 10];
 
 /**
@@ -122,4 +121,17 @@ export function rangeOf(curves, from, to) {
     seen.reduce((least, y) => Math.min(least, y), Infinity),
     seen.reduce((most, y) => Math.max(most, y), -Infinity),
   ];
+}
+
+/**
+ * The path through points in pixels; a point without a height leaves a gap.
+ * @param {(number | null)[][]} points
+ */
+export function pathOf(points) {
+  let [path, command] = ["", "M"];
+  for (const [x, y] of points) {
+    if (x !== null && y !== null) path += `${command}${x.toFixed(1)},${y.toFixed(1)}`;
+    command = y === null ? "M" : "L";
+  }
+  return path;
 }
