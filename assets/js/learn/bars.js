@@ -7,6 +7,7 @@ import { term } from "../shared/terms.js";
 import { color } from "../shared/theme.js";
 import { inlines } from "./text.js";
 import { speedUp } from "../runs/compare_figure.js";
+import { legendEntry } from "../shared/widgets.js";
 
 /** The memory of a rank by category: field and label. */
 const HELD = {
@@ -37,9 +38,7 @@ const WAIT = 5; // the index of the waiting time in a slice of a rank's history
 const total = (parts) => parts.reduce((sum, value) => sum + value, 0);
 
 function legend() {
-  const entries = Object.entries(HELD).map(([name, { words }]) =>
-    el("span", {}, el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }), words()),
-  );
+  const entries = Object.entries(HELD).map(([name, { words }]) => legendEntry(`ddp-memory-${name}`, words()));
   return el("p", { class: "ddp-legend" }, entries);
 }
 

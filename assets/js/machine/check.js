@@ -1,11 +1,11 @@
 // The communication check: start, follow, stop; and its result as a summary, a chart and a table.
 
-import { Chart, loadPlotly } from "../charts/chart.js";
-import { CommandLine } from "../shared/widgets.js";
+import { Chart } from "../charts/chart.js";
+import { CommandLine, makeTable, tableRow } from "../shared/widgets.js";
 import { complain } from "../shared/dialog.js";
-import { columnHeads, el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
-import { callEndpoint } from "../shared/net.js";
+import { callEndpoint, askEvery } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { line, onThemeChange } from "../shared/theme.js";
 
@@ -20,28 +20,18 @@ class CheckResult {
     this.words = el("p", { class: "ddp-check-verdict", role: "status" });
     this.why = el("p", {});
     this.body = el("tbody", {});
-    this.about = el("caption", {});
-    const head = el(
-      "tr",
-      {},
-      columnHeads(["size", "time", term("algorithm bandwidth"), term("bus bandwidth")]),
-    );
-    this.table = el("table", { class: "ddp-table" }, this.about, el("thead", {}, head), this.body);
+    this.about = el("span", {});
+    const heads = ["size", "time", term("algorithm bandwidth"), term("bus bandwidth")];
+    const table = makeTable("ddp-table", heads, this.body, this.about);
     this.chart = new Chart({
       name: "bandwidth",
       title: "Bandwidth by size of the tensor",
       empty: "Appears with the first size.",
       figure: () => this.figure(),
-      onVisible: () => this.draw(),
     });
     const busNote =
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
-    const tableBox = el(
-      "div",
-      { class: "ddp-check-table" },
-      this.table,
-      el("p", { class: "ddp-hint" }, busNote),
-    );
+    const tableBox = el("div", { class: "ddp-check-table" }, table, el("p", { class: "ddp-hint" }, busNote));
     this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart.element, tableBox);
     this.element = el(
       "div",
@@ -71,14 +61,9 @@ class CheckResult {
     setAttribute(this.words, "data-state", state);
   }
 
-  async draw() {
-    this.chart.isDirty = true;
-    try {
-      const plotly = await loadPlotly();
-      if (this.chart.isDue) await this.chart.draw(plotly);
-    } catch (error) {
-      complain(`The chart could not be drawn: ${error.message}`);
-    }
+  draw() {
+    this.chart.invalidate();
+    this.chart.drawDue();
   }
 
   figure() {
@@ -120,19 +105,9 @@ class CheckResult {
 }
 
 function row(entry) {
-  const words = [
-    bytes(entry.size_bytes),
-    shortTime(entry.time_s),
-    rate(entry.algorithm_bytes_per_s),
-    rate(entry.bus_bytes_per_s),
-  ];
+  const rates = [rate(entry.algorithm_bytes_per_s), rate(entry.bus_bytes_per_s)];
   const title = `median of ${count(entry.num_repetitions)}`;
-  return el(
-    "tr",
-    { title },
-    el("th", { scope: "row" }, words[0]),
-    words.slice(1).map((text) => el("td", {}, text)),
-  );
+  return tableRow(bytes(entry.size_bytes), [shortTime(entry.time_s), ...rates], title);
 }
 
 function caption(check) {
@@ -169,7 +144,6 @@ function fixedPrice({ lines }) {
 // The communication check: start, follow, stop.
 
 const FOLLOW_EVERY_MS = 400;
-const TRY_AGAIN_MS = 2000;
 
 export class CommunicationCheck {
   constructor({
@@ -184,8 +158,7 @@ export class CommunicationCheck {
     this.kind = backend === "nccl" ? "GPU" : "CPU rank";
     this.checkId = null;
     this.state = "none";
-    this.timer = null;
-    this.isClosed = false;
+    this.endFollowing = () => {};
     const numbers = Array.from({ length: most - fewest + 1 }, (_, index) => fewest + index);
     const options = numbers.map((number) =>
       el("option", { value: number, selected: number === usual }, `${number} ${this.kind}s`),
@@ -276,31 +249,21 @@ export class CommunicationCheck {
     }
   }
 
-  /** Polls a check until it has ended; pauses while the page is hidden. */
+  /** Polls a check until it has ended. */
   follow(checkId) {
+    this.endFollowing();
     this.checkId = checkId;
-    clearTimeout(this.timer ?? undefined);
-    const look = async () => {
-      let restMs = FOLLOW_EVERY_MS;
-      if (document.visibilityState === "visible") {
-        try {
-          const check = await callEndpoint("communication_check", checkId);
-          if (this.isClosed || checkId !== this.checkId) return;
-          this.take(check);
-          if (check.state !== "running") return;
-        } catch (error) {
-          this.result.say(`${error.message} Trying again …`, "failed");
-          restMs = TRY_AGAIN_MS;
-        }
-      }
-      if (!this.isClosed) this.timer = setTimeout(look, restMs);
-    };
-    look();
+    const ask = async () => this.take(await callEndpoint("communication_check", checkId));
+    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+      if (error) this.result.say(`${error.message} Trying again …`, "failed");
+      else if (this.state !== "running") this.endFollowing();
+    });
   }
 
   take(check) {
     // Ignore an outdated answer that arrives after the final one.
-    if (this.state !== "running" && check.check_id === this.checkId && check.state === "running") return;
+    const isOver = this.state !== "none" && this.state !== "running";
+    if (isOver && check.check_id === this.checkId && check.state === "running") return;
     this.checkId = check.check_id;
     this.state = check.state;
     this.setButtons();
@@ -317,8 +280,7 @@ export class CommunicationCheck {
   }
 
   close() {
-    this.isClosed = true;
-    clearTimeout(this.timer ?? undefined);
+    this.endFollowing();
     this.result.close();
   }
 }

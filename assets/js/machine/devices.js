@@ -6,7 +6,8 @@ import { el, icon, makeButton, section, setAttribute, setText, show } from "../s
 import { UNKNOWN, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { Meter, keepRows, runLink } from "./parts.js";
+import { Meter, runLink } from "./parts.js";
+import { keepRows } from "../shared/widgets.js";
 
 // The GPUs of this machine: utilization, memory, temperature, power and processes.
 

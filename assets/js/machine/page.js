@@ -1,12 +1,12 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine, ConnectionNote } from "../shared/widgets.js";
+import { CommandLine, ConnectionNote, keepRows } from "../shared/widgets.js";
 import { el, icon, section, setText } from "../shared/dom.js";
 import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
 import { Gpus, hostsSection } from "./devices.js";
 import { installLine } from "./install.js";
-import { Answering, Disk, Memory, Processor, keepRows } from "./parts.js";
+import { Answering, Disk, Memory, Processor } from "./parts.js";
 import { SelfCheck } from "./self_check.js";
 
 // Missing packages and features with the commands that install them, and the installed versions.

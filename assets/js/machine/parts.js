@@ -3,6 +3,7 @@
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
+import { keepRows } from "../shared/widgets.js";
 
 const SECONDS_PER_MINUTE = 60;
 
@@ -260,21 +261,4 @@ function amount(value) {
 
 function share(part, whole) {
   return part === null || !whole ? null : part / whole;
-}
-
-/**
- * Keeps one row per item, in the order of the items. Rows that remain are reused, so that they keep the
- * focus.
- */
-export function keepRows(list, items, keyOf, make, update) {
-  const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
-  const keys = items.map((item) => String(keyOf(item)));
-  for (const [key, row] of rows) if (!keys.includes(key)) row.remove();
-  items.forEach((item, index) => {
-    const row = rows.get(keys[index]) ?? make(item);
-    row.dataset.key = keys[index];
-    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
-    update(row, item);
-  });
-  show(list, items.length > 0);
 }

@@ -1,12 +1,11 @@
 // "Check this machine": runs short real jobs and compares their results with the last check.
 
 import { person } from "../auth/person.js";
-import { CommandLine } from "../shared/widgets.js";
+import { CommandLine, makeTable, keepRows } from "../shared/widgets.js";
 import { complain } from "../shared/dialog.js";
-import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
 import { address, callEndpoint, askEvery } from "../shared/net.js";
-import { keepRows } from "./parts.js";
 
 // The table of a machine check: result, description, measurements, and a comparison with the last check.
 
@@ -24,15 +23,8 @@ const STATES = {
 class FindingsTable {
   constructor() {
     this.body = el("tbody", {});
-    const head = el("tr", {}, columnHeads(COLUMNS));
-    const caption = el("caption", {}, "Checks, their results, and the previous results");
-    this.element = el(
-      "table",
-      { class: "ddp-table ddp-findings" },
-      caption,
-      el("thead", {}, head),
-      this.body,
-    );
+    const caption = "Checks, their results, and the previous results";
+    this.element = makeTable("ddp-table ddp-findings", COLUMNS, this.body, caption);
   }
 
   take(findings) {
@@ -70,8 +62,6 @@ function inWords(value, unit) {
   if (unit === "bytes/s") return rate(value);
   return unit === "s" ? shortTime(value) : number(value, 2);
 }
-
-// "Check this machine": runs short real jobs. The table of results is in self_check_table.js.
 
 const FOLLOW_EVERY_MS = 500;
 // The start of the server's error message for an unknown check id.

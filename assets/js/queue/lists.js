@@ -1,46 +1,34 @@
 // The lists of the queue page: waiting runs, live runs, the devices in use, and jobs of the engine.
 
 import { act } from "../shared/dialog.js";
-import { columnHeads, el, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-
-// The lists of the queue page: waiting runs, live runs, and the devices in use.
+import { keepRows, makeTable } from "../shared/widgets.js";
 
 /** A table that keeps the row of a run between updates, so that a focused button keeps the focus. */
 class KeptTable {
   constructor(titles, makeRow, keyOf = (item) => item.run_id) {
     this.makeRow = makeRow;
     this.keyOf = keyOf;
-    this.rows = new Map();
+    this.rows = new WeakMap();
     this.body = el("tbody", {});
-    const head = el("thead", {}, el("tr", {}, columnHeads(titles)));
-    this.table = el("table", { class: "ddp-table ddp-queue-table" }, head, this.body);
-    this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, this.table);
+    const table = makeTable("ddp-table ddp-queue-table", titles, this.body);
+    this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, table);
   }
 
   update(items) {
+    const make = (item) => {
+      const row = this.makeRow(item);
+      this.rows.set(row.element, row);
+      return row.element;
+    };
     // Runs that the user may not see have no id: use their index as the key.
-    const keys = items.map((item, index) => this.keyOf(item) ?? `hidden ${index}`);
-    for (const [key, row] of this.rows) {
-      if (keys.includes(key)) continue;
-      row.element.remove();
-      this.rows.delete(key);
-    }
-    const focused = document.activeElement;
-    items.forEach((item, index) => {
-      const key = keys[index];
-      if (!this.rows.has(key)) this.rows.set(key, this.makeRow(item));
-      const row = this.rows.get(key);
-      row.update(item, items.length);
-      const there = this.body.children[index];
-      if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
+    const keyOf = (item) => this.keyOf(item) ?? `hidden ${items.indexOf(item)}`;
+    keepRows(this.body, items, keyOf, make, (element, item) => {
+      this.rows.get(element).update(item, items.length);
     });
-    // Moving an element in the DOM removes the focus.
-    if (focused instanceof HTMLElement && this.body.contains(focused) && document.activeElement !== focused) {
-      focused.focus();
-    }
     show(this.element, items.length > 0);
   }
 }

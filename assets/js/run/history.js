@@ -1,6 +1,6 @@
 // The events of a run and its checkpoints on disk.
 
-import { columnHeads, el, icon, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, icon, makeButton, section, setText, show } from "../shared/dom.js";
 import {
   bytes,
   clock,
@@ -15,6 +15,7 @@ import {
 } from "../shared/format.js";
 import { resumeFrom } from "./head/header.js";
 import { runAddress } from "../shared/net.js";
+import { makeTable } from "../shared/widgets.js";
 
 const NO_DOWNLOAD =
   "No download: this run was broken on purpose, so its model is not useful. Its numbers can be exported.";
@@ -66,12 +67,8 @@ export class CheckpointTable {
         ? "None yet. A script that calls watch.load(…) and watch.save(…) saves one when you press Checkpoint or Stop."
         : "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
     );
-    this.table = el(
-      "table",
-      { class: "ddp-table", hidden: true },
-      el("thead", {}, el("tr", {}, columnHeads(["step", "size", "saved", null]))),
-      this.body,
-    );
+    this.table = makeTable("ddp-table", ["step", "size", "saved", null], this.body);
+    show(this.table, false);
     this.element = section(
       "Checkpoints",
       "checkpoints",

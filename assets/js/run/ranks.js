@@ -6,6 +6,7 @@ import { LIVE_STATES, bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 import { ReplicaBadge } from "./closer/fingerprints.js";
 import { NodeGroups } from "./devices.js";
+import { legendEntry } from "../shared/widgets.js";
 
 // The step time of a rank over the run: a strip of stacked areas, with median and 95th percentile.
 
@@ -234,14 +235,7 @@ export class RanksPanel {
     if (words.join() === this.explained) return;
     this.explained = words.join();
     this.legend.replaceChildren(
-      ...words.map((part) =>
-        el(
-          "span",
-          {},
-          el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }),
-          TERMS[part]?.() ?? WORDS[part],
-        ),
-      ),
+      ...words.map((part) => legendEntry(`ddp-part-${part}`, TERMS[part]?.() ?? WORDS[part])),
     );
   }
 

@@ -132,3 +132,25 @@ export function copyButton(textOf, shown, label = null) {
   });
   return button;
 }
+
+/**
+ * Keeps one row per item, in the order of the items. Rows that remain are reused, so that they keep the focus;
+ * the list is hidden without items.
+ */
+export function keepRows(list, items, keyOf, make, update) {
+  const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
+  const keys = items.map((item) => String(keyOf(item)));
+  for (const [key, row] of rows) if (!keys.includes(key)) row.remove();
+  const focused = document.activeElement;
+  items.forEach((item, index) => {
+    const row = rows.get(keys[index]) ?? make(item);
+    row.dataset.key = keys[index];
+    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
+    update(row, item);
+  });
+  // Moving an element removes the focus.
+  if (focused instanceof HTMLElement && list.contains(focused) && focused !== document.activeElement) {
+    focused.focus();
+  }
+  show(list, items.length > 0);
+}
