@@ -111,9 +111,6 @@ function tailPath({ x, y }, from, xaxis, yaxis) {
   );
 }
 
-// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible; its controls
-// and the samples of its lines.
-
 // Controls of a chart: small selects next to its title, and its toolbar.
 
 /**
@@ -158,7 +155,7 @@ function oneTabStop(toolbar, label) {
   });
 }
 
-// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
+// The chart.
 
 const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the

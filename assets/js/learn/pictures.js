@@ -12,8 +12,6 @@ import { instrumentOf } from "../run/closer/look_closer.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 import { BarsPicture, WaterfallPicture } from "./bars.js";
 
-// The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
-
 const TOO_SHORT = "too short to measure";
 
 /** A chart of one curve for all runs. */

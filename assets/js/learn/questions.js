@@ -8,8 +8,6 @@ import { closeness, DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
 import { inlines } from "./text.js";
 import { select } from "../charts/chart.js";
 
-// The outcome of a lesson's runs for an answer or a finding, as compared by the server.
-
 /**
  * @typedef {object} Outcome
  * @property {"explained" | "otherwise" | "doubtful" | "unmeasured" | "unchecked"} verdict

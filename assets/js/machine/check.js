@@ -9,8 +9,6 @@ import { callEndpoint, askEvery } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { line, onThemeChange } from "../shared/theme.js";
 
-// The result of the communication check: a summary, a chart and a table.
-
 // DDP's default bucket size: gradients are collected into buckets of this size before an all-reduce.
 const BUCKET_WORDS = "25 MB";
 

@@ -9,8 +9,6 @@ import { term } from "../shared/terms.js";
 import { Meter, runLink } from "./parts.js";
 import { keepRows } from "../shared/widgets.js";
 
-// The GPUs of this machine: utilization, memory, temperature, power and processes.
-
 const NO_GPU = "This is slower, but the same distributed training: with GPUs, the page would use them.";
 
 export class Gpus {

@@ -71,7 +71,7 @@ function versionsSection() {
   };
 }
 
-// The machine page: devices and their users, disk forecast, missing items, communication speed.
+// The page.
 
 const REFRESH_EVERY_MS = 2000;
 

@@ -7,8 +7,6 @@ import { el, icon, makeButton, section, setAttribute, setText, show } from "../s
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
 import { address, callEndpoint, askEvery } from "../shared/net.js";
 
-// The table of a machine check: result, description, measurements, and a comparison with the last check.
-
 const COLUMNS = ["result", "check", "took", "compared with last time"];
 const STATES = {
   waiting: ["wait", "waits"],

@@ -121,8 +121,7 @@ export class LossChart {
   }
 }
 
-// The live view of a run inside a notebook: an anywidget, packed into one module with all that it imports
-// (ddp_gui/notebook/live.py). The kernel sends the picture; buttons send messages to the kernel.
+// The view.
 
 const LOOK_EVERY_MS = 1000;
 // The kernel sends something every 3 s while the run is live (NEWS_EVERY_S).

@@ -7,8 +7,6 @@ import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
 import { EngineJobs, Handed, RunningList, WaitingList } from "./lists.js";
 import { ConnectionNote, field } from "../shared/widgets.js";
 
-// The limits of each user, and the button that stops all runs.
-
 const GB = 1e9;
 const FIELDS = [
   {
@@ -168,7 +166,7 @@ export class ConfirmStop {
   }
 }
 
-// The queue page: runs that wait for GPUs or CPU ranks, devices in use, and the tools for teachers.
+// The page.
 
 const REFRESH_EVERY_MS = 2000;
 

@@ -6,8 +6,6 @@ import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js
 import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
 import { againAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
 
-// The card "Use this model": a zip with everything that is needed to use it elsewhere, and how to load it.
-
 const ASK_EVERY_MS = 500;
 const BROKEN = "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
 const NONE_YET = "There is no checkpoint yet: the model can be taken home as soon as one is saved.";

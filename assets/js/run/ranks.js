@@ -8,8 +8,6 @@ import { ReplicaBadge } from "./closer/fingerprints.js";
 import { NodeGroups } from "./devices.js";
 import { legendEntry } from "../shared/widgets.js";
 
-// The step time of a rank over the run: a strip of stacked areas, with median and 95th percentile.
-
 const WIDTH = 400;
 const HEIGHT = 36;
 const MIN_SAMPLES = 3;
@@ -132,8 +130,7 @@ class HistoryStrip {
   }
 }
 
-// How the step of each rank splits into data, forward, backward with all-reduce, optimizer and waiting for
-// other ranks.
+// The card.
 
 const WORDS = {
   data: "loading data",

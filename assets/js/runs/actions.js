@@ -8,8 +8,6 @@ import { address, callEndpoint, reportAddress, runAddress, fetchJson, againAddre
 import { isLive } from "./columns.js";
 import { field, makeTable } from "../shared/widgets.js";
 
-// Actions on runs, of the list and of the bin.
-
 // The title of the comparison and the bin, with a link back to the list.
 
 /** `onBack(event)` returns to the list; `others` are placed before the link. */

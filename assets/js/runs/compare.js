@@ -43,8 +43,6 @@ import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
 import { Traces } from "../charts/traces.js";
 
-// The table below the curves: the results of the runs and the settings that differ.
-
 // Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
 // samples may fit a cache better.
 const MAX_EFFICIENCY = 1.1;
@@ -198,7 +196,7 @@ function valueWords(value) {
   return typeof value === "number" ? number(value) : String(value);
 }
 
-// Compares several runs: their curves in one chart, their results, and the configuration fields that differ.
+// The view.
 
 const ASK_EVERY_MS = 3000;
 // In steps; converted to the unit of the other axes.

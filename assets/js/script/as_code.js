@@ -8,9 +8,6 @@ import { el, makeButton, section, setAttribute, setText, show } from "../shared/
 import { count } from "../shared/format.js";
 import { callEndpoint, fetchJson, runAddress } from "../shared/net.js";
 
-// A run as one script. Lines that the latest change of a setting has changed and lines that only several ranks
-// need are marked; buttons copy it, download it, and put it into the editor of "Run my script".
-
 // Lines of Python: which of them changed, and the parts of a line that get a colour.
 
 const KEYWORDS =

@@ -3,8 +3,6 @@
 import { el, icon, makeButton, setAttribute } from "./dom.js";
 import { callEndpoint } from "./net.js";
 
-// Modal dialogs and the menus of buttons.
-
 let number = 0;
 
 /**

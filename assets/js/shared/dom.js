@@ -45,8 +45,7 @@ function codeOf(character) {
   return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-// Builds DOM elements. Text always becomes a text node, because names and logs come from other users and must
-// never be parsed as HTML.
+// Elements.
 
 const SVG = "http://www.w3.org/2000/svg";
 

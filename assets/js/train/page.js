@@ -7,8 +7,6 @@ import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
 import { prefer, preference } from "../shared/browser.js";
 
-// The strip of live runs on the Train page.
-
 /** Fills an element with links to the live runs; hidden without live runs. */
 export function mountLive(root) {
   const links = new Map();

@@ -8,8 +8,6 @@ import { term } from "../../shared/terms.js";
 import { line, onThemeChange } from "../../shared/theme.js";
 import { scrollBox, tableRow } from "../../shared/widgets.js";
 
-// States whether the ranks' replicas are identical.
-
 /**
  * A short text for `fingerprints` of the stream; null if nothing was compared yet.
  * @param {any} found
@@ -82,7 +80,7 @@ export class ReplicaBadge {
   }
 }
 
-// Fingerprints: a hash of each rank's weights per step, and the distance between the ranks.
+// The instrument.
 
 const HASH_DIGITS = 4;
 const MAX_RANKS = 16;

@@ -7,8 +7,6 @@ import { callEndpoint } from "../../shared/net.js";
 import { resumeFrom } from "../head/header.js";
 import { legendEntry } from "../../shared/widgets.js";
 
-// A row of "Slow a rank down": a rank's slider, its waiting time, and its kill button.
-
 const MAX_DELAY_MS = 1000;
 const DELAY_STEP_MS = 10;
 

@@ -7,8 +7,6 @@ import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { makeTable, scrollBox, tableRow } from "../../shared/widgets.js";
 
-// The picture and the texts of "Who saw what": a grid of counts on a canvas, with a lane per rank.
-
 // A grid of counts on a canvas: columns are samples, rows are steps, and each row has a lane per rank.
 
 const TALLEST_PX = 400;
@@ -242,7 +240,7 @@ function plural(number, one, several) {
   return `${count(number)} ${number === 1 ? one : several}`;
 }
 
-// Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
+// The instrument.
 
 // The tables of "Who saw what": the picture as numbers, and the epochs of one sample.
 

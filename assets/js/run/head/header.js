@@ -38,7 +38,7 @@ function resumeOptions(...controls) {
   return [unfold, options];
 }
 
-// The header of the run page: name, state and buttons.
+// The header.
 
 const ENDED = "The run has ended.";
 const DOES_NOT_SAVE = "The script has not called watch.load(…) and watch.save(…).";

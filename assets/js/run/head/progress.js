@@ -22,8 +22,6 @@ import {
 import { address, fetchJson, runAddress, askEvery } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 
-// The progress of a run, its error and current values, its place in the queue, and the browser's tab.
-
 // Step time and throughput, always computed from the same steps.
 
 /**

@@ -5,8 +5,6 @@ import { el, icon, makeButton, setAttribute } from "../../shared/dom.js";
 import { prefer, preference } from "../../shared/browser.js";
 import { complain, inform } from "../../shared/dialog.js";
 
-// The secondary buttons of a run's page: projector, notification, read-only link, report.
-
 /** Returns the row of buttons, and the projector button, which the page handles. */
 export function headerTools(runId) {
   const projectorButton = tool(

@@ -1,5 +1,4 @@
-// Draws ranks with the chunks of a bucket and the sends between them: along a ring, a tree, or through shared
-// memory.
+// All-reduce theatre: shows how a bucket of this run is averaged across all ranks, round by round.
 
 import { svg, el, setText } from "../../shared/dom.js";
 import { bytes, count } from "../../shared/format.js";
@@ -207,8 +206,6 @@ function cellOf({ x, y }, size, { summed, num, motion = "" }, rem) {
     ),
   ];
 }
-
-// All-reduce theatre: shows how a bucket of this run is averaged across all ranks, round by round.
 
 // The scene of a bucket in the all-reduce theatre: rounds of a ring or a tree, or measured rounds through
 // shared memory.

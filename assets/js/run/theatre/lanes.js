@@ -5,8 +5,6 @@ import { bytes, shortTime } from "../../shared/format.js";
 import { sizePicture } from "./theatre.js";
 import { ticks } from "../../charts/plot.js";
 
-// The timeline of a recorded step: the blocks of each rank's lanes, and each rank's activity at a moment.
-
 /**
  * A block of a lane: `kind` is a part of the step, "reduce", "wait" or "collective"; times in seconds.
  * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number, size?: number }} Piece

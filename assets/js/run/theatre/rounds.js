@@ -5,8 +5,6 @@ import { bytes, count, shortTime } from "../../shared/format.js";
 import { scrollingTable } from "./theatre.js";
 import { tableRow } from "../../shared/widgets.js";
 
-// The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory.
-
 /**
  * A send within a round.
  * @typedef {{ from: number, to: number, chunk: number }} Send

@@ -7,8 +7,6 @@ import { fetchJson, runAddress } from "../../shared/net.js";
 import { act } from "../../shared/dialog.js";
 import { makeTable } from "../../shared/widgets.js";
 
-// The recordings of a run: a button to record steps, a select, and the shown recording.
-
 const DEFAULT_STEPS = 3;
 const MAX_STEPS = 20;
 // If a host shares no folder with this machine, the event can arrive before the file.

@@ -1,5 +1,5 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
-// Requests to a trained model of a run. The server answers from a process of its own.
+// The card "Try it": the model of a run answers to a user's own input, at any checkpoint.
 
 import { fetchJson, PlainError, runAddress, address, posted } from "../../shared/net.js";
 import { Answer, difference, History, Nearest } from "./answers.js";
@@ -80,7 +80,7 @@ export class Newest {
   }
 }
 
-// The card "Try it": the model of a run answers to a user's own input, at any checkpoint.
+// The card.
 
 const NUM_NEAREST = 8;
 const MOST_COMPARED = 12; // checkpoints that are asked about the same input
