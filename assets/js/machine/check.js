@@ -139,11 +139,96 @@ function fixedPrice({ lines }) {
   );
 }
 
-// The communication check: start, follow, stop.
-
 const FOLLOW_EVERY_MS = 400;
 
-export class CommunicationCheck {
+/** A check that runs as a job of its own: it is started, followed until it has ended, and stopped. */
+export class JobCheck {
+  /**
+   * @param {string} begin the label of the button that starts it
+   * @param {string} stop the label of the button that stops it
+   * @param {{ begin: string, read: string, stop: string }} endpoints
+   */
+  constructor(begin, stop, endpoints) {
+    this.endpoints = endpoints;
+    /** @type {any} The check that is shown; null before the first. */
+    this.check = null;
+    this.endFollowing = () => {};
+    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, begin);
+    this.stop = makeButton({ class: "ddp-button ddp-button-stop", onclick: () => this.end() }, stop);
+    this.stop.disabled = true;
+  }
+
+  /** The values that it is started with. @returns {any[]} */
+  values() {
+    return [];
+  }
+
+  /** Shows a check, which may be running. @param {any} _check */
+  show(_check) {}
+
+  /** Shows that the server did not answer. @param {Error} _error */
+  heard(_error) {}
+
+  async begin() {
+    this.start.disabled = true;
+    try {
+      const check = await callEndpoint(this.endpoints.begin, ...this.values());
+      this.take(check);
+      this.follow(check.check_id);
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  async end() {
+    this.stop.disabled = true;
+    try {
+      this.take(await callEndpoint(this.endpoints.stop, this.check.check_id));
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  /** Polls a check until it has ended. */
+  follow(checkId) {
+    this.close();
+    const ask = async () => this.take(await callEndpoint(this.endpoints.read, checkId));
+    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+      if (error) this.heard(error);
+      else if (!this.isRunning) this.close();
+    });
+  }
+
+  take(check) {
+    // Ignore an outdated answer that arrives after the final one.
+    if (this.check?.check_id === check.check_id && !this.isRunning) return;
+    this.check = check;
+    this.show(check);
+    this.setButtons();
+  }
+
+  get isRunning() {
+    return this.check?.state === "running";
+  }
+
+  setButtons() {
+    const { isRunning } = this;
+    this.start.disabled = isRunning;
+    setAttribute(this.start, "aria-busy", isRunning);
+    if (isRunning) this.start.dataset.busy = "true";
+    else delete this.start.dataset.busy;
+    this.stop.disabled = !isRunning;
+  }
+
+  /** Ends the polling. */
+  close() {
+    this.endFollowing();
+  }
+}
+
+export class CommunicationCheck extends JobCheck {
   constructor({
     backend,
     fewest_ranks: fewest,
@@ -152,24 +237,21 @@ export class CommunicationCheck {
     command,
     newest_check_id: newest,
   }) {
+    super("Measure", "Stop", {
+      begin: "check_communication",
+      read: "communication_check",
+      stop: "stop_communication_check",
+    });
     this.command = command;
-    this.kind = backend === "nccl" ? "GPU" : "CPU rank";
-    this.checkId = null;
-    this.state = "none";
-    this.endFollowing = () => {};
+    const kind = backend === "nccl" ? "GPUs" : "CPU ranks";
     const numbers = Array.from({ length: most - fewest + 1 }, (_, index) => fewest + index);
     const options = numbers.map((number) =>
-      el("option", { value: number, selected: number === usual }, `${number} ${this.kind}s`),
+      el("option", { value: number, selected: number === usual }, `${number} ${kind}`),
     );
     this.select = el(
       "select",
       { "aria-label": "Between how many ranks", onchange: () => this.showCommand() },
       options,
-    );
-    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, "Measure");
-    this.stop = makeButton(
-      { class: "ddp-button ddp-button-stop", onclick: () => this.end(), disabled: true },
-      "Stop",
     );
     this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
     this.commandLine = new CommandLine("", "the command of the check");
@@ -225,60 +307,24 @@ export class CommunicationCheck {
     );
   }
 
-  async begin() {
-    this.start.disabled = true;
-    try {
-      const check = await callEndpoint("check_communication", Number(this.select.value));
-      this.take(check);
-      this.follow(check.check_id);
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
-    }
+  /** @override */
+  values() {
+    return [Number(this.select.value)];
   }
 
-  async end() {
-    this.stop.disabled = true;
-    try {
-      this.take(await callEndpoint("stop_communication_check", this.checkId));
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
-    }
-  }
-
-  /** Polls a check until it has ended. */
-  follow(checkId) {
-    this.endFollowing();
-    this.checkId = checkId;
-    const ask = async () => this.take(await callEndpoint("communication_check", checkId));
-    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
-      if (error) this.result.say(`${error.message} Trying again …`, "failed");
-      else if (this.state !== "running") this.endFollowing();
-    });
-  }
-
-  take(check) {
-    // Ignore an outdated answer that arrives after the final one.
-    const isOver = this.state !== "none" && this.state !== "running";
-    if (isOver && check.check_id === this.checkId && check.state === "running") return;
-    this.checkId = check.check_id;
-    this.state = check.state;
-    this.setButtons();
+  /** @override */
+  show(check) {
     this.result.take(check);
   }
 
-  setButtons() {
-    const isRunning = this.state === "running";
-    this.start.disabled = isRunning;
-    setAttribute(this.start, "aria-busy", isRunning);
-    if (isRunning) this.start.dataset.busy = "true";
-    else delete this.start.dataset.busy;
-    this.stop.disabled = !isRunning;
+  /** @override */
+  heard(error) {
+    this.result.say(`${error.message} Trying again …`, "failed");
   }
 
-  close() {
-    this.endFollowing();
+  /** Called when the page is left. */
+  leave() {
+    this.close();
     this.result.close();
   }
 }

@@ -132,6 +132,6 @@ class MachineView {
 
   close() {
     this.selfCheck.close();
-    this.check.close();
+    this.check.leave();
   }
 }

@@ -1,7 +1,7 @@
 // The lists of the queue page: waiting runs, live runs, the devices in use, and jobs of the engine.
 
-import { act } from "../shared/dialog.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { actionButton } from "../shared/dialog.js";
+import { el, section, setText, show, setAttribute } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
@@ -68,14 +68,8 @@ class WaitingRow {
     this.starts = el("span", {});
     this.why = el("small", {});
     const button = (words, label, call) => {
-      const made = makeButton(
-        { class: "ddp-button ddp-button-small", "aria-label": `${label} ${item.name ?? "this run"}` },
-        words,
-      );
-      made.addEventListener("click", async () => {
-        await act(made, ...call());
-        await afterAction();
-      });
+      const made = actionButton(words, "ddp-button-small", call, afterAction);
+      setAttribute(made, "aria-label", `${label} ${item.name ?? "this run"}`);
       return made;
     };
     const moveTo = (words, label, place) =>

@@ -1,7 +1,7 @@
 // The queue page: runs that wait for GPUs or CPU ranks, devices in use, limits, and the tools for teachers.
 
 import { el, makeButton, section, setText, show, icon } from "../shared/dom.js";
-import { openDialog, inform, act } from "../shared/dialog.js";
+import { openDialog, inform, actionButton } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
 import { EngineJobs, Handed, RunningList, WaitingList } from "./lists.js";
@@ -200,11 +200,8 @@ class QueueView {
       el("span", {}, "The queue is paused: live runs continue, no run starts."),
     );
     this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    this.pause = makeButton({ class: "ddp-button" });
-    this.pause.addEventListener("click", async () => {
-      await act(this.pause, this.isPaused ? "resume_queue" : "pause_queue");
-      await afterAction();
-    });
+    const call = () => [this.isPaused ? "resume_queue" : "pause_queue"];
+    this.pause = actionButton("", "", call, afterAction);
     this.stopAll = new ConfirmStop(afterAction);
     this.tools = el(
       "div",

@@ -1,7 +1,7 @@
 // Cards about a run: whether it learns, what it was configured to do, and the memory of a rank.
 
-import { act } from "../shared/dialog.js";
-import { el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { actionButton } from "../shared/dialog.js";
+import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { LIVE_STATES, bytes } from "../shared/format.js";
 import { againAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
@@ -88,12 +88,8 @@ export class InsightStrip {
       );
     }
     if (!this.mayChange) return null;
-    const button = makeButton({ class: "ddp-button ddp-button-small" }, action.label);
-    button.addEventListener("click", async () => {
-      await act(button, "set_learning_rate", this.runId, action.values.learning_rate);
-      this.afterAction();
-    });
-    return button;
+    const call = () => ["set_learning_rate", this.runId, action.values.learning_rate];
+    return actionButton(action.label, "ddp-button-small", call, this.afterAction);
   }
 }
 

@@ -199,3 +199,13 @@ export async function act(button, endpoint, ...values) {
     button.disabled = false;
   }
 }
+
+/** A button that calls an endpoint: `call()` returns its name and values, `after()` is called afterwards. */
+export function actionButton(words, look, call, after) {
+  const button = makeButton({ class: `ddp-button ${look}` }, words);
+  button.addEventListener("click", async () => {
+    await act(button, ...call());
+    after();
+  });
+  return button;
+}

@@ -2,8 +2,8 @@
 // browser's tab.
 
 import { preference } from "../../shared/browser.js";
-import { act } from "../../shared/dialog.js";
-import { el, icon, makeButton, setAttribute, setText, show, visible } from "../../shared/dom.js";
+import { actionButton } from "../../shared/dialog.js";
+import { el, icon, setAttribute, setText, show, visible } from "../../shared/dom.js";
 import {
   LIVE_STATES,
   UNKNOWN,
@@ -232,8 +232,8 @@ export class QueuedPanel {
     this.end = null;
     this.words = el("strong", {}, "Queued");
     this.why = el("p", {});
-    this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
-    this.out = this.button("Remove from the queue", afterAction, "stop_run", runId, true);
+    this.share = actionButton("Use occupied GPUs too", "", () => ["use_occupied_gpus", runId], afterAction);
+    this.out = actionButton("Remove from the queue", "", () => ["stop_run", runId, true], afterAction);
     this.element = el(
       "section",
       { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
@@ -248,15 +248,6 @@ export class QueuedPanel {
       ),
     );
     show(this.share, false);
-  }
-
-  button(words, afterAction, ...call) {
-    const button = makeButton({ class: "ddp-button" }, words);
-    button.addEventListener("click", async () => {
-      await act(button, ...call);
-      afterAction();
-    });
-    return button;
   }
 
   /** Polls only while the run is queued. */
