@@ -23,7 +23,7 @@ const TAIL_POINTS = 150;
 /**
  * A key of everything in a figure except the points of its lines: if it is unchanged, only the lines grow.
  */
-export function lineParts({ data, layout, title, revision, end }) {
+function lineParts({ data, layout, title, revision, end }) {
   const traces = data.map((trace) => [
     trace.name,
     trace.mode,
@@ -37,7 +37,7 @@ export function lineParts({ data, layout, title, revision, end }) {
  * Called after Plotly has drawn (also after a zoom): removes our paths and returns the number of points drawn
  * per line.
  */
-export function noteDrawn(plot) {
+function noteDrawn(plot) {
   for (const tail of plot.querySelectorAll(`.${TAIL}`)) tail.remove();
   return plot.calcdata.map((points) => points.length);
 }
@@ -46,7 +46,7 @@ export function noteDrawn(plot) {
  * Draws the points since `drawn`. Returns false if a full drawing is needed: a point is outside the axes, or
  * Plotly has not drawn a line yet.
  */
-export function growLines(plot, data, drawn, isZoomed) {
+function growLines(plot, data, drawn, isZoomed) {
   const { xaxis, yaxis } = plot._fullLayout ?? {};
   if (!xaxis || !yaxis) return false;
   const paths = pathsByTrace(plot);

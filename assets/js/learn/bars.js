@@ -62,7 +62,7 @@ export function bar(from, to, attributes = {}) {
 }
 
 /** A frame for a picture that is not a chart: title, content, caption. */
-export function framed(words, caption) {
+function framed(words, caption) {
   const title = el("h3", {}, words);
   const box = el("div", {});
   const element = el(

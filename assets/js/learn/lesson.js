@@ -55,9 +55,9 @@ export class Foot {
 const TITLES = { predict: "Predict", run: "Run", see: "See", explain: "Explain", check: "Check" };
 
 /** The parts in order. */
-export const STAGES = Object.keys(TITLES);
+const STAGES = Object.keys(TITLES);
 
-export class Way {
+class Way {
   constructor() {
     this.marks = Object.values(TITLES).map((title) => el("li", {}, title));
     this.element = el("ol", { class: "ddp-lesson-way", "aria-label": "The parts of the lesson" }, this.marks);
@@ -83,7 +83,7 @@ export class Way {
  * @param {string[]} obstacles reasons why a run cannot be started as the lesson defines it
  * @param {string} way the alternative that is run instead; empty without an alternative
  */
-export function obstacleBox(obstacles, way) {
+function obstacleBox(obstacles, way) {
   return el(
     "div",
     { class: "ddp-connection", role: "status" },

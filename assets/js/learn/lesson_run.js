@@ -13,7 +13,6 @@ import { StatePill } from "../shared/widgets.js";
 
 /**
  * The distinct looks of a lesson's charts; at least one.
- * @param {any} lesson
  * @returns {Look[]}
  */
 export function looksOf({ pictures, prediction }) {

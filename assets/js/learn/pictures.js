@@ -16,10 +16,7 @@ const TOO_SHORT = "too short to measure";
 
 /** A chart of one curve for all runs. */
 export class CurvePicture {
-  /**
-   * @param {any} about
-   * @param {import("./questions.js").Prediction} prediction
-   */
+  /** @param {import("./questions.js").Prediction} prediction */
   constructor(about, prediction) {
     this.about = about;
     this.prediction = prediction;
@@ -127,7 +124,7 @@ const ROWS = {
 }; // prettier-ignore
 
 /** A table of measurements: a row per number, a column per run. */
-export class NumberPicture {
+class NumberPicture {
   constructor(about) {
     this.about = about;
     this.box = el("div", {
@@ -197,7 +194,7 @@ function mostMemory(ranks) {
 
 // An instrument of "Look closer" within a lesson.
 
-export class InstrumentPicture {
+class InstrumentPicture {
   constructor(about) {
     this.about = about;
     /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
@@ -257,10 +254,7 @@ export class InstrumentPicture {
 
 // Creates the pictures of a lesson by their kind.
 
-/**
- * @param {any} about
- * @param {any} prediction the user's prediction, for a curve
- */
+/** @param {any} prediction the user's prediction, for a curve */
 export function makePicture(about, prediction) {
   if (about.curve) return new CurvePicture(about, prediction);
   if (about.bars) return new BarsPicture(about);

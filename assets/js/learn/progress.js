@@ -93,7 +93,7 @@ let isTelling = false;
 let hasComplained = false;
 
 /** The progress of the current user, by lesson. */
-export async function ofAccount() {
+async function ofAccount() {
   return (await fetchJson(address("live/learn/progress"))).progress;
 }
 
@@ -102,13 +102,13 @@ export async function ofAccount() {
  * @param {object} progress the current state, which may change until it is sent
  * @param {(known: any) => void} onAnswer receives the stored progress, merged with that of other pages
  */
-export function keepWithAccount(name, progress, onAnswer) {
+function keepWithAccount(name, progress, onAnswer) {
   waiting.set(name, { progress, onAnswer });
   timer ??= setTimeout(tell, KEEP_EVERY_MS);
 }
 
 /** Replaces the stored progress of a lesson. */
-export async function forgetOfAccount(name, anew) {
+async function forgetOfAccount(name, anew) {
   waiting.delete(name);
   await callEndpoint("keep_progress", name, anew);
 }

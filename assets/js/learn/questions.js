@@ -104,7 +104,7 @@ const MEASURED = {
 let numQuestions = 0;
 
 /** A group of radio buttons, labelled with the question. */
-export class Choices {
+class Choices {
   /**
    * @param {{ question: any[], choices: any[][] }} about
    * @param {number | null} chosen
@@ -164,7 +164,6 @@ export class Choices {
 
 export class Prediction {
   /**
-   * @param {any} about
    * @param {import("./progress.js").Progress} progress
    * @param {() => void} onChange
    * @param {() => void} onLock

@@ -21,7 +21,7 @@ const CURVES = [
   ["validation_loss", "validation"],
 ];
 
-export class LossChart {
+class LossChart {
   constructor() {
     /** @type {any} The scale of the drawn curves; null without any. */
     this.scale = null;

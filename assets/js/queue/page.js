@@ -36,7 +36,7 @@ const FIELDS = [
   },
 ];
 
-export class LimitsPanel {
+class LimitsPanel {
   constructor(afterAction) {
     this.afterAction = afterAction;
     this.mine = el("p", {});
@@ -139,7 +139,7 @@ function mineInWords({ mine, used }) {
 }
 
 /** The button that stops all runs after a confirmation. */
-export class ConfirmStop {
+class ConfirmStop {
   constructor(afterAction) {
     this.numRunning = 0;
     this.element = makeButton({ class: "ddp-button ddp-button-stop" }, "Stop all …");

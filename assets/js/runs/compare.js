@@ -47,7 +47,7 @@ import { Traces } from "../charts/traces.js";
 // samples may fit a cache better.
 const MAX_EFFICIENCY = 1.1;
 
-export class CompareTable {
+class CompareTable {
   constructor() {
     this.box = el("div", {
       class: "ddp-compare-scroll",

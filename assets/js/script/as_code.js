@@ -69,7 +69,7 @@ export function tokensOf(line, inText) {
   return found;
 }
 
-export class CodePanel {
+class CodePanel {
   constructor() {
     this.code = el("code", {});
     this.box = el(
@@ -102,7 +102,6 @@ export class CodePanel {
   /**
    * Shows the answer of `/as_code`. With `addresses` (of train.py and of the notebook) these are downloaded;
    * otherwise the answer's own texts are.
-   * @param {any} answer
    * @param {string[] | null} addresses
    */
   update(answer, addresses = null) {

@@ -16,7 +16,7 @@ export function textOf(content) {
 }
 
 /** Returns `{ files }`, or `{ zip }` in base64 if one zip was given; throws a PlainError if it is too much. */
-export async function filesOf({ items, files }, mostBytes) {
+async function filesOf({ items, files }, mostBytes) {
   const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
   const walked = await Promise.all(entries.map((entry) => walk(entry, "")));
   const given = [...files].map((file) => [file.webkitRelativePath || file.name, file]);

@@ -27,7 +27,7 @@ export function commandLine(options, values) {
 }
 
 /** Fields for options; `onChange(line)` gets the command line after each change. */
-export class ArgumentFields {
+class ArgumentFields {
   constructor(onChange) {
     this.options = [];
     this.inputs = new Map();

@@ -42,7 +42,7 @@ export async function joinedPoll(lesson, pollId) {
   return new FollowedPoll(about);
 }
 
-export class FollowedPoll {
+class FollowedPoll {
   /** @param {any} about the server's description */
   constructor(about) {
     this.about = about;

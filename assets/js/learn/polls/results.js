@@ -97,10 +97,6 @@ class CurveHeap {
 // The runs of a poll, with the class's predictions drawn over the measured curves.
 
 export class PollRuns {
-  /**
-   * @param {any} lesson
-   * @param {any} question
-   */
   constructor(lesson, question) {
     // Without commands: the server sends the lesson's commands to the runs of a poll.
     this.runs = lesson.runs.map(

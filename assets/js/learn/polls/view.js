@@ -18,7 +18,7 @@ import { resultsOf, PollRuns } from "./results.js";
 const QUIET = 4;
 
 /** Returns an element that loads its own content. A class with a login needs no code. */
-export function joinCard(pollId, { hasLogin, isProjector }) {
+function joinCard(pollId, { hasLogin, isProjector }) {
   const box = el("div", { class: "ddp-poll-join" });
   const here = hasLogin
     ? el("p", {}, "Log in, open Learn, and press Join.")

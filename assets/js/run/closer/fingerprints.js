@@ -8,20 +8,14 @@ import { term } from "../../shared/terms.js";
 import { line, onThemeChange } from "../../shared/theme.js";
 import { scrollBox, tableRow } from "../../shared/widgets.js";
 
-/**
- * A short text for `fingerprints` of the stream; null if nothing was compared yet.
- * @param {any} found
- */
+/** A short text for `fingerprints` of the stream; null if nothing was compared yet. */
 export function replicaWords(found) {
   if (!found) return null;
   if (found.is_identical) return `replicas identical at step ${count(found.step)}`;
   return `replicas differ since step ${count(found.differ_since)}`;
 }
 
-/**
- * The same as a sentence.
- * @param {any} found
- */
+/** The same as a sentence. */
 export function replicaSentence(found) {
   const { step, num_ranks: ranks, differ_since: since, identical_until: until } = found;
   if (found.is_identical) {

@@ -17,7 +17,7 @@ const PALE = 0.3;
 
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-export class SampleGrid {
+class SampleGrid {
   /**
    * @param {object} told the callbacks
    * @param {(row: number, column: number) => void} told.onPoint the pointer or an arrow key selects a cell
@@ -161,7 +161,7 @@ export class SampleGrid {
 // The texts of "Who saw what".
 
 /** "5", or "5–9" for a range of numbers; `shift` is added to both ends. */
-export function rangeWords({ first, last, size }, index, shift = 0) {
+function rangeWords({ first, last, size }, index, shift = 0) {
   const low = first + index * size;
   const high = Math.min(last, low + size - 1);
   return low === high ? count(low + shift) : `${count(low + shift)}–${count(high + shift)}`;

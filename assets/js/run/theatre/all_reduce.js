@@ -43,7 +43,7 @@ function placesOf(num, width, boxWidth, boxHeight, rem) {
   });
 }
 
-export class RoundPicture {
+class RoundPicture {
   constructor() {
     this.element = svg("svg", { class: "ddp-theatre-lanes ddp-theatre-ring", role: "img" });
   }
@@ -221,7 +221,6 @@ function actOf(share, num) {
 
 /**
  * The scene of a bucket; null if no round was measured.
- * @param {any} recording
  * @param {any} reduced an all-reduce, as returned by `allReduceOf`
  * @param {number} bucket
  */

@@ -28,7 +28,6 @@ export const PART_WORDS = {
 
 /**
  * The lanes of all ranks in a step, in seconds since the first rank began it.
- * @param {any} recording
  * @param {number} index
  * @returns {{ length: number, ranks: RankLanes[] }}
  */

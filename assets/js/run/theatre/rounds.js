@@ -77,7 +77,6 @@ export function treeRounds(n) {
 
 /**
  * The all-reduce of a bucket in a step: its begin and end in total and per rank, in seconds.
- * @param {any} recording
  * @param {number} stepIndex
  * @param {number} bucket
  */

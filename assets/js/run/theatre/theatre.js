@@ -13,7 +13,7 @@ const MAX_STEPS = 20;
 const ASK_AGAIN_MS = 1000;
 const MAX_TRIES = 30;
 
-export class Recordings {
+class Recordings {
   /**
    * @param {string} runId
    * @param {any} summary
@@ -314,7 +314,6 @@ class Player {
 export class Theatre {
   /**
    * @param {string} runId
-   * @param {any} summary
    * @param {object} theatre
    * @param {string} theatre.name as used in URLs
    * @param {string} theatre.title name, colon, description
@@ -358,10 +357,7 @@ export class Theatre {
   /** Draws the picture in the current size. */
   draw() {}
 
-  /**
-   * @param {any[]} caption
-   * @param {any[]} shown elements that are visible only with a recording
-   */
+  /** @param {any[]} shown elements that are visible only with a recording */
   arrange(caption, shown) {
     this.shown.append(...shown);
     this.element.append(

@@ -57,7 +57,7 @@ export class Model {
  * Runs one request at a time; of the requests that arrive during it, only the newest is run. A slider moves faster
  * than a model answers.
  */
-export class Newest {
+class Newest {
   constructor() {
     this.isBusy = false;
     this.waiting = null;
