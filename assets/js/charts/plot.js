@@ -27,6 +27,7 @@ export function ticks(low, high, most, isLogarithmic) {
   }));
 }
 
+/** @type {(low: number, high: number, most: number) => { place: number, step: number }[]} */
 function powers(low, high, most) {
   const factors = high - low < most / 3 ? [1, 2, 5] : [1];
   const every = Math.max(1, Math.ceil((high - low) / most));
@@ -51,6 +52,7 @@ export function tickWords(value, step, isShare) {
   return Math.abs(value) < 1000 ? written : count(Math.trunc(Number(written))) + (fraction && `.${fraction}`);
 }
 
+/** @param {number} step */
 function decimals(step) {
   return step > 0 ? Math.min(9, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))) : 0;
 }

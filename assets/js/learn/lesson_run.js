@@ -126,10 +126,11 @@ export class LessonRun {
 
   /** Reads the run unless it has ended; rejects with a PlainError. */
   async read() {
-    if (this.runId === null || this.isOver) return;
+    const { runId } = this;
+    if (runId === null || this.isOver) return;
     try {
       const payloads = await Promise.all(
-        this.looks.map((look) => fetchJson(runAddress(this.runId, "poll", { since: -1, ...asked(look) }))),
+        this.looks.map((look) => fetchJson(runAddress(runId, "poll", { since: -1, ...asked(look) }))),
       );
       // Use the payload with the latest cursor, so that the head is not older than any curve.
       const payload = payloads.reduce((one, other) => (other.cursor >= one.cursor ? other : one));
@@ -145,7 +146,7 @@ export class LessonRun {
       this.payload = payload;
       await this.command(payload);
       if (payload.head.state === "queued") {
-        const { words } = await fetchJson(address("live/queue/run", { id: this.runId }));
+        const { words } = await fetchJson(address("live/queue/run", { id: runId }));
         this.placeWords = words;
       }
     } catch (error) {

@@ -14,54 +14,89 @@ export class PlainError extends Error {
   status = 0;
 }
 
-/** The URL of a path below the root of the app, with the parameters of a query. */
+/**
+ * The URL of a path below the root of the app, with the parameters of a query.
+ * @param {string} path
+ * @param {Record<string, unknown>} query
+ */
 export function address(path, query = {}) {
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value));
   return url.href;
 }
 
-/** The URL of a run's page. */
+/**
+ * The URL of a run's page.
+ * @param {string} runId
+ */
 export function runPage(runId) {
   return address("run", { id: runId });
 }
 
-/** The URL of the page that compares runs. */
+/**
+ * The URL of the page that compares runs.
+ * @param {string[]} runIds
+ */
 export function comparePage(runIds) {
   return address(`runs?compare=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** The URL of two runs side by side, for a projector. */
+/**
+ * The URL of two runs side by side, for a projector.
+ * @param {string[]} runIds
+ */
 export function sideBySidePage([one, other]) {
   return `${runPage(one)}&beside=${encodeURIComponent(other)}`;
 }
 
-/** The URL of the form with the configuration of a run and some fields changed. */
+/**
+ * The URL of the form with the configuration of a run and some fields changed.
+ * @param {string} runId
+ * @param {Record<string, unknown>} changes
+ */
 export function againAddress(runId, changes = {}) {
   return address("", { from: runId, ...changes });
 }
 
-/** The URL of "Run my script" with the code and settings of a run. */
+/**
+ * The URL of "Run my script" with the code and settings of a run.
+ * @param {string} runId
+ */
 export function scriptAddress(runId) {
   return address("script", { from: runId });
 }
 
-/** The URL of a lesson. */
+/**
+ * The URL of a lesson.
+ * @param {string} name
+ */
 export function lessonPage(name) {
   return address("learn", { lesson: name });
 }
 
-/** The URL of a live route of a run. */
+/**
+ * The URL of a live route of a run.
+ * @param {string} runId
+ * @param {string} route
+ * @param {Record<string, unknown>} query
+ */
 export function runAddress(runId, route, query = {}) {
   return address(`live/runs/${encodeURIComponent(runId)}/${route}`, query);
 }
 
-/** The URL of the lab report of some runs. */
+/**
+ * The URL of the lab report of some runs.
+ * @param {string[]} runIds
+ */
 export function reportAddress(runIds) {
   return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** Returns the JSON at a URL and its size in bytes; throws a PlainError. */
+/**
+ * Returns the JSON at a URL and its size in bytes; throws a PlainError.
+ * @param {string} url
+ * @param {RequestInit} options
+ */
 export async function fetchSized(url, options = {}) {
   let response;
   let text;
@@ -94,31 +129,48 @@ export async function fetchSized(url, options = {}) {
   return { body, bytes: byteLength(text) };
 }
 
-/** Returns the JSON at a URL; throws a PlainError. */
+/**
+ * Returns the JSON at a URL; throws a PlainError.
+ * @param {string} url
+ * @param {RequestInit} options
+ */
 export async function fetchJson(url, options = {}) {
   return (await fetchSized(url, options)).body;
 }
 
-/** The options of a request that sends values as JSON. */
+/**
+ * The options of a request that sends values as JSON.
+ * @param {unknown} values
+ */
 export function posted(values) {
   const headers = { "Content-Type": "application/json" };
   return { method: "POST", headers, body: JSON.stringify(values) };
 }
 
-/** Calls a named endpoint and returns its result; throws a PlainError. */
+/**
+ * Calls a named endpoint and returns its result; throws a PlainError.
+ * @param {string} name
+ * @param {unknown[]} values
+ */
 export async function callEndpoint(name, ...values) {
   const answer = await fetchJson(address(`gradio_api/run/${name}`), posted({ data: values }));
   return answer.data[0];
 }
 
-/** Resolves after a time. */
+/**
+ * Resolves after a time.
+ * @param {number} ms
+ */
 export function pause(ms) {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);
   });
 }
 
-/** The size of a text in UTF-8 bytes. */
+/**
+ * The size of a text in UTF-8 bytes.
+ * @param {string} text
+ */
 export function byteLength(text) {
   return new TextEncoder().encode(text).length;
 }
