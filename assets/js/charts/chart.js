@@ -216,6 +216,7 @@ export class Chart {
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.hasComplained = false;
     this.focusedTool = null;
     this.hasPoints = false;
     this.room = roomFor(0, 0, 1);
@@ -277,7 +278,9 @@ export class Chart {
       const plotly = await loadPlotly();
       if (this.element.isConnected && this.isDue) await this.draw(plotly);
     } catch (error) {
-      complain(`The chart could not be drawn: ${error.message}`);
+      // Once: some charts are drawn again every second.
+      if (!this.hasComplained) complain(`The chart could not be drawn: ${error.message}`);
+      this.hasComplained = true;
     }
   }
 

@@ -240,7 +240,7 @@ function describe(mark) {
     const [shape, word] = stateWords(mark.state);
     const reason = String(mark.reason ?? "");
     const saysIt = reason.toLowerCase().startsWith(word);
-    return [shape, saysIt ? reason : `${capital(word)}. ${reason}`];
+    return [shape, saysIt ? reason : `${capital(String(word))}. ${reason}`];
   }
   if (mark.kind === "checkpoint") {
     const why = savedBecause(mark.reason) ?? mark.reason;

@@ -98,8 +98,8 @@ export function makeTable(className, heads, body, caption = null) {
 export function tableRow(head, cells, title = null) {
   return el(
     "tr",
-    {},
-    el("th", { scope: "row", title }, head),
+    { title },
+    el("th", { scope: "row" }, head),
     cells.map((cell) => el("td", {}, cell)),
   );
 }
