@@ -39,7 +39,7 @@ export class CodeLessonView {
     this.reset = this.button("Start over with the first script", () => this.replace(lesson.script));
     this.askSolution = this.button("Show the solution", () => this.showSolution());
     this.pill = new StatePill();
-    this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill.element);
+    this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill);
     this.link = el("a", {}, "Open the run");
     this.state.append(this.link);
     this.checks = el("ol", { class: "ddp-code-checks" });
@@ -82,11 +82,11 @@ export class CodeLessonView {
       el(
         "div",
         { class: "ddp-code-columns" },
-        section("Script", "lesson-script", this.editor.element, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
-        section("What the run showed", "lesson-result", this.state, this.note.element, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
+        section("Script", "lesson-script", this.editor, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
+        section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
       ),
       this.solution,
-      this.foot.element,
+      this.foot,
     ); // prettier-ignore
   }
 

@@ -139,7 +139,7 @@ export class LessonView {
     this.note = new ConnectionNote();
     this.foot = new Foot(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
-    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
+    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot);
     this.endTheme = onThemeChange(() => {
       for (const run of this.allRuns) run.redraw();
       this.update();
@@ -171,17 +171,13 @@ export class LessonView {
       el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
       el("h1", {}, `${number}. ${title}`),
       el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
-      this.way.element,
+      this.way,
     );
   }
 
   makeSections() {
     const { before, see, explain, obstacles, way } = this.lesson;
-    this.runList = el(
-      "ul",
-      { class: "ddp-lesson-runs" },
-      this.runs.map((run) => run.element),
-    );
+    this.runList = el("ul", { class: "ddp-lesson-runs" }, this.runs);
     this.see = el("div", { class: "ddp-lesson-text", hidden: true }, blocks(see));
     const hindered = obstacles.length > 0 ? obstacleBox(obstacles, way) : null;
     return {
@@ -190,18 +186,18 @@ export class LessonView {
         "lesson-predict",
         hindered,
         el("div", { class: "ddp-lesson-text" }, blocks(before)),
-        this.prediction.element,
+        this.prediction,
       ),
       run: section(
         "2. Run",
         "lesson-run",
         el("div", { class: "ddp-buttons" }, this.start, this.startNote),
-        this.note.element,
+        this.note,
         this.runList,
       ),
       see: section("3. See", "lesson-see", this.see, el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture, index) => this.findings[index].around(picture)))),
       explain: section("4. Explain", "lesson-explain", el("div", { class: "ddp-lesson-text" }, blocks(explain))),
-      check: section("5. Check", "lesson-check", this.questions.map((question) => question.element)),
+      check: section("5. Check", "lesson-check", this.questions),
     }; // prettier-ignore
   }
 

@@ -73,7 +73,7 @@ export class LessonRun {
       "li",
       { class: "ddp-lesson-run-row" },
       el("span", { class: "ddp-lesson-run-name" }, this.sample, name),
-      this.pill.element,
+      this.pill,
       this.bar,
       this.words,
       this.link,

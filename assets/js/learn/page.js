@@ -111,7 +111,7 @@ class ListView {
         { class: "ddp-caption" },
         "Make a prediction, start real runs on this machine, and see what happens and why.",
       ),
-      this.pollTools.element,
+      this.pollTools,
       el("ol", { class: "ddp-lessons" }, cards),
       el("h2", {}, "Lessons in code"),
       el(

@@ -31,7 +31,7 @@ export class CurvePicture {
     this.element = el(
       "div",
       { class: "ddp-lesson-picture" },
-      this.chart.element,
+      this.chart,
       el("p", { class: "ddp-hint" }, inlines(about.caption)),
     );
   }

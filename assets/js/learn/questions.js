@@ -195,7 +195,7 @@ export class Prediction {
       (this.drawn ?? this.choices)?.element,
       el("div", { class: "ddp-buttons" }, this.button, this.note),
       this.outcome,
-      this.measured.element,
+      this.measured,
       this.because,
     );
     if (progress.isLocked) this.lock();
@@ -292,8 +292,8 @@ export class Question {
     this.element = el(
       "div",
       { class: "ddp-card ddp-lesson-one-question" },
-      this.choices.element,
-      this.note.element,
+      this.choices,
+      this.note,
       this.because,
     );
     if (place in progress.answers) this.reveal();

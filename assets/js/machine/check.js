@@ -30,7 +30,7 @@ class CheckResult {
     const busNote =
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
     const tableBox = el("div", { class: "ddp-check-table" }, table, el("p", { class: "ddp-hint" }, busNote));
-    this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart.element, tableBox);
+    this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart, tableBox);
     this.element = el(
       "div",
       { class: "ddp-check-result", hidden: true },
@@ -285,8 +285,8 @@ export class CommunicationCheck extends JobCheck {
         this.stop,
         this.busy,
       ),
-      this.result.element,
-      this.commandLine.element,
+      this.result,
+      this.commandLine,
     );
   }
 

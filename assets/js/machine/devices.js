@@ -61,9 +61,9 @@ class GpuTile {
       { class: "ddp-gpu" },
       el("h3", {}, named, this.name),
       el("p", { class: "ddp-gpu-line" }, "busy", this.use),
-      this.useMeter.element,
+      this.useMeter,
       el("p", { class: "ddp-gpu-line" }, "memory", this.memory),
-      this.memoryMeter.element,
+      this.memoryMeter,
       this.feel,
       this.nobody,
       this.users,
@@ -220,7 +220,7 @@ export function hostsSection() {
   const lead = el("p", { class: "ddp-caption" });
   const list = el("ul", { class: "ddp-missing-list" });
   const links = new Links();
-  const element = section("Hosts", "hosts", lead, list, links.element);
+  const element = section("Hosts", "hosts", lead, list, links);
   show(element, false);
   return {
     element,

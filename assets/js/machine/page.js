@@ -48,7 +48,7 @@ function newItem(item) {
     el("h3", {}, item.what, sign),
     el("p", {}, item.meaning),
     item.data_set === null ? null : installLine(item.data_set),
-    item.command === null ? null : new CommandLine(item.command, item.what).element,
+    item.command === null ? null : new CommandLine(item.command, item.what),
   );
 }
 
@@ -79,7 +79,7 @@ const REFRESH_EVERY_MS = 2000;
 export function mountMachine(root) {
   const note = new ConnectionNote();
   const waiting = el("p", { class: "ddp-loading" }, "Reading the state of this machine …");
-  const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note.element, waiting);
+  const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note, waiting);
   root.replaceChildren(page);
   let view = null;
   const ask = async () => {
@@ -111,15 +111,11 @@ class MachineView {
     this.elements = [
       this.hosts.element,
       this.gpus.element,
-      el(
-        "div",
-        { class: "ddp-three" },
-        this.parts.map((part) => part.element),
-      ),
+      el("div", { class: "ddp-three" }, this.parts),
       this.selfCheck.element,
       this.check.element,
       this.answering.element,
-      el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
+      el("div", { class: "ddp-missing-pair" }, this.missing, this.versions),
     ];
   }
 

@@ -69,7 +69,7 @@ export class Processor {
       "processor",
       this.value,
       this.name,
-      this.meter.element,
+      this.meter,
       this.cores,
       this.about,
     );

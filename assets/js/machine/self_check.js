@@ -96,7 +96,7 @@ export class SelfCheck extends JobCheck {
       { class: "ddp-self-check-result", hidden: true },
       this.head,
       this.about,
-      this.table.element,
+      this.table,
     );
     this.element = section(
       "Does training work on this machine?",
@@ -104,7 +104,7 @@ export class SelfCheck extends JobCheck {
       el("p", { class: "ddp-caption" }, WHY),
       el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.whyNot, this.busy),
       this.result,
-      new CommandLine(command, "the command of the check").element,
+      new CommandLine(command, "the command of the check"),
     );
     // With a login only teachers may start a check, because it uses every free GPU.
     person().then(({ role }) => {

@@ -168,15 +168,15 @@ class View {
         "header",
         {},
         el("strong", {}, config.name || this.facts.run_id),
-        this.pill.element,
+        this.pill,
         el("span", { class: "ddp-notebook-what" }, `${network} on ${dataset}`),
         el("div", { class: "ddp-buttons" }, ...this.buttons),
       ),
       this.silence,
       this.values,
       this.words,
-      this.chart.element,
-      el("div", { class: "ddp-notebook-parts" }, this.devices.element, this.ranks.element),
+      this.chart,
+      el("div", { class: "ddp-notebook-parts" }, this.devices, this.ranks),
     );
     /** @type {{ label: string, atMs: number } | null} A request that the kernel has not answered. */
     this.asked = null;

@@ -45,7 +45,7 @@ export class WaitingList {
     this.element = section(
       "Waiting",
       "waiting",
-      this.table.element,
+      this.table,
       this.none,
       el("p", { class: "ddp-hint ddp-queue-rule" }, rule),
     );
@@ -92,7 +92,7 @@ class WaitingRow {
       "tr",
       { "data-run": item.run_id },
       this.place,
-      this.who.element,
+      this.who,
       this.needs,
       this.asked,
       starts,
@@ -124,7 +124,7 @@ export class RunningList {
   constructor() {
     this.none = el("p", { class: "ddp-empty" }, "No run is live.");
     this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
-    this.element = section("Live runs", "going-on", this.table.element, this.none);
+    this.element = section("Live runs", "going-on", this.table, this.none);
   }
 
   update(running) {
@@ -139,7 +139,7 @@ class RunningRow {
     this.has = el("td", { "data-label": "has" });
     this.since = el("td", { "data-label": "since" });
     this.ends = el("td", { "data-label": "ends" });
-    this.element = el("tr", { "data-run": item.run_id }, this.who.element, this.has, this.since, this.ends);
+    this.element = el("tr", { "data-run": item.run_id }, this.who, this.has, this.since, this.ends);
   }
 
   update(item) {
@@ -221,7 +221,7 @@ export class EngineJobs {
       title,
       "engine-jobs",
       this.silent,
-      this.table.element,
+      this.table,
       this.none,
       el("p", { class: "ddp-hint ddp-queue-rule" }, words),
     );

@@ -175,7 +175,7 @@ export function mountQueue(root) {
   document.title = "Queue · Rankscope";
   const note = new ConnectionNote();
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the queue …");
-  const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note.element, waiting);
+  const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note, waiting);
   root.replaceChildren(page);
   let view = null;
   const ask = async () => {
@@ -207,14 +207,14 @@ class QueueView {
       "div",
       { class: "ddp-buttons", role: "group", "aria-label": "For teachers", hidden: !queue.may_manage },
       this.pause,
-      this.stopAll.element,
+      this.stopAll,
     );
     this.handed = new Handed();
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
     this.limits = new LimitsPanel(afterAction);
     this.jobs = new EngineJobs(queue.engine);
-    this.devices = el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element);
+    this.devices = el("div", { class: "ddp-pair" }, this.handed, this.limits);
     this.elements = [
       this.trouble,
       this.tools,

@@ -52,7 +52,7 @@ export class TakeHomePanel {
       { class: "ddp-try-fold" },
       el("summary", {}, "In plain PyTorch"),
       el("p", { class: "ddp-hint" }, "Run this in the unpacked folder. Our source code is not needed:"),
-      this.code.element,
+      this.code,
     );
     this.fold.addEventListener("toggle", () => this.showCode());
     this.body = el(
@@ -290,7 +290,7 @@ export class CommandPanel {
       "div",
       { hidden: true },
       el("p", { class: "ddp-caption" }, "Resume it from its newest checkpoint:"),
-      this.resume.element,
+      this.resume,
     );
     this.element = section(
       "The command",
@@ -300,7 +300,7 @@ export class CommandPanel {
         { class: "ddp-caption" },
         "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, in advance if possible.",
       ),
-      new CommandLine(summary.command).element,
+      new CommandLine(summary.command),
       this.resumePart,
       summary.script ? scriptOf(summary) : null,
       summary.config.script ? null : equation(summary),
@@ -333,7 +333,7 @@ function scriptOf({ script, run_dir: runDir }) {
       { class: "ddp-caption" },
       `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`,
     ),
-    new CommandLine(script, "job script").element,
+    new CommandLine(script, "job script"),
   );
 }
 

@@ -39,7 +39,7 @@ export class InsightStrip {
     this.element = el(
       "section",
       { class: "ddp-card ddp-insights", "aria-label": "What stands out" },
-      this.verdict.element,
+      this.verdict,
       el("div", { class: "ddp-insight-place", "aria-live": "polite" }, this.none, this.first, this.fold),
     );
   }

@@ -178,7 +178,7 @@ export class RanksPanel {
         `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run. About one step a second is sampled, so a rank's median can differ from that of all steps, which is at the top of the page.`,
       ),
       this.communication,
-      this.replicas.element,
+      this.replicas,
       this.legend,
       this.empty,
       this.list,
@@ -262,7 +262,7 @@ class Row {
       el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
       this.bar,
       this.times,
-      this.history.element,
+      this.history,
     );
   }
 

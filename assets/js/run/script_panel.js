@@ -25,7 +25,7 @@ export class ScriptPanel {
       "script",
       this.list,
       el("p", {}, this.edit),
-      this.editor.element,
+      this.editor,
       this.replaced,
       this.about,
     );

@@ -246,7 +246,7 @@ export class CompareView {
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
       this.chartsBox,
-      this.table.element,
+      this.table,
     );
     this.endTheme = onThemeChange(() => {
       this.table.redraw();

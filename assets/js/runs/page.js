@@ -229,8 +229,8 @@ class ListView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin"), this.import.element),
-      this.note.element, this.tools.element, this.reading, this.waiting, this.none, this.noMatch, this.table.element, this.bar.element,
+      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin"), this.import),
+      this.note, this.tools, this.reading, this.waiting, this.none, this.noMatch, this.table, this.bar,
     ); // prettier-ignore
     this.import.acceptDrops(this.element);
     this.tools.element.append(this.table.columns.button);

@@ -137,7 +137,7 @@ export class RunsTable {
     this.element = el(
       "div",
       { role: "table", class: "ddp-list", "aria-label": "Runs" },
-      el("div", { role: "rowgroup", class: "ddp-list-top" }, this.head.element),
+      el("div", { role: "rowgroup", class: "ddp-list-top" }, this.head),
       this.body,
     );
     this.onMove = () => this.schedule();

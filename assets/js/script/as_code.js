@@ -230,7 +230,7 @@ export function mountFormCode(root) {
 /** Returns the section of a run. */
 export function runAsCode(runId) {
   const panel = new CodePanel();
-  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel.element);
+  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel);
   fold.addEventListener("toggle", async () => {
     if (!fold.open || (panel.shown && !panel.shown.reason)) return;
     try {

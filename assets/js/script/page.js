@@ -166,10 +166,10 @@ class ScriptPage {
                 button("Open", openPath),
               )
             : null,
-          this.editor.element,
+          this.editor,
           this.notes,
         ),
-        this.card.element,
+        this.card,
       ),
     );
   }

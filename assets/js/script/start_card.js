@@ -171,7 +171,7 @@ export class StartCard {
         el("label", { for: this.cpu.id }, "Run on CPU ranks"),
         el("small", {}, "Requests for GPUs have no effect; each is listed on the run's page."),
       ),
-      this.options.element,
+      this.options,
       field(first),
       el(
         "details",

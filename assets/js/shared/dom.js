@@ -49,7 +49,10 @@ function codeOf(character) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Returns an element with attributes, event listeners (`onclick`) and children; null children are omitted. */
+/**
+ * Returns an element with attributes, event listeners (`onclick`) and children: elements, texts, and parts, which
+ * have an `element`. Null children are omitted.
+ */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -72,9 +75,10 @@ function readable(name, value) {
   return name === "title" || name === "aria-label" ? visible(String(value)) : String(value);
 }
 
-/** Text with its control characters made visible; elements are returned unchanged. */
+/** The node of a child: an element, the `element` of a part, or text with its control characters made visible. */
 function shown(child) {
-  return child instanceof Node ? child : visible(String(child));
+  const node = child.element ?? child;
+  return node instanceof Node ? node : visible(String(node));
 }
 
 /** Returns a button that does not submit a form. */

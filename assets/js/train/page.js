@@ -55,7 +55,7 @@ class LiveLink {
     this.pill = new StatePill();
     this.name = el("a", { href: runPage(runId) });
     this.where = el("span", {});
-    this.element = el("li", {}, this.pill.element, this.name, this.where);
+    this.element = el("li", {}, this.pill, this.name, this.where);
   }
 
   update(run) {

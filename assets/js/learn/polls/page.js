@@ -59,9 +59,9 @@ class PhoneView {
       { class: "ddp ddp-learn-page ddp-poll-phone" },
       el("h1", {}, poll.title),
       el("p", { class: "ddp-hint" }, "What do you expect? Your answer is anonymous."),
-      el("div", { class: "ddp-card" }, this.prediction.element),
+      el("div", { class: "ddp-card" }, this.prediction),
       this.words,
-      this.connection.element,
+      this.connection,
     );
     this.update(poll);
     this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.connection.heard(error));

@@ -109,17 +109,9 @@ export class PollRuns {
     this.element = section(
       "The runs",
       "poll-runs",
-      el(
-        "ul",
-        { class: "ddp-lesson-runs" },
-        this.runs.map((run) => run.element),
-      ),
+      el("ul", { class: "ddp-lesson-runs" }, this.runs),
       this.because,
-      el(
-        "div",
-        { class: "ddp-lesson-pictures" },
-        this.pictures.map((picture) => picture.element),
-      ),
+      el("div", { class: "ddp-lesson-pictures" }, this.pictures),
     );
   }
 

@@ -155,10 +155,10 @@ export class PollView {
       "div",
       { class: `ddp ddp-learn-page ddp-poll-page${isProjector ? " ddp-poll-projector" : ""}` },
       this.head(lesson, mayChange),
-      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results.element, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt.element),
+      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt),
       this.join,
-      this.runs.element,
-      this.people?.element,
+      this.runs,
+      this.people,
     );
     this.endLarge = isProjector ? alwaysLarge(this.full) : () => {};
     this.endTheme = onThemeChange(() => this.runs.redraw());
@@ -183,7 +183,7 @@ export class PollView {
         : el("a", { href: lessonPage(lesson.name), class: "ddp-lesson-back" }, "← The lesson"),
       el("h1", {}, this.poll.title),
       this.words,
-      this.connection.element,
+      this.connection,
       this.trouble,
       el("div", { class: "ddp-buttons" }, mayChange ? tools : null),
     );

@@ -63,11 +63,7 @@ export class Board {
     this.charts = this.makeCharts(summary);
     this.menu = new CheckpointMenu(runId, onResume);
     this.charts[0].box.append(this.menu.element);
-    this.element = el(
-      "div",
-      { class: "ddp-charts" },
-      this.charts.map((chart) => chart.element),
-    );
+    this.element = el("div", { class: "ddp-charts" }, this.charts);
     this.endTheme = onThemeChange(() => afterPaint(() => this.redrawAll()));
   }
 

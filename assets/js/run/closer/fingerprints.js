@@ -150,7 +150,7 @@ export class Fingerprints {
       this.sentence,
       this.table,
       this.more,
-      this.chart.element,
+      this.chart,
       this.explained,
     );
     this.endTheme = onThemeChange(() => this.chart.redraw());

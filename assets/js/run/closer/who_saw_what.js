@@ -378,7 +378,7 @@ export class WhoSawWhat {
     const marks = (number) => Array.from({ length: number }, () => el("span"));
     this.steps = el("div", { class: "ddp-who-steps", "aria-hidden": "true" }, marks(2));
     this.columns = el("div", { class: "ddp-who-columns", "aria-hidden": "true" }, marks(3));
-    this.box = el("div", { class: "ddp-who-picture" }, this.steps, this.grid.element, this.columns);
+    this.box = el("div", { class: "ddp-who-picture" }, this.steps, this.grid, this.columns);
     return this.box;
   }
 

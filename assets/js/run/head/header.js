@@ -112,7 +112,7 @@ export class Header {
         "div",
         { class: "ddp-title" },
         el("h1", {}, name),
-        this.pill.element,
+        this.pill,
         brokenBadge(summary.mistake),
         importedBadge(summary.imported),
         el(

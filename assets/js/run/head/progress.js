@@ -94,7 +94,7 @@ export class Progress {
       this.bar,
       el("div", { class: "ddp-progress-line" }, this.where, this.elapsed),
       this.note,
-      this.problem.element,
+      this.problem,
     );
   }
 
@@ -181,11 +181,7 @@ export class Tiles {
       pace: tile(term("throughput", `${summary.sample_unit.split(" ")[0]} per second`)),
       step: tile(term("step", "time of one step")),
     };
-    this.element = el(
-      "dl",
-      { class: "ddp-tiles" },
-      Object.values(this.tiles).map((item) => item.element),
-    );
+    this.element = el("dl", { class: "ddp-tiles" }, Object.values(this.tiles));
   }
 
   update(head) {

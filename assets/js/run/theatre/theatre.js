@@ -334,7 +334,7 @@ export class Theatre {
     });
     this.player = new Player(spoken, seconds, (share, isPlaying) => this.moveTo(share, isPlaying));
     this.picture = picture;
-    this.stage = el("div", { class: "ddp-theatre-stage" }, this.picture.element);
+    this.stage = el("div", { class: "ddp-theatre-stage" }, this.picture);
     this.nothing = el("p", { class: "ddp-empty" }, "Looking for recordings …");
     this.tables = el("div", { class: "ddp-theatre-tables" });
     this.shown = el("div", { class: "ddp-theatre-shown", hidden: true });
@@ -382,7 +382,7 @@ export class Theatre {
       "div",
       { class: "ddp-theatre-bar" },
       el("label", { class: "ddp-from" }, label, this.choice),
-      this.player.element,
+      this.player,
     );
   }
 

@@ -70,9 +70,7 @@ function build(body, model, about, failure) {
   const kinds = { image: DrawingInput, table: RowInput, text: TextInput };
   const input = new kinds[about.input.kind](about, ask);
   input.variations?.remove(); // they are made on the server
-  body.append(
-    el("div", { class: "ddp-try-pair" }, el("div", {}, input.element, answer.seen), answer.element),
-  );
+  body.append(el("div", { class: "ddp-try-pair" }, el("div", {}, input, answer.seen), answer));
   ask();
 }
 

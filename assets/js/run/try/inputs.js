@@ -322,12 +322,8 @@ export class RowInput {
     this.element = el(
       "div",
       { class: "ddp-try-row" },
-      this.plane?.element ?? null,
-      el(
-        "div",
-        { class: "ddp-try-fields" },
-        this.fields.map((field) => field.element),
-      ),
+      this.plane ?? null,
+      el("div", { class: "ddp-try-fields" }, this.fields),
     );
   }
 

@@ -292,14 +292,14 @@ export class TryPanel {
     this.otherAnswer = new Answer();
     this.history = new History((step) => this.choose(step));
     this.nearest = new Nearest(() => this.ask(false));
-    this.pair = el("div", { class: "ddp-try-answers" }, this.answer.element);
+    this.pair = el("div", { class: "ddp-try-answers" }, this.answer);
     this.differs = el("p", { class: "ddp-hint ddp-try-differs", role: "status" });
     this.body.replaceChildren(
       el(
         "div",
         { class: "ddp-try-pair" },
-        el("div", {}, this.inputs.element, this.answer.seen),
-        el("div", {}, this.stepRow, this.pair, this.differs, this.history.element, this.nearest.element),
+        el("div", {}, this.inputs, this.answer.seen),
+        el("div", {}, this.stepRow, this.pair, this.differs, this.history, this.nearest),
       ),
     );
     this.ask(true);
