@@ -188,7 +188,7 @@ def _hash_note(run: Measured) -> Html:
 
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/questions.js`.
+# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/drawn_curve.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
