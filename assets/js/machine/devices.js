@@ -98,9 +98,7 @@ class GpuTile {
       processes ?? [],
       (process) => process.pid,
       newUser,
-      (row, process) => {
-        setText(row.lastChild, bytes(process.memory_used_bytes));
-      },
+      (row, process) => setText(row.lastChild, bytes(process.memory_used_bytes)),
     );
   }
 }
@@ -165,8 +163,7 @@ class Links {
     this.isRunning = check.is_running;
     this.setButton();
     setText(this.now, wordsOf(check));
-    keepRows(this.list, check.links, JSON.stringify, newLink, () => {});
-    show(this.list, check.links.length > 0);
+    keepRows(this.list, check.links, JSON.stringify, newLink);
   }
 
   async begin() {
@@ -229,7 +226,7 @@ export function hostsSection() {
       if (hosts === null) return;
       links.update(measured);
       setText(lead, leadWords(hosts));
-      keepRows(list, hosts, JSON.stringify, newHost, () => {});
+      keepRows(list, hosts, JSON.stringify, newHost);
     },
   };
 }

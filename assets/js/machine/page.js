@@ -20,7 +20,7 @@ function missingSection() {
     element,
     update({ missing }) {
       setText(lead, leadWords(missing));
-      keepRows(list, missing ?? [], keyOf, newItem, () => {});
+      keepRows(list, missing ?? [], keyOf, newItem);
     },
   };
 }
