@@ -6,9 +6,9 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
 # Modules whose parameters are all typed; to be extended.
 TYPED_MODULES=(
-    assets/js/charts/{axes,traces}.js
+    assets/js/charts/{axes,plot,traces}.js
     assets/js/runs/filter.js
-    assets/js/shared/{browser,format,polling,visible}.js
+    assets/js/shared/{browser,format,net}.js
 )
 
 "${BIN}ruff" format --check .

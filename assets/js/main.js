@@ -83,8 +83,8 @@ const VIEWS = {
   "ddp-script": async () => (await import("./script/page.js")).mountScript,
   "ddp-run": async () => (await import("./run/page.js")).mountRun,
   "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
-  "ddp-live": async () => (await import("./train/live_strip.js")).mountLive,
-  "ddp-form-code": async () => (await import("./train/as_code.js")).mountFormCode,
+  "ddp-live": async () => (await import("./train/page.js")).mountLive,
+  "ddp-form-code": async () => (await import("./script/as_code.js")).mountFormCode,
   "start-button": async () => mountExpectedWait,
   "ddp-machine": async () => (await import("./machine/page.js")).mountMachine,
   "ddp-learn": async () => (await import("./learn/page.js")).mountLearn,
@@ -93,7 +93,7 @@ const VIEWS = {
   "ddp-nav-queue": async () => mountNavQueue,
   "ddp-nav-end": async () => mountNav,
   "ddp-tour": async () => {
-    const { mountTour } = await import("./train/tour.js");
+    const { mountTour } = await import("./train/page.js");
     return (place) => mountTour(place, uncover);
   },
 };

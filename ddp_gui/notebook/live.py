@@ -20,7 +20,7 @@ import orjson
 from ddp_gui.events import run_view, tables
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import ChartView
-from ddp_gui.http import shell
+from ddp_gui.http import bundle, shell
 from ddp_gui.run import try_page
 from trainers.contract import events
 from trainers.machine.os_errors import explain
@@ -167,7 +167,7 @@ def _widget_class() -> Any:
 
 def script() -> str:
     """Return the view and all modules of the page that it uses, as one module for anywidget."""
-    return f"{try_page.bundle(ENTRY)}\nexport default {{ render: {try_page.variable(ENTRY)}.render }};\n"
+    return f"{bundle.bundle(ENTRY)}\nexport default {{ render: {bundle.variable(ENTRY)}.render }};\n"
 
 
 def styles() -> str:

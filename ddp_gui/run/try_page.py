@@ -9,23 +9,20 @@ import base64
 import gzip
 import html
 import json
-import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ddp_gui.http.bundle import bundle
 from ddp_gui.http.shell import visible
 from trainers.files.plain_files import ASSETS
 
-SCRIPTS = ASSETS / "js"
-ENTRY = "run/try/file/page.js"
+ENTRY = "run/try/file.js"
 STYLES = ("shared/colours", "shared/base", "shared/controls", "run/sample", "run/try")
 RUNTIME = ASSETS / "vendor" / "onnxruntime-web"
 MAX_BYTES = 25 * 10**6
 
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _FONT = re.compile(r"@font-face \{[^}]*\}\n")
 
 
@@ -97,40 +94,3 @@ def styles_of(names: Iterable[str]) -> str:
     """Return style sheets as one text, without the typeface, which is a file."""
     styles = "\n".join((ASSETS / "css" / f"{name}.css").read_text(encoding="utf-8") for name in names)
     return _FONT.sub("", styles)
-
-
-def bundle(entry: str) -> str:
-    """Return a module and all that it imports as one script; each keeps its own scope."""
-    order: list[str] = []
-    _visit(entry, order)
-    parts = []
-    for name in order:
-        text = (SCRIPTS / name).read_text(encoding="utf-8")
-        imports = "".join(
-            f"const {{{names.replace(' as ', ': ')}}} = {variable(_resolve(name, path))};\n"
-            for names, path in _IMPORT.findall(text)
-        )
-        exported = ", ".join(found for _, found in _EXPORT.findall(text))
-        body = _EXPORT.sub(r"\1", _IMPORT.sub("", text))
-        parts.append(f"const {variable(name)} = (() => {{\n{imports}{body}\nreturn {{ {exported} }};\n}})();")
-    # "</" would end the script element.
-    return "\n".join(parts).replace("</", "<\\/")
-
-
-def _visit(name: str, order: list[str]) -> None:
-    """Append a module to the order after all that it imports."""
-    for _, path in _IMPORT.findall((SCRIPTS / name).read_text(encoding="utf-8")):
-        imported = _resolve(name, path)
-        if imported not in order:
-            _visit(imported, order)
-    if name not in order:
-        order.append(name)
-
-
-def _resolve(name: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
-
-
-def variable(name: str) -> str:
-    """Return the variable of a bundle that holds what a module exports."""
-    return "module_" + re.sub(r"\W", "_", name.removesuffix(".js"))

@@ -276,7 +276,7 @@ def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
 
 
 def code_settings(plan: Plan | None) -> str:
-    """Return the settings for assets/js/train/as_code.js, which asks for their script; None: invalid ones."""
+    """Return the settings for assets/js/script/as_code.js, which asks for their script; None if invalid."""
     config = "" if plan is None else json.dumps(plan.config.to_json())
     return f'<div hidden data-config="{html.escape(config, quote=True)}"></div>'
 

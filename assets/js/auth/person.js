@@ -4,12 +4,8 @@
 import { prefer } from "../shared/browser.js";
 import { complain, inform, openDialog } from "../shared/dialog.js";
 import { el, icon, makeButton, setText, show } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
 import { isDark, onThemeChange } from "../shared/theme.js";
-
-// The current user and the right to change a run. The server enforces rights; this only avoids offering
-// actions that would fail.
 
 // Used without a login, and if the request fails.
 const EVERYBODY = { has_login: false, has_logout: false, name: "", role: "teacher" };

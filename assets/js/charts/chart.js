@@ -2,13 +2,114 @@
 // and the samples of its lines.
 
 import { afterPaint } from "../shared/browser.js";
+import { complain } from "../shared/dialog.js";
 import { el, freeId, setText, show, svg } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { term as explained } from "../shared/terms.js";
 import { line } from "../shared/theme.js";
 import { fitted, roomFor } from "./axes.js";
-import { growLines, lineParts, noteDrawn } from "./lines.js";
 import { CONFIG, baseLayout, merge, textSize } from "./style.js";
+import { pathOf } from "./plot.js";
+
+// Extends the lines of a plot without a full redraw.
+//
+// A full `Plotly.react` costs about 15 ms, regardless of what changed. New points are drawn as a path of our
+// own at the end of each line: the browser repaints only the small area that it covers, and only the last
+// part of a long path is rewritten. Axes, legend, markers and hover texts wait for the next full drawing.
+
+const TAIL = "ddp-tail";
+const TAIL_POINTS = 150;
+
+/**
+ * A key of everything in a figure except the points of its lines: if it is unchanged, only the lines grow.
+ */
+function lineParts({ data, layout, title, revision, end }) {
+  const traces = data.map((trace) => [
+    trace.name,
+    trace.mode,
+    trace.line,
+    trace.mode === "lines" ? null : trace.x.length,
+  ]);
+  return JSON.stringify([traces, layout, title, revision, end]);
+}
+
+/**
+ * Called after Plotly has drawn (also after a zoom): removes our paths and returns the number of points drawn
+ * per line.
+ */
+function noteDrawn(plot) {
+  for (const tail of plot.querySelectorAll(`.${TAIL}`)) tail.remove();
+  return plot.calcdata.map((points) => points.length);
+}
+
+/**
+ * Draws the points since `drawn`. Returns false if a full drawing is needed: a point is outside the axes, or
+ * Plotly has not drawn a line yet.
+ */
+function growLines(plot, data, drawn, isZoomed) {
+  const { xaxis, yaxis } = plot._fullLayout ?? {};
+  if (!xaxis || !yaxis) return false;
+  const paths = pathsByTrace(plot);
+  const ready = [];
+  for (const [index, trace] of data.entries()) {
+    if (trace.mode !== "lines" || plot._fullData[index]?.visible === "legendonly") continue;
+    const path = paths.get(index);
+    if (!path || trace.x.length < drawn[index] || (!isZoomed && !fits(trace, xaxis, yaxis))) return false;
+    ready.push([path, trace, index]);
+  }
+  for (const [path, trace, index] of ready) {
+    const tail = tailOf(path, Math.max(0, drawn[index] - 1), trace.x.length);
+    tail.setAttribute("d", tailPath(trace, Number(tail.dataset.from), xaxis, yaxis));
+    tail.dataset.to = trace.x.length - 1;
+    // Code that reads the plot's points must see the drawn ones.
+    Object.assign(plot.data[index], { x: trace.x, y: trace.y });
+  }
+  return true;
+}
+
+/**
+ * Returns the path that continues a line in the same style; `data-from` is the index of its first point. A
+ * long path is left unchanged and continued by a new one.
+ */
+function tailOf(path, from, length) {
+  let last = path;
+  const isTail = (element) => element?.classList.contains(TAIL);
+  while (isTail(last.nextElementSibling)) last = last.nextElementSibling;
+  if (last !== path && length - Number(last.dataset.from) <= TAIL_POINTS) return last;
+  const tail = path.cloneNode(false);
+  tail.setAttribute("class", TAIL);
+  tail.dataset.from = last === path ? from : last.dataset.to;
+  last.after(tail);
+  return tail;
+}
+
+function pathsByTrace(plot) {
+  const found = new Map();
+  for (const group of plot.querySelectorAll(".scatterlayer > .trace")) {
+    const index = group.__data__?.[0]?.trace?.index;
+    const path = group.querySelector("path.js-line");
+    if (index !== undefined && path) found.set(index, path);
+  }
+  return found;
+}
+
+/** True if the latest points are within the axis ranges. */
+function fits({ x, y }, xaxis, yaxis) {
+  const last = xaxis.r2c(xaxis.range[1]);
+  const [low, high] = yaxis.range.map((value) => yaxis.r2c(value)).sort((a, b) => a - b);
+  if (x.at(-1) > last) return false;
+  for (let index = Math.max(0, y.length - 100); index < y.length; index += 1) {
+    if (y[index] !== null && (y[index] > high || y[index] < low)) return false;
+  }
+  return true;
+}
+
+function tailPath({ x, y }, from, xaxis, yaxis) {
+  const places = x.slice(from).map((value) => xaxis.c2p(value));
+  return pathOf(
+    places.map((place, index) => [place, y[from + index] === null ? null : yaxis.c2p(y[from + index])]),
+  );
+}
 
 // Controls of a chart: small selects next to its title, and its toolbar.
 
@@ -54,7 +155,7 @@ function oneTabStop(toolbar, label) {
   });
 }
 
-// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
+// The chart.
 
 const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the
@@ -79,7 +180,9 @@ export function loadPlotly() {
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
     const script = el("script", { src: fetched?.href ?? address("live/plotly.min.js") });
     script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => reject(new Error("plotly.min.js could not be loaded")));
+    script.addEventListener("error", () =>
+      reject(new Error("plotly.min.js did not arrive. Reload the page.")),
+    );
     document.head.append(script);
   });
   return loading;
@@ -90,8 +193,9 @@ export class Chart {
    * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for the current points:
    * `end` is the end of a growing axis, `empty` the text without points, `room` the result of `roomFor`.
    * `fetchRange(low, high)` resolves to finer traces of the range the user zoomed into. `everyMs` is the
-   * minimum time between two drawings. `controls` are placed next to the title, which has a tooltip if it has
-   * a glossary `term`.
+   * minimum time between two drawings. `onVisible()` is called when a chart that is due becomes visible; without
+   * it the chart draws itself. `controls` are placed next to the title, which has a tooltip if it has a glossary
+   * `term`.
    * @param {Record<string, any>} options
    */
   constructor({
@@ -102,7 +206,7 @@ export class Chart {
     figure,
     fetchRange = null,
     everyMs = 0,
-    onVisible,
+    onVisible = () => this.drawDue(),
     controls = null,
   }) {
     this.figure = figure;
@@ -112,6 +216,7 @@ export class Chart {
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.hasComplained = false;
     this.focusedTool = null;
     this.hasPoints = false;
     this.room = roomFor(0, 0, 1);
@@ -161,6 +266,24 @@ export class Chart {
     return this.isDirty && (this.isVisible || !this.isDrawn) && !this.plot._dragging;
   }
 
+  /** Requires a full drawing. */
+  invalidate() {
+    this.isDirty = true;
+    this.fullAt = -Infinity;
+  }
+
+  /** Draws the chart, if it is due, as soon as Plotly is loaded. */
+  async drawDue() {
+    try {
+      const plotly = await loadPlotly();
+      if (this.element.isConnected && this.isDue) await this.draw(plotly);
+    } catch (error) {
+      // Once: some charts are drawn again every second.
+      if (!this.hasComplained) complain(`The chart could not be drawn: ${error.message}`);
+      this.hasComplained = true;
+    }
+  }
+
   /** Milliseconds until the next drawing is allowed. */
   get rest() {
     return Math.max(0, this.drawnAt + this.everyMs - performance.now());
@@ -198,8 +321,7 @@ export class Chart {
   pointed(isPointed) {
     this.isPointed = isPointed;
     if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_EVERY_UNDER_POINTER_MS) return;
-    this.fullAt = -Infinity;
-    this.isDirty = true;
+    this.invalidate();
     this.onVisible();
   }
 
@@ -307,8 +429,7 @@ export class Chart {
   }
 
   redraw() {
-    this.isDirty = true;
-    this.fullAt = -Infinity;
+    this.invalidate();
     if (this.plotly) this.draw(this.plotly);
   }
 

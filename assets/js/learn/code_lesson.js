@@ -2,11 +2,11 @@
 
 import { Editor } from "../script/editor.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson, runPage } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
-import { StatePill } from "../shared/state_pill.js";
+import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
+import { ConnectionNote, StatePill } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
+import { Foot } from "./lesson.js";
 import { blocks, inlines } from "./text.js";
 
 const READ_EVERY_MS = 700;
@@ -17,7 +17,7 @@ const MARKS = { passed: "✓", failed: "✗", open: "·" };
 
 /** The URL of a lesson in code. */
 export function codeLessonPage(name) {
-  return address(`learn?code=${encodeURIComponent(name)}`);
+  return address("learn", { code: name });
 }
 
 export class CodeLessonView {
@@ -39,21 +39,22 @@ export class CodeLessonView {
     this.reset = this.button("Start over with the first script", () => this.replace(lesson.script));
     this.askSolution = this.button("Show the solution", () => this.showSolution());
     this.pill = new StatePill();
-    this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill.element);
+    this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill);
     this.link = el("a", {}, "Open the run");
     this.state.append(this.link);
     this.checks = el("ol", { class: "ddp-code-checks" });
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status" });
     this.hints = el("ul", { class: "ddp-code-hints" });
     this.moreHints = this.button("Another hint", () => this.nextHint());
-    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.note = new ConnectionNote();
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.solution = section("The solution", "lesson-solution", this.solutionBody());
-    this.foot = this.makeFoot();
+    const { name, next } = lesson;
+    this.foot = new Foot(next && codeLessonPage(next), () => openReportDialog(name));
     this.element = this.layOut();
     this.update();
     if (this.progress.isSolutionShown || this.progress.isDone) this.loadSolution();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.note.heard(error));
   } // prettier-ignore
 
   get runId() {
@@ -81,7 +82,7 @@ export class CodeLessonView {
       el(
         "div",
         { class: "ddp-code-columns" },
-        section("Script", "lesson-script", this.editor.element, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
+        section("Script", "lesson-script", this.editor, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
         section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
       ),
       this.solution,
@@ -97,19 +98,6 @@ export class CodeLessonView {
       this.explain,
       el("details", {}, el("summary", {}, "One way to write it"), this.solutionCode, use),
     ];
-  }
-
-  makeFoot() {
-    const { next } = this.lesson;
-    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
-    this.next = el("a", { class: "ddp-button", href: next && codeLessonPage(next) }, "Next lesson");
-    const report = this.button("Lab report", () => openReportDialog(this.lesson.name));
-    return el(
-      "footer",
-      { class: "ddp-lesson-foot" },
-      this.done,
-      el("div", { class: "ddp-buttons" }, this.next, report),
-    );
   }
 
   keepSoon() {
@@ -153,10 +141,9 @@ export class CodeLessonView {
   async read() {
     const { runId } = this;
     if (runId === null || this.result?.is_over) return;
-    const query = new URLSearchParams({ name: this.lesson.name, run: runId });
     let result;
     try {
-      result = await fetchJson(address(`live/learn/code/result?${query}`));
+      result = await fetchJson(address("live/learn/code/result", { name: this.lesson.name, run: runId }));
     } catch (error) {
       if (error.status !== 404) throw error;
       result = { is_over: true, is_gone: true, state: "", checks: [], hints: [] };
@@ -213,17 +200,11 @@ export class CodeLessonView {
 
   async loadSolution() {
     if (this.solutionCode.textContent) return;
-    const { solution, explain } = await fetchJson(
-      address(`live/learn/code/solution?name=${encodeURIComponent(this.lesson.name)}`),
-    );
+    const where = address("live/learn/code/solution", { name: this.lesson.name });
+    const { solution, explain } = await fetchJson(where);
     this.solutionCode.textContent = solution;
     this.explain.replaceChildren(...blocks(explain));
     this.update();
-  }
-
-  heard(error) {
-    show(this.note, error !== null);
-    if (error) setText(this.note, `${error.message} Trying again …`);
   }
 
   update() {
@@ -250,9 +231,8 @@ export class CodeLessonView {
     const hasSolution = this.solutionCode.textContent !== "";
     show(this.askSolution, !hasSolution);
     show(this.solution, hasSolution);
-    show(this.done, isDone);
-    show(this.next, isDone && this.lesson.next !== null);
-    show(this.foot, isStarted);
+    this.foot.update({ isDone, hasBegun: isStarted });
+    show(this.foot.element, isStarted);
   }
 
   /** Shows as many hints as were asked for. */
@@ -266,19 +246,4 @@ export class CodeLessonView {
     this.keep();
     this.endReading();
   }
-}
-
-/** The cards of the lessons in code. */
-export function codeCards(lessons, first) {
-  return lessons.map(({ name, title, summary, minutes }, index) => {
-    const { isDone, isStarted } = progressOf(progressName(name));
-    const tried = isStarted ? "tried" : "";
-    return el(
-      "li",
-      { class: "ddp-card ddp-lesson-card", "data-done": isDone },
-      el("h2", {}, el("a", { href: codeLessonPage(name) }, `${first + index}. ${title}`)),
-      el("p", {}, summary),
-      el("p", { class: "ddp-hint" }, [`${minutes} min`, isDone ? "done" : tried].filter(Boolean).join(" · ")),
-    );
-  });
 }

@@ -11,6 +11,19 @@ const BOTTOM = 34;
 const EDGE = 12;
 const STEPS = 40;
 
+// Keys: the mean distance of a drawn curve from the measured one, as a fraction of the axis.
+/** @type {[number, string][]} */
+const CLOSENESS = [
+  [0.06, "Very close"],
+  [0.15, "The right shape"],
+  [Infinity, "A different shape"],
+];
+
+/** How close a drawn curve is, by its mean distance as a fraction of the axis. @param {number} share */
+export function closeness(share) {
+  return CLOSENESS.find(([most]) => share < most)?.[1] ?? "";
+}
+
 export class DrawnCurve {
   /**
    * @param {{ low: number, high: number, until: number, curve: string, axisWords: string }} about

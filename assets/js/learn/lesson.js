@@ -1,22 +1,103 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
-import { loadPlotly } from "../charts/chart.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
+import { address, callEndpoint, fetchJson, askEvery, lessonPage } from "../shared/net.js";
+import { ConnectionNote } from "../shared/widgets.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/dialog.js";
 import { LessonRun, looksOf } from "./lesson_run.js";
-import { obstacleBox } from "./obstacles.js";
-import { Finding } from "./pictures/finding.js";
-import { makePicture } from "./pictures/make.js";
-import { Prediction } from "./prediction.js";
+import { Finding, Prediction, Question } from "./questions.js";
+import { makePicture } from "./pictures.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
-import { Foot, lessonPage } from "./foot.js";
-import { Question } from "./questions.js";
 import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
-import { STAGES, Way } from "./way.js";
+
+// The end of a lesson: a link to the next one, and buttons to repeat it.
+
+export class Foot {
+  /**
+   * @param {string | null} next the URL of the next lesson
+   * @param {() => void} onReport
+   * @param {((withRuns: boolean) => void) | null} onReset null if the lesson cannot be reset
+   */
+  constructor(next, onReport, onReset = null) {
+    const again = (words, withRuns) =>
+      makeButton({ class: "ddp-button", onclick: () => onReset?.(withRuns) }, words);
+    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
+    this.next = el("a", { class: "ddp-button", href: next }, "Next lesson");
+    this.hasNext = next !== null;
+    this.report = makeButton({ class: "ddp-button", onclick: onReport }, "Lab report");
+    this.resets = onReset ? [again("Do it again", false), again("Do it again, delete its runs", true)] : [];
+    this.element = el(
+      "footer",
+      { class: "ddp-lesson-foot" },
+      this.done,
+      el("div", { class: "ddp-buttons" }, this.next, this.report, this.resets),
+    );
+  }
+
+  /**
+   * @param {{ isDone: boolean, hasBegun: boolean, isRunning?: boolean }} lesson
+   */
+  update({ isDone, hasBegun, isRunning = false }) {
+    show(this.done, isDone);
+    show(this.next, isDone && this.hasNext);
+    show(this.report, hasBegun);
+    for (const button of this.resets) {
+      show(button, hasBegun);
+      button.disabled = isRunning;
+    }
+  }
+}
+
+// The parts of a lesson as a row that shows the progress.
+
+const TITLES = { predict: "Predict", run: "Run", see: "See", explain: "Explain", check: "Check" };
+
+/** The parts in order. */
+const STAGES = Object.keys(TITLES);
+
+class Way {
+  constructor() {
+    this.marks = Object.values(TITLES).map((title) => el("li", {}, title));
+    this.element = el("ol", { class: "ddp-lesson-way", "aria-label": "The parts of the lesson" }, this.marks);
+  }
+
+  /**
+   * @param {string} stage the current part, or "done"
+   * @param {number} numOpen the number of parts that are done
+   */
+  update(stage, numOpen) {
+    STAGES.forEach((name, index) => {
+      const isNow = stage === name;
+      const before = index < numOpen ? "done" : "open";
+      this.marks[index].dataset.state = isNow ? "now" : before;
+      setAttribute(this.marks[index], "aria-current", isNow ? "step" : null);
+    });
+  }
+}
+
+// The obstacles to a lesson on this machine, shown before the prediction.
+
+/**
+ * @param {string[]} obstacles reasons why a run cannot be started as the lesson defines it
+ * @param {string} way the alternative that is run instead; empty without an alternative
+ */
+function obstacleBox(obstacles, way) {
+  return el(
+    "div",
+    { class: "ddp-connection", role: "status" },
+    el("p", {}, "This machine cannot run this lesson as defined:"),
+    el(
+      "ul",
+      {},
+      obstacles.map((words) => el("li", {}, words)),
+    ),
+    el("p", {}, way || "You can still predict. The lesson continues when nothing is missing."),
+  );
+}
+
+// The lesson itself.
 
 const READ_EVERY_MS = 700;
 // Labels of the start button, by the number of runs.
@@ -44,7 +125,7 @@ export class LessonView {
     /** @type {Map<number, LessonRun[]>} The runs of each question. */
     this.attempts = new Map();
     this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock(), () => this.measureAgain());
-    this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
+    this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction));
     this.findings = lesson.pictures.map((about) => new Finding(about, () => this.measureAgain()));
     /** The outcome; null until the server has compared the current runs. */
     this.outcome = null;
@@ -55,22 +136,16 @@ export class LessonView {
     this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
-    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns), () => openReportDialog(lesson.name));
+    this.note = new ConnectionNote();
+    this.foot = new Foot(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
-    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
+    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot);
     this.endTheme = onThemeChange(() => {
       for (const run of this.allRuns) run.redraw();
-      this.draw();
+      this.update();
     });
-    loadPlotly().then(
-      (plotly) => {
-        this.plotly = plotly;
-        this.draw();
-      },
-      () => complain("The charts could not be loaded (plotly.min.js). Reload the page."),
-    );
     this.update();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.note.heard(error));
   } // prettier-ignore
 
   get allRuns() {
@@ -96,18 +171,13 @@ export class LessonView {
       el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
       el("h1", {}, `${number}. ${title}`),
       el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
-      this.way.element,
+      this.way,
     );
   }
 
   makeSections() {
     const { before, see, explain, obstacles, way } = this.lesson;
-    this.runList = el(
-      "ul",
-      { class: "ddp-lesson-runs" },
-      this.runs.map((run) => run.element),
-    );
-    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.runList = el("ul", { class: "ddp-lesson-runs" }, this.runs);
     this.see = el("div", { class: "ddp-lesson-text", hidden: true }, blocks(see));
     const hindered = obstacles.length > 0 ? obstacleBox(obstacles, way) : null;
     return {
@@ -116,7 +186,7 @@ export class LessonView {
         "lesson-predict",
         hindered,
         el("div", { class: "ddp-lesson-text" }, blocks(before)),
-        this.prediction.element,
+        this.prediction,
       ),
       run: section(
         "2. Run",
@@ -127,7 +197,7 @@ export class LessonView {
       ),
       see: section("3. See", "lesson-see", this.see, el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture, index) => this.findings[index].around(picture)))),
       explain: section("4. Explain", "lesson-explain", el("div", { class: "ddp-lesson-text" }, blocks(explain))),
-      check: section("5. Check", "lesson-check", this.questions.map((question) => question.element)),
+      check: section("5. Check", "lesson-check", this.questions),
     }; // prettier-ignore
   }
 
@@ -257,11 +327,6 @@ export class LessonView {
     this.keep();
   }
 
-  heard(error) {
-    show(this.note, error !== null);
-    if (error) setText(this.note, `${error.message} Trying again …`);
-  }
-
   update() {
     const { stage } = this;
     const numOpen = NUM_OPEN[stage] ?? STAGES.length;
@@ -281,7 +346,6 @@ export class LessonView {
       isRunning: this.allRuns.some((run) => run.runId !== null && !run.isOver),
     });
     for (const picture of this.pictures) picture.update(this.allRuns, this.isRevealed);
-    this.draw();
   }
 
   updateStart() {
@@ -312,14 +376,6 @@ export class LessonView {
     const trace = curve ? this.runs[run].traceOf(curve, { axis, smoothing }) : null;
     this.prediction.reveal(trace, this.outcome.prediction);
     this.findings.forEach((finding, index) => finding.update(this.outcome.pictures[index]));
-  }
-
-  draw() {
-    for (const { chart } of this.pictures) if (chart) this.drawOne(chart);
-  }
-
-  drawOne(chart) {
-    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
   }
 
   /** Restarts the lesson. Its runs remain in the list of runs, unless `withRuns` deletes them. */

@@ -2,18 +2,17 @@
 
 import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/chart.js";
-import { placesOn, asked } from "../runs/compare/figure.js";
+import { placesOn, asked } from "../runs/compare_figure.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
 import { plainWords } from "./text.js";
-import { StatePill } from "../shared/state_pill.js";
+import { StatePill } from "../shared/widgets.js";
 
 /** @typedef {{ axis: string, smoothing: number }} Look the axis and the smoothing of a chart's curves */
 
 /**
  * The distinct looks of a lesson's charts; at least one.
- * @param {any} lesson
  * @returns {Look[]}
  */
 export function looksOf({ pictures, prediction }) {
@@ -74,7 +73,7 @@ export class LessonRun {
       "li",
       { class: "ddp-lesson-run-row" },
       el("span", { class: "ddp-lesson-run-name" }, this.sample, name),
-      this.pill.element,
+      this.pill,
       this.bar,
       this.words,
       this.link,
@@ -127,10 +126,11 @@ export class LessonRun {
 
   /** Reads the run unless it has ended; rejects with a PlainError. */
   async read() {
-    if (this.runId === null || this.isOver) return;
+    const { runId } = this;
+    if (runId === null || this.isOver) return;
     try {
       const payloads = await Promise.all(
-        this.looks.map((look) => fetchJson(runAddress(this.runId, "poll", { since: -1, ...asked(look) }))),
+        this.looks.map((look) => fetchJson(runAddress(runId, "poll", { since: -1, ...asked(look) }))),
       );
       // Use the payload with the latest cursor, so that the head is not older than any curve.
       const payload = payloads.reduce((one, other) => (other.cursor >= one.cursor ? other : one));
@@ -146,7 +146,7 @@ export class LessonRun {
       this.payload = payload;
       await this.command(payload);
       if (payload.head.state === "queued") {
-        const { words } = await fetchJson(address(`live/queue/run?id=${encodeURIComponent(this.runId)}`));
+        const { words } = await fetchJson(address("live/queue/run", { id: runId }));
         this.placeWords = words;
       }
     } catch (error) {

@@ -1,15 +1,12 @@
 // The Learn page: all lessons, or the lesson that the URL names.
 
 import { el, section, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
-import { CodeLessonView, codeCards } from "./code_lesson.js";
-import { lessonPage } from "./foot.js";
+import { address, fetchJson, lessonPage } from "../shared/net.js";
+import { CodeLessonView, codeLessonPage } from "./code_lesson.js";
 import { LessonView } from "./lesson.js";
-import { joinedPoll } from "./polls/followed.js";
-import { LessonTogether } from "./polls/together.js";
-import { PollTools } from "./polls/tools.js";
+import { joinedPoll, LessonTogether, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
-import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that unmounts it. */
@@ -44,9 +41,9 @@ export function mountLearn(root) {
 /** Returns the list of lessons, a lesson, a lesson followed in a poll, or the teacher's view of a poll. */
 async function viewOf(name, pollId, isProjector) {
   if (name === null && pollId !== null) return PollView.of(pollId, isProjector);
-  const where = name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`;
+  const where = name === null ? address("live/learn") : address("live/learn/lesson", { name });
   const [found, inCode] = await Promise.all([
-    fetchJson(address(where)),
+    fetchJson(where),
     name === null ? fetchJson(address("live/learn/code")) : null,
     readProgress(),
   ]);
@@ -57,8 +54,8 @@ async function viewOf(name, pollId, isProjector) {
 }
 
 async function codeView(name) {
-  const where = `live/learn/code/lesson?name=${encodeURIComponent(name)}`;
-  const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
+  const where = address("live/learn/code/lesson", { name });
+  const [found] = await Promise.all([fetchJson(where), readProgress()]);
   return new CodeLessonView(found);
 }
 
@@ -85,7 +82,15 @@ function alsoClosing(view, end) {
 class ListView {
   constructor({ lessons, broken }, inCode) {
     this.pollTools = new PollTools(null);
-    const cards = lessons.map((lesson, index) => card(lesson, index + 1));
+    const cards = lessons.map((lesson, index) => {
+      const progress = progressOf(lesson.name);
+      return card(lesson, index + 1, lessonPage(lesson.name), progress.isDone, progressWords(progress));
+    });
+    const codeCards = inCode.lessons.map((lesson, index) => {
+      const { isDone, isStarted } = progressOf(progressName(lesson.name));
+      const number = lessons.length + index + 1;
+      return card(lesson, number, codeLessonPage(lesson.name), isDone, codeWords(isDone, isStarted));
+    });
     const allBroken = [...broken, ...inCode.broken];
     const faults = section(
       "Files that are not valid lessons",
@@ -106,7 +111,7 @@ class ListView {
         { class: "ddp-caption" },
         "Make a prediction, start real runs on this machine, and see what happens and why.",
       ),
-      this.pollTools.element,
+      this.pollTools,
       el("ol", { class: "ddp-lessons" }, cards),
       el("h2", {}, "Lessons in code"),
       el(
@@ -114,7 +119,7 @@ class ListView {
         { class: "ddp-caption" },
         "Each is a script with something missing or wrong. Change it and run it: what the run did is checked, not how the script is written.",
       ),
-      el("ol", { class: "ddp-lessons" }, codeCards(inCode.lessons, lessons.length + 1)),
+      el("ol", { class: "ddp-lessons" }, codeCards),
       faults,
     );
   }
@@ -124,13 +129,16 @@ class ListView {
   }
 }
 
-function card({ name, title, summary, minutes }, number) {
-  const progress = progressOf(name);
-  const words = progressWords(progress);
+function codeWords(isDone, isStarted) {
+  if (isDone) return "done";
+  return isStarted ? "tried" : "";
+}
+
+function card({ title, summary, minutes }, number, href, isDone, words) {
   return el(
     "li",
-    { class: "ddp-card ddp-lesson-card", "data-done": progress.isDone },
-    el("h2", {}, el("a", { href: lessonPage(name) }, `${number}. ${title}`)),
+    { class: "ddp-card ddp-lesson-card", "data-done": isDone },
+    el("h2", {}, el("a", { href }, `${number}. ${title}`)),
     el("p", {}, summary),
     el("p", { class: "ddp-hint" }, [`${minutes} min`, words].filter(Boolean).join(" · ")),
   );

@@ -1,24 +1,23 @@
-// The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
+// The pictures of a lesson: charts with the prediction, tables of numbers, instruments.
 
 import { Chart, lineSample } from "../charts/chart.js";
-import { compareFigure, curveWords, samplesAt, speedUp } from "../runs/compare/figure.js";
+import { compareFigure, curveWords, samplesAt, speedUp } from "../runs/compare_figure.js";
 import { growth } from "../run/insights.js";
-import { columnHeads, el } from "../shared/dom.js";
+import { columnHeads, el, guarded, show } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
 import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
+import { instrumentOf } from "../run/closer/look_closer.js";
+import { fetchJson, runAddress } from "../shared/net.js";
+import { BarsPicture, WaterfallPicture } from "./bars.js";
 
 const TOO_SHORT = "too short to measure";
 
 /** A chart of one curve for all runs. */
 export class CurvePicture {
-  /**
-   * @param {any} about
-   * @param {import("./prediction.js").Prediction} prediction
-   * @param {(chart: Chart) => void} onVisible
-   */
-  constructor(about, prediction, onVisible) {
+  /** @param {import("./questions.js").Prediction} prediction */
+  constructor(about, prediction) {
     this.about = about;
     this.prediction = prediction;
     this.runs = [];
@@ -28,12 +27,11 @@ export class CurvePicture {
       title: curveWords(about.curve),
       empty: "The curves appear as soon as the first run trains.",
       figure: () => this.figure(),
-      onVisible: () => onVisible(this.chart),
     });
     this.element = el(
       "div",
       { class: "ddp-lesson-picture" },
-      this.chart.element,
+      this.chart,
       el("p", { class: "ddp-hint" }, inlines(about.caption)),
     );
   }
@@ -41,8 +39,8 @@ export class CurvePicture {
   update(runs, isRevealed) {
     this.runs = runs.filter(({ runId }) => runId !== null);
     this.isRevealed = isRevealed;
-    this.chart.isDirty = true;
-    this.chart.fullAt = -Infinity;
+    this.chart.invalidate();
+    this.chart.drawDue();
   }
 
   figure() {
@@ -126,7 +124,7 @@ const ROWS = {
 }; // prettier-ignore
 
 /** A table of measurements: a row per number, a column per run. */
-export class NumberPicture {
+class NumberPicture {
   constructor(about) {
     this.about = about;
     this.box = el("div", {
@@ -192,4 +190,74 @@ function times(gain) {
 function mostMemory(ranks) {
   const grown = ranks.map(growth).filter((value) => value !== null);
   return grown.length > 0 ? bytes(Math.max(...grown)) : TOO_SHORT;
+}
+
+// An instrument of "Look closer" within a lesson.
+
+class InstrumentPicture {
+  constructor(about) {
+    this.about = about;
+    /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
+    this.made = new Map();
+    this.boxes = el("div", { class: "ddp-lesson-instruments" });
+    this.empty = el("p", { class: "ddp-empty" }, "Appears as soon as the run trains.");
+    this.element = el(
+      "div",
+      { class: "ddp-card ddp-lesson-picture ddp-lesson-wide" },
+      this.empty,
+      this.boxes,
+      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+    );
+  }
+
+  update(runs) {
+    const shown = this.about.run === null ? runs : runs.slice(this.about.run, this.about.run + 1);
+    for (const run of shown) {
+      if (run.runId === null || run.head === null || run.isGone) continue;
+      if (!this.made.has(run.runId)) this.make(run);
+      this.tell(run);
+    }
+    show(this.empty, this.made.size === 0);
+  }
+
+  make(run) {
+    const box = el("section", {}, el("h3", {}, lineSample(run.index), run.name));
+    /** @type {{ box: HTMLElement, instrument: any, seen: any, isOpen: boolean }} */
+    const made = { box, instrument: null, seen: null, isOpen: false };
+    this.made.set(run.runId, made);
+    this.boxes.append(box);
+    fetchJson(runAddress(run.runId, "summary")).then(
+      (summary) => {
+        made.instrument = instrumentOf(this.about.instrument, run.runId, summary);
+        box.append(made.instrument?.element ?? el("p", {}, `There is no instrument ${this.about.instrument}.`));
+        this.tell(run);
+      },
+      (error) => box.append(el("p", { class: "ddp-hint" }, error.message)),
+    ); // prettier-ignore
+  }
+
+  /** Passes the latest payload of a run to its instrument, once. */
+  tell({ runId, payload }) {
+    const made = this.made.get(runId);
+    if (!made?.instrument || made.seen === payload) return;
+    made.seen = payload;
+    guarded(made.instrument.element, () => made.instrument.update(payload));
+    if (made.isOpen) return;
+    made.isOpen = true;
+    made.instrument.open();
+  }
+
+  close() {
+    for (const { instrument } of this.made.values()) instrument?.close();
+  }
+}
+
+// Creates the pictures of a lesson by their kind.
+
+/** @param {any} prediction the user's prediction, for a curve */
+export function makePicture(about, prediction) {
+  if (about.curve) return new CurvePicture(about, prediction);
+  if (about.bars) return new BarsPicture(about);
+  if (about.waterfall) return new WaterfallPicture(about);
+  return about.instrument ? new InstrumentPicture(about) : new NumberPicture(about);
 }

@@ -1,12 +1,148 @@
 // A user's progress in a lesson: prediction, runs and answers. It is stored in the browser or, with a login,
 // in the account, so that another device continues where this one stopped.
 
+import { address, callEndpoint, fetchJson, pause, posted } from "../shared/net.js";
+import { complain } from "../shared/dialog.js";
 import { person } from "../auth/person.js";
 import { prefer, preference } from "../shared/browser.js";
-import { forgetOfAccount, keepWithAccount, ofAccount } from "./account.js";
-import { isAhead, joined, nothing } from "./joining.js";
 
-/** @typedef {import("./joining.js").Progress} Progress */
+// Merges the progress of two pages of one user; `ddp_gui/learn/progress.py` applies the same rule.
+
+/**
+ * @typedef {object} Progress
+ * @property {number} round how often the lesson was restarted
+ * @property {string | null} poll the poll in which the prediction was made
+ * @property {any} prediction a choice, or the values of a drawn curve; null if not made yet
+ * @property {boolean} isLocked the prediction is final
+ * @property {boolean} isStarted the lesson's runs were requested
+ * @property {(string | null)[]} runs run ids, null if not started yet
+ * @property {Record<string, { choice: string, runId: string }[]>} attempts by question
+ * @property {Record<string, number>} answers by question
+ * @property {boolean} isDone all questions are answered
+ * @property {string | null} code the script of a lesson in code, as the learner left it
+ * @property {number} numTries runs of a lesson in code
+ * @property {boolean} isSolutionShown the solution of a lesson in code was shown
+ */
+
+/** @returns {Progress} */
+export function nothing() {
+  return {
+    round: 0,
+    poll: null,
+    prediction: null,
+    isLocked: false,
+    isStarted: false,
+    runs: [],
+    attempts: {},
+    answers: {},
+    isDone: false,
+    code: null,
+    numTries: 0,
+    isSolutionShown: false,
+  };
+}
+
+/**
+ * True if a page knows a start, a lock, an answer or a restart that the other one does not.
+ * @param {Progress} one
+ * @param {Progress} other
+ */
+export function isAhead(one, other) {
+  if (one.round !== other.round) return one.round > other.round;
+  const numAnswers = Object.keys(one.answers).length - Object.keys(other.answers).length;
+  return (one.isLocked && !other.isLocked) || (one.isStarted && !other.isStarted) || numAnswers > 0;
+}
+
+/**
+ * Merges reported progress into the known one: the newer wins, and no started run is lost. Reports of an
+ * earlier round are ignored.
+ * @param {Progress} known
+ * @param {Progress} told
+ * @returns {Progress}
+ */
+export function joined(known, told) {
+  if (told.round !== known.round) return told.round > known.round ? told : known;
+  const found = { ...told };
+  const { isLocked, prediction, poll } = known;
+  if (isLocked) Object.assign(found, { isLocked, prediction, poll });
+  // A page that does not know of a run cannot have stopped the lesson.
+  const knowsLess = known.runs.some((runId, index) => runId !== null && !told.runs[index]);
+  found.isStarted = told.isStarted || (known.isStarted && knowsLess);
+  found.isDone = known.isDone || told.isDone;
+  const length = Math.max(known.runs.length, told.runs.length);
+  found.runs = Array.from({ length }, (_, index) => told.runs[index] ?? known.runs[index] ?? null);
+  found.attempts = { ...told.attempts };
+  for (const [number, before] of Object.entries(known.attempts)) {
+    const made = told.attempts[number] ?? [];
+    const ids = new Set(made.map(({ runId }) => runId));
+    found.attempts[number] = [...before.filter(({ runId }) => !ids.has(runId)), ...made];
+  }
+  found.answers = { ...told.answers, ...known.answers };
+  return found;
+}
+
+// Stores progress with the user's account: at most once per second, one request at a time, also when the page
+// is closed.
+
+const KEEP_EVERY_MS = 1000;
+const TRY_AGAIN_MS = 5000;
+/** Progress that is not yet sent, by lesson. */
+const waiting = new Map();
+let timer = null;
+let isTelling = false;
+let hasComplained = false;
+
+/** The progress of the current user, by lesson. */
+async function ofAccount() {
+  return (await fetchJson(address("live/learn/progress"))).progress;
+}
+
+/**
+ * @param {string} name of a lesson
+ * @param {object} progress the current state, which may change until it is sent
+ * @param {(known: any) => void} onAnswer receives the stored progress, merged with that of other pages
+ */
+function keepWithAccount(name, progress, onAnswer) {
+  waiting.set(name, { progress, onAnswer });
+  timer ??= setTimeout(tell, KEEP_EVERY_MS);
+}
+
+/** Replaces the stored progress of a lesson. */
+async function forgetOfAccount(name, anew) {
+  waiting.delete(name);
+  await callEndpoint("keep_progress", name, anew);
+}
+
+async function tell() {
+  timer = null;
+  if (isTelling) return;
+  isTelling = true;
+  let isRefused = false;
+  for (const [name, { progress, onAnswer }] of Array.from(waiting)) {
+    waiting.delete(name);
+    try {
+      onAnswer(await callEndpoint("keep_progress", name, progress));
+      hasComplained = false;
+    } catch (error) {
+      isRefused = true;
+      if (!waiting.has(name)) waiting.set(name, { progress, onAnswer });
+      if (!hasComplained) complain(`Your progress is not saved yet: ${error.message}`);
+      hasComplained = true;
+    }
+  }
+  isTelling = false;
+  if (waiting.size > 0) timer ??= setTimeout(tell, isRefused ? TRY_AGAIN_MS : KEEP_EVERY_MS);
+}
+
+// Send pending progress when the page is closed.
+addEventListener("pagehide", () => {
+  for (const [name, { progress }] of waiting) {
+    const options = posted({ data: [name, progress] });
+    fetch(address("gradio_api/run/keep_progress"), { ...options, keepalive: true });
+  }
+});
+
+// Reading, changing and watching the progress of this page.
 
 const KEPT_EVERYWHERE_AFTER_MS = 500;
 
@@ -77,9 +213,7 @@ export async function oneAtATime(action) {
   await navigator.locks.request("ddp-lesson", async () => {
     await action();
     // Other tabs see the stored progress only a moment later.
-    await new Promise((resolve) => {
-      setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS);
-    });
+    await pause(KEPT_EVERYWHERE_AFTER_MS);
   });
 }
 

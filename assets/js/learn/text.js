@@ -44,7 +44,7 @@ function inline(tree) {
   if (typeof tree === "string") return tree;
   const [kind, ...rest] = tree;
   if (kind === "code") return el("code", {}, rest[0]);
-  if (kind === "term") return term(rest[0], words(rest[1]));
+  if (kind === "term") return term(rest[0], plainText(rest[1]));
   if (kind === "link") {
     return el("a", { href: rest[0], rel: "noreferrer", target: "_blank" }, inlines(rest[1]));
   }
@@ -56,8 +56,8 @@ function inline(tree) {
  * @param {Inline[]} tree
  * @returns {string}
  */
-export function words(tree) {
-  return tree.map((part) => (typeof part === "string" ? part : words([part.at(-1)].flat()))).join("");
+export function plainText(tree) {
+  return tree.map((part) => (typeof part === "string" ? part : plainText([part.at(-1)].flat()))).join("");
 }
 
 // For example ", in trainers/parallel/shared_all_reduce.py:157, SharedSum._wait_for".

@@ -1,15 +1,13 @@
 // The communication check: start, follow, stop; and its result as a summary, a chart and a table.
 
-import { Chart, loadPlotly } from "../charts/chart.js";
-import { CommandLine } from "../shared/command.js";
+import { Chart } from "../charts/chart.js";
+import { CommandLine, makeTable, tableRow } from "../shared/widgets.js";
 import { complain } from "../shared/dialog.js";
-import { columnHeads, el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
-import { callEndpoint } from "../shared/net.js";
+import { callEndpoint, askEvery } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { line, onThemeChange } from "../shared/theme.js";
-
-// The result of the communication check: a summary, a chart and a table.
 
 // DDP's default bucket size: gradients are collected into buckets of this size before an all-reduce.
 const BUCKET_WORDS = "25 MB";
@@ -20,29 +18,19 @@ class CheckResult {
     this.words = el("p", { class: "ddp-check-verdict", role: "status" });
     this.why = el("p", {});
     this.body = el("tbody", {});
-    this.about = el("caption", {});
-    const head = el(
-      "tr",
-      {},
-      columnHeads(["size", "time", term("algorithm bandwidth"), term("bus bandwidth")]),
-    );
-    this.table = el("table", { class: "ddp-table" }, this.about, el("thead", {}, head), this.body);
+    this.about = el("span", {});
+    const heads = ["size", "time", term("algorithm bandwidth"), term("bus bandwidth")];
+    const table = makeTable("ddp-table", heads, this.body, this.about);
     this.chart = new Chart({
       name: "bandwidth",
       title: "Bandwidth by size of the tensor",
       empty: "Appears with the first size.",
       figure: () => this.figure(),
-      onVisible: () => this.draw(),
     });
     const busNote =
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
-    const tableBox = el(
-      "div",
-      { class: "ddp-check-table" },
-      this.table,
-      el("p", { class: "ddp-hint" }, busNote),
-    );
-    this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart.element, tableBox);
+    const tableBox = el("div", { class: "ddp-check-table" }, table, el("p", { class: "ddp-hint" }, busNote));
+    this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart, tableBox);
     this.element = el(
       "div",
       { class: "ddp-check-result", hidden: true },
@@ -71,14 +59,9 @@ class CheckResult {
     setAttribute(this.words, "data-state", state);
   }
 
-  async draw() {
-    this.chart.isDirty = true;
-    try {
-      const plotly = await loadPlotly();
-      if (this.chart.isDue) await this.chart.draw(plotly);
-    } catch (error) {
-      complain(`The chart could not be drawn: ${error.message}`);
-    }
+  draw() {
+    this.chart.invalidate();
+    this.chart.drawDue();
   }
 
   figure() {
@@ -120,19 +103,9 @@ class CheckResult {
 }
 
 function row(entry) {
-  const words = [
-    bytes(entry.size_bytes),
-    shortTime(entry.time_s),
-    rate(entry.algorithm_bytes_per_s),
-    rate(entry.bus_bytes_per_s),
-  ];
+  const rates = [rate(entry.algorithm_bytes_per_s), rate(entry.bus_bytes_per_s)];
   const title = `median of ${count(entry.num_repetitions)}`;
-  return el(
-    "tr",
-    { title },
-    el("th", { scope: "row" }, words[0]),
-    words.slice(1).map((text) => el("td", {}, text)),
-  );
+  return tableRow(bytes(entry.size_bytes), [shortTime(entry.time_s), ...rates], title);
 }
 
 function caption(check) {
@@ -166,12 +139,96 @@ function fixedPrice({ lines }) {
   );
 }
 
-// The communication check: start, follow, stop.
-
 const FOLLOW_EVERY_MS = 400;
-const TRY_AGAIN_MS = 2000;
 
-export class CommunicationCheck {
+/** A check that runs as a job of its own: it is started, followed until it has ended, and stopped. */
+export class JobCheck {
+  /**
+   * @param {string} begin the label of the button that starts it
+   * @param {string} stop the label of the button that stops it
+   * @param {{ begin: string, read: string, stop: string }} endpoints
+   */
+  constructor(begin, stop, endpoints) {
+    this.endpoints = endpoints;
+    /** @type {any} The check that is shown; null before the first. */
+    this.check = null;
+    this.endFollowing = () => {};
+    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, begin);
+    this.stop = makeButton({ class: "ddp-button ddp-button-stop", onclick: () => this.end() }, stop);
+    this.stop.disabled = true;
+  }
+
+  /** The values that it is started with. @returns {any[]} */
+  values() {
+    return [];
+  }
+
+  /** Shows a check, which may be running. @param {any} _check */
+  show(_check) {}
+
+  /** Shows that the server did not answer. @param {Error} _error */
+  heard(_error) {}
+
+  async begin() {
+    this.start.disabled = true;
+    try {
+      const check = await callEndpoint(this.endpoints.begin, ...this.values());
+      this.take(check);
+      this.follow(check.check_id);
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  async end() {
+    this.stop.disabled = true;
+    try {
+      this.take(await callEndpoint(this.endpoints.stop, this.check.check_id));
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  /** Polls a check until it has ended. */
+  follow(checkId) {
+    this.close();
+    const ask = async () => this.take(await callEndpoint(this.endpoints.read, checkId));
+    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+      if (error) this.heard(error);
+      else if (!this.isRunning) this.close();
+    });
+  }
+
+  take(check) {
+    // Ignore an outdated answer that arrives after the final one.
+    if (this.check?.check_id === check.check_id && !this.isRunning) return;
+    this.check = check;
+    this.show(check);
+    this.setButtons();
+  }
+
+  get isRunning() {
+    return this.check?.state === "running";
+  }
+
+  setButtons() {
+    const { isRunning } = this;
+    this.start.disabled = isRunning;
+    setAttribute(this.start, "aria-busy", isRunning);
+    if (isRunning) this.start.dataset.busy = "true";
+    else delete this.start.dataset.busy;
+    this.stop.disabled = !isRunning;
+  }
+
+  /** Ends the polling. */
+  close() {
+    this.endFollowing();
+  }
+}
+
+export class CommunicationCheck extends JobCheck {
   constructor({
     backend,
     fewest_ranks: fewest,
@@ -180,25 +237,21 @@ export class CommunicationCheck {
     command,
     newest_check_id: newest,
   }) {
+    super("Measure", "Stop", {
+      begin: "check_communication",
+      read: "communication_check",
+      stop: "stop_communication_check",
+    });
     this.command = command;
-    this.kind = backend === "nccl" ? "GPU" : "CPU rank";
-    this.checkId = null;
-    this.state = "none";
-    this.timer = null;
-    this.isClosed = false;
+    const kind = backend === "nccl" ? "GPUs" : "CPU ranks";
     const numbers = Array.from({ length: most - fewest + 1 }, (_, index) => fewest + index);
     const options = numbers.map((number) =>
-      el("option", { value: number, selected: number === usual }, `${number} ${this.kind}s`),
+      el("option", { value: number, selected: number === usual }, `${number} ${kind}`),
     );
     this.select = el(
       "select",
       { "aria-label": "Between how many ranks", onchange: () => this.showCommand() },
       options,
-    );
-    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, "Measure");
-    this.stop = makeButton(
-      { class: "ddp-button ddp-button-stop", onclick: () => this.end(), disabled: true },
-      "Stop",
     );
     this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
     this.commandLine = new CommandLine("", "the command of the check");
@@ -232,8 +285,8 @@ export class CommunicationCheck {
         this.stop,
         this.busy,
       ),
-      this.result.element,
-      this.commandLine.element,
+      this.result,
+      this.commandLine,
     );
   }
 
@@ -254,71 +307,24 @@ export class CommunicationCheck {
     );
   }
 
-  async begin() {
-    this.start.disabled = true;
-    try {
-      const check = await callEndpoint("check_communication", Number(this.select.value));
-      this.take(check);
-      this.follow(check.check_id);
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
-    }
+  /** @override */
+  values() {
+    return [Number(this.select.value)];
   }
 
-  async end() {
-    this.stop.disabled = true;
-    try {
-      this.take(await callEndpoint("stop_communication_check", this.checkId));
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
-    }
-  }
-
-  /** Polls a check until it has ended; pauses while the page is hidden. */
-  follow(checkId) {
-    this.checkId = checkId;
-    clearTimeout(this.timer ?? undefined);
-    const look = async () => {
-      let restMs = FOLLOW_EVERY_MS;
-      if (document.visibilityState === "visible") {
-        try {
-          const check = await callEndpoint("communication_check", checkId);
-          if (this.isClosed || checkId !== this.checkId) return;
-          this.take(check);
-          if (check.state !== "running") return;
-        } catch (error) {
-          this.result.say(`${error.message} Trying again …`, "failed");
-          restMs = TRY_AGAIN_MS;
-        }
-      }
-      if (!this.isClosed) this.timer = setTimeout(look, restMs);
-    };
-    look();
-  }
-
-  take(check) {
-    // Ignore an outdated answer that arrives after the final one.
-    if (this.state !== "running" && check.check_id === this.checkId && check.state === "running") return;
-    this.checkId = check.check_id;
-    this.state = check.state;
-    this.setButtons();
+  /** @override */
+  show(check) {
     this.result.take(check);
   }
 
-  setButtons() {
-    const isRunning = this.state === "running";
-    this.start.disabled = isRunning;
-    setAttribute(this.start, "aria-busy", isRunning);
-    if (isRunning) this.start.dataset.busy = "true";
-    else delete this.start.dataset.busy;
-    this.stop.disabled = !isRunning;
+  /** @override */
+  heard(error) {
+    this.result.say(`${error.message} Trying again …`, "failed");
   }
 
-  close() {
-    this.isClosed = true;
-    clearTimeout(this.timer ?? undefined);
+  /** Called when the page is left. */
+  leave() {
+    this.close();
     this.result.close();
   }
 }

@@ -6,9 +6,8 @@ import { el, icon, makeButton, section, setAttribute, setText, show } from "../s
 import { UNKNOWN, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { Meter, keepRows, runLink } from "./parts.js";
-
-// The GPUs of this machine: utilization, memory, temperature, power and processes.
+import { Meter, runLink } from "./parts.js";
+import { keepRows } from "../shared/widgets.js";
 
 const NO_GPU = "This is slower, but the same distributed training: with GPUs, the page would use them.";
 
@@ -62,9 +61,9 @@ class GpuTile {
       { class: "ddp-gpu" },
       el("h3", {}, named, this.name),
       el("p", { class: "ddp-gpu-line" }, "busy", this.use),
-      this.useMeter.element,
+      this.useMeter,
       el("p", { class: "ddp-gpu-line" }, "memory", this.memory),
-      this.memoryMeter.element,
+      this.memoryMeter,
       this.feel,
       this.nobody,
       this.users,
@@ -99,9 +98,7 @@ class GpuTile {
       processes ?? [],
       (process) => process.pid,
       newUser,
-      (row, process) => {
-        setText(row.lastChild, bytes(process.memory_used_bytes));
-      },
+      (row, process) => setText(row.lastChild, bytes(process.memory_used_bytes)),
     );
   }
 }
@@ -166,8 +163,7 @@ class Links {
     this.isRunning = check.is_running;
     this.setButton();
     setText(this.now, wordsOf(check));
-    keepRows(this.list, check.links, JSON.stringify, newLink, () => {});
-    show(this.list, check.links.length > 0);
+    keepRows(this.list, check.links, JSON.stringify, newLink);
   }
 
   async begin() {
@@ -221,7 +217,7 @@ export function hostsSection() {
   const lead = el("p", { class: "ddp-caption" });
   const list = el("ul", { class: "ddp-missing-list" });
   const links = new Links();
-  const element = section("Hosts", "hosts", lead, list, links.element);
+  const element = section("Hosts", "hosts", lead, list, links);
   show(element, false);
   return {
     element,
@@ -230,7 +226,7 @@ export function hostsSection() {
       if (hosts === null) return;
       links.update(measured);
       setText(lead, leadWords(hosts));
-      keepRows(list, hosts, JSON.stringify, newHost, () => {});
+      keepRows(list, hosts, JSON.stringify, newHost);
     },
   };
 }

@@ -1,7 +1,7 @@
 // Installs the package of a data set with a button and shows the progress.
 
 import { el, makeButton, setText, show } from "../shared/dom.js";
-import { callEndpoint } from "../shared/net.js";
+import { callEndpoint, pause } from "../shared/net.js";
 import { person } from "../auth/person.js";
 import { inform } from "../shared/dialog.js";
 
@@ -39,9 +39,7 @@ async function install(button) {
   try {
     let state = await callEndpoint("install_data_set", name);
     while (state.state === "running") {
-      await new Promise((resolve) => {
-        setTimeout(resolve, ASK_EVERY_MS);
-      });
+      await pause(ASK_EVERY_MS);
       state = await callEndpoint("data_set_install", name);
       setText(words, state.line ? `Installing … ${state.line}` : "Installing …");
     }

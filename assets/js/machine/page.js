@@ -1,13 +1,12 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine } from "../shared/command.js";
-import { el, icon, section, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { CommandLine, ConnectionNote, keepRows } from "../shared/widgets.js";
+import { el, icon, section, setText } from "../shared/dom.js";
+import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
 import { Gpus, hostsSection } from "./devices.js";
 import { installLine } from "./install.js";
-import { Answering, Disk, Memory, Processor, keepRows } from "./parts.js";
+import { Answering, Disk, Memory, Processor } from "./parts.js";
 import { SelfCheck } from "./self_check.js";
 
 // Missing packages and features with the commands that install them, and the installed versions.
@@ -21,7 +20,7 @@ function missingSection() {
     element,
     update({ missing }) {
       setText(lead, leadWords(missing));
-      keepRows(list, missing ?? [], keyOf, newItem, () => {});
+      keepRows(list, missing ?? [], keyOf, newItem);
     },
   };
 }
@@ -49,7 +48,7 @@ function newItem(item) {
     el("h3", {}, item.what, sign),
     el("p", {}, item.meaning),
     item.data_set === null ? null : installLine(item.data_set),
-    item.command === null ? null : new CommandLine(item.command, item.what).element,
+    item.command === null ? null : new CommandLine(item.command, item.what),
   );
 }
 
@@ -72,13 +71,13 @@ function versionsSection() {
   };
 }
 
-// The machine page: devices and their users, disk forecast, missing items, communication speed.
+// The page.
 
 const REFRESH_EVERY_MS = 2000;
 
 /** Fills an element with the machine page; returns a function that stops its updates. */
 export function mountMachine(root) {
-  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  const note = new ConnectionNote();
   const waiting = el("p", { class: "ddp-loading" }, "Reading the state of this machine …");
   const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note, waiting);
   root.replaceChildren(page);
@@ -92,10 +91,7 @@ export function mountMachine(root) {
     }
     view.update(report);
   };
-  const end = askEvery(REFRESH_EVERY_MS, ask, (error) => {
-    if (error) setText(note, `${error.message} Trying again …`);
-    show(note, error !== null);
-  });
+  const end = askEvery(REFRESH_EVERY_MS, ask, (error) => note.heard(error));
   return () => {
     end();
     view?.close();
@@ -115,15 +111,11 @@ class MachineView {
     this.elements = [
       this.hosts.element,
       this.gpus.element,
-      el(
-        "div",
-        { class: "ddp-three" },
-        this.parts.map((part) => part.element),
-      ),
+      el("div", { class: "ddp-three" }, this.parts),
       this.selfCheck.element,
       this.check.element,
       this.answering.element,
-      el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
+      el("div", { class: "ddp-missing-pair" }, this.missing, this.versions),
     ];
   }
 
@@ -136,6 +128,6 @@ class MachineView {
 
   close() {
     this.selfCheck.close();
-    this.check.close();
+    this.check.leave();
   }
 }

@@ -2,7 +2,8 @@
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
-import { address } from "../shared/net.js";
+import { runPage } from "../shared/net.js";
+import { keepRows } from "../shared/widgets.js";
 
 const SECONDS_PER_MINUTE = 60;
 
@@ -32,7 +33,7 @@ export class Meter {
 
 /** A link to a run's page. */
 export function runLink(runId) {
-  return el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+  return el("a", { href: runPage(runId) }, runId);
 }
 
 /** The legend of a bar: colour, name and amount of each segment. */
@@ -68,7 +69,7 @@ export class Processor {
       "processor",
       this.value,
       this.name,
-      this.meter.element,
+      this.meter,
       this.cores,
       this.about,
     );
@@ -98,41 +99,42 @@ export class Processor {
   }
 }
 
-export class Memory {
-  constructor() {
+/** How much of a memory or a disk is free, with a bar for our runs and everything else. */
+class Space {
+  constructor(label) {
     this.value = el("p", { class: "ddp-figure" });
     this.note = el("p", { class: "ddp-figure-note" });
-    this.meter = new Meter("Memory in use", ["ours", "others"]);
+    this.meter = new Meter(label, ["ours", "others"]);
     this.legend = new Legend([
       ["ours", "our runs"],
       ["others", "everything else"],
       ["free", "free"],
     ]);
+    this.elements = [this.value, this.note, this.meter.element, this.legend.element];
+  }
+
+  /** Shows sizes in bytes; `oursWords` replaces the size of our runs, `words` describe the bar. */
+  update({ free, total, ours }, words, oursWords = amount(ours)) {
+    const others = Math.max(0, total - free - (ours ?? 0));
+    setText(this.value, bytes(free));
+    setText(this.note, `free of ${bytes(total)}`);
+    this.meter.update([share(ours, total), share(others, total)], words);
+    this.legend.update(oursWords, bytes(others), bytes(free));
+  }
+}
+
+export class Memory {
+  constructor() {
+    this.space = new Space("Memory in use");
     this.runs = el("ul", { class: "ddp-users" });
     this.standby = el("p", { class: "ddp-hint" });
-    this.element = section(
-      "Memory",
-      "memory",
-      this.value,
-      this.note,
-      this.meter.element,
-      this.legend.element,
-      this.runs,
-      this.standby,
-    );
+    this.element = section("Memory", "memory", this.space.elements, this.runs, this.standby);
   }
 
   update({ memory, runs, standby }) {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
-    const others = Math.max(0, used - (ours ?? 0));
-    const free = total - used;
-    setText(this.value, bytes(free));
-    setText(this.note, `free of ${bytes(total)}`);
-    this.meter.update(
-      [share(ours, total), share(others, total)],
-      `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`,
-    );
-    this.legend.update(amount(ours), bytes(others), bytes(free));
+    const words = `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`;
+    this.space.update({ free: total - used, total, ours }, words);
     keepRows(
       this.runs,
       runs,
@@ -159,32 +161,17 @@ function newRunRow(run) {
 
 export class Disk {
   constructor() {
-    this.value = el("p", { class: "ddp-figure" });
-    this.note = el("p", { class: "ddp-figure-note" });
-    this.meter = new Meter("Disk in use", ["ours", "others"]);
-    this.legend = new Legend([
-      ["ours", "our runs"],
-      ["others", "everything else"],
-      ["free", "free"],
-    ]);
+    this.space = new Space("Disk in use");
     this.forecast = el("p", { class: "ddp-forecast" });
     this.path = el("code", {});
-    this.element = section(
-      "Disk of the runs", "disk", this.value, this.note, this.meter.element, this.legend.element, this.forecast,
-      el("p", { class: "ddp-hint" }, "In ", this.path),
-    ); // prettier-ignore
+    const where = el("p", { class: "ddp-hint" }, "In ", this.path);
+    this.element = section("Disk of the runs", "disk", this.space.elements, this.forecast, where);
   }
 
   update({ disk }) {
     const { free_bytes: free, total_bytes: total, runs_bytes: ours } = disk;
-    const others = Math.max(0, total - free - (ours ?? 0));
-    setText(this.value, bytes(free));
-    setText(this.note, `free of ${bytes(total)}`);
-    this.meter.update(
-      [share(ours, total), share(others, total)],
-      `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`,
-    );
-    this.legend.update(ours === null ? "being counted …" : amount(ours), bytes(others), bytes(free));
+    const words = `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`;
+    this.space.update({ free, total, ours }, words, ours === null ? "being counted …" : amount(ours));
     setText(this.forecast, forecastWords(disk.forecast));
     setText(this.path, disk.path);
   }
@@ -218,7 +205,7 @@ export class Answering {
 }
 
 /** The usual delay, and the request that blocked the others longest. */
-export function answeringWords(loop) {
+function answeringWords(loop) {
   if (loop.p99_s === null) return "Measuring …";
   const usual = `99 of 100 measured waits were at most ${milliseconds(loop.p99_s)}.`;
   if (loop.held_s === null) return usual;
@@ -232,7 +219,7 @@ function milliseconds(seconds) {
 }
 
 /** The forecast of the disk usage and the measurement behind it. */
-export function forecastWords(forecast) {
+function forecastWords(forecast) {
   const span = duration(forecast.measured_over_s);
   switch (forecast.state) {
     case "no_run":
@@ -260,21 +247,4 @@ function amount(value) {
 
 function share(part, whole) {
   return part === null || !whole ? null : part / whole;
-}
-
-/**
- * Keeps one row per item, in the order of the items. Rows that remain are reused, so that they keep the
- * focus.
- */
-export function keepRows(list, items, keyOf, make, update) {
-  const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
-  const keys = items.map((item) => String(keyOf(item)));
-  for (const [key, row] of rows) if (!keys.includes(key)) row.remove();
-  items.forEach((item, index) => {
-    const row = rows.get(keys[index]) ?? make(item);
-    row.dataset.key = keys[index];
-    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
-    update(row, item);
-  });
-  show(list, items.length > 0);
 }

@@ -1,15 +1,11 @@
 // "Check this machine": runs short real jobs and compares their results with the last check.
 
 import { person } from "../auth/person.js";
-import { CommandLine } from "../shared/command.js";
-import { complain } from "../shared/dialog.js";
-import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { CommandLine, makeTable, keepRows } from "../shared/widgets.js";
+import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
-import { address, callEndpoint } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
-import { keepRows } from "./parts.js";
-
-// The table of a machine check: result, description, measurements, and a comparison with the last check.
+import { address } from "../shared/net.js";
+import { JobCheck } from "./check.js";
 
 const COLUMNS = ["result", "check", "took", "compared with last time"];
 const STATES = {
@@ -25,15 +21,8 @@ const STATES = {
 class FindingsTable {
   constructor() {
     this.body = el("tbody", {});
-    const head = el("tr", {}, columnHeads(COLUMNS));
-    const caption = el("caption", {}, "Checks, their results, and the previous results");
-    this.element = el(
-      "table",
-      { class: "ddp-table ddp-findings" },
-      caption,
-      el("thead", {}, head),
-      this.body,
-    );
+    const caption = "Checks, their results, and the previous results";
+    this.element = makeTable("ddp-table ddp-findings", COLUMNS, this.body, caption);
   }
 
   take(findings) {
@@ -72,9 +61,6 @@ function inWords(value, unit) {
   return unit === "s" ? shortTime(value) : number(value, 2);
 }
 
-// "Check this machine": runs short real jobs. The table of results is in self_check_table.js.
-
-const FOLLOW_EVERY_MS = 500;
 // The start of the server's error message for an unknown check id.
 const UNKNOWN_CHECK = "check_id is ";
 const IS_OPEN = new Set(["waiting", "running"]);
@@ -83,23 +69,15 @@ const WHY =
   "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
   "that are idle, otherwise two ranks on the CPU; on a busy machine it takes longer.";
 
-export class SelfCheck {
+export class SelfCheck extends JobCheck {
   constructor({ command }) {
-    this.check = null;
+    super("Check this machine", "Cancel", {
+      begin: "check_machine",
+      read: "machine_check",
+      stop: "cancel_machine_check",
+    });
     this.isLost = false;
-    this.endFollowing = null;
-    this.start = makeButton(
-      {
-        class: "ddp-button ddp-button-main",
-        "aria-describedby": "ddp-self-check-why-not",
-        onclick: () => this.begin(),
-      },
-      "Check this machine",
-    );
-    this.stop = makeButton(
-      { class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true },
-      "Cancel",
-    );
+    this.start.setAttribute("aria-describedby", "ddp-self-check-why-not");
     this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");
     this.whyNot = el(
       "p",
@@ -118,7 +96,7 @@ export class SelfCheck {
       { class: "ddp-self-check-result", hidden: true },
       this.head,
       this.about,
-      this.table.element,
+      this.table,
     );
     this.element = section(
       "Does training work on this machine?",
@@ -126,7 +104,7 @@ export class SelfCheck {
       el("p", { class: "ddp-caption" }, WHY),
       el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.whyNot, this.busy),
       this.result,
-      new CommandLine(command, "the command of the check").element,
+      new CommandLine(command, "the command of the check"),
     );
     // With a login only teachers may start a check, because it uses every free GPU.
     person().then(({ role }) => {
@@ -150,46 +128,21 @@ export class SelfCheck {
     );
   }
 
-  async begin() {
-    this.start.disabled = true;
-    try {
-      const check = await callEndpoint("check_machine");
-      this.take(check);
-      this.follow(check.check_id);
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
+  /** @override */
+  heard(error) {
+    if (error.message.startsWith(UNKNOWN_CHECK)) {
+      this.lose();
+      return;
     }
-  }
-
-  async cancel() {
-    this.stop.disabled = true;
-    try {
-      this.take(await callEndpoint("cancel_machine_check", this.check.check_id));
-    } catch (error) {
-      complain(error.message);
-      this.setButtons();
-    }
-  }
-
-  /** Polls a check until it has ended. */
-  follow(checkId) {
-    this.close();
-    const ask = async () => this.take(await callEndpoint("machine_check", checkId));
-    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
-      if (error?.message.startsWith(UNKNOWN_CHECK)) this.lose();
-      else if (error) {
-        show(this.result, true);
-        setText(this.now, `${error.message} Trying again …`);
-      } else if (this.check?.state !== "running") this.close();
-    });
+    show(this.result, true);
+    setText(this.now, `${error.message} Trying again …`);
   }
 
   /** The server does not know the check, because a restart of the app stopped it. */
   lose() {
     this.close();
     this.isLost = true;
-    if (this.check?.state !== "running") return;
+    if (!this.isRunning) return;
     const findings = this.check.findings.map((finding) =>
       IS_OPEN.has(finding.state) ? { ...finding, state: "cancelled" } : finding,
     );
@@ -201,11 +154,9 @@ export class SelfCheck {
     });
   }
 
-  take(check) {
-    // Ignore an outdated answer that arrives after the final one.
-    if (this.check?.check_id === check.check_id && this.check.state !== "running") return;
-    if (check.state === "running") this.isLost = false;
-    this.check = check;
+  /** @override */
+  show(check) {
+    if (this.isRunning) this.isLost = false;
     show(this.result, true);
     setText(this.now, nowWords(check));
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
@@ -217,26 +168,18 @@ export class SelfCheck {
     );
     setText(this.about, aboutWords(check));
     this.table.take(check.findings);
-    this.setButtons();
   }
 
+  /** @override */
   setButtons() {
-    const isRunning = this.check?.state === "running";
-    this.start.disabled = isRunning || !this.isTeacher;
-    setAttribute(this.start, "aria-busy", isRunning);
-    if (isRunning) this.start.dataset.busy = "true";
-    else delete this.start.dataset.busy;
-    this.stop.disabled = !isRunning || !this.isTeacher || this.check.is_being_cancelled;
+    super.setButtons();
+    if (!this.isTeacher) this.start.disabled = true;
+    if (!this.isTeacher || this.check?.is_being_cancelled) this.stop.disabled = true;
     const hasFile = ["done", "cancelled"].includes(this.check?.state) && this.check.findings.length > 0;
     show(this.file, hasFile);
     if (hasFile) {
       this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
     }
-  }
-
-  close() {
-    this.endFollowing?.();
-    this.endFollowing = null;
   }
 }
 

@@ -1,13 +1,127 @@
 // The live view of a run inside a notebook: an anywidget, packed into one module with all that it imports
 // (ddp_gui/notebook/live.py). The kernel sends the picture; buttons send messages to the kernel.
 
-import { LossChart } from "./loss_chart.js";
-import { Traces } from "../charts/traces.js";
+import { valueAt, Traces } from "../charts/traces.js";
+import { ticks, tickWords, pathOf } from "../charts/plot.js";
+import { el, setAttribute, setText, svg, makeButton, show } from "../shared/dom.js";
+import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
 import { RanksPanel } from "../run/ranks.js";
-import { el, makeButton, setText, show } from "../shared/dom.js";
-import { count, duration, LIVE_STATES, loss } from "../shared/format.js";
-import { StatePill } from "../shared/state_pill.js";
+import { StatePill } from "../shared/widgets.js";
+
+// The loss of a run over its steps, as one SVG picture without a library.
+
+const HEIGHT = 220;
+const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
+const NARROWEST = 200;
+/** The curves: the name of the trace and its words in the legend. */
+const CURVES = [
+  ["loss", "training loss"],
+  ["loss_smooth", "smoothed"],
+  ["validation_loss", "validation"],
+];
+
+class LossChart {
+  constructor() {
+    /** @type {any} The scale of the drawn curves; null without any. */
+    this.scale = null;
+    this.grid = svg("g", { class: "ddp-notebook-grid" });
+    this.paths = new Map(CURVES.map(([name]) => [name, svg("path", { class: `ddp-notebook-${name}` })]));
+    this.cursor = svg("path", { class: "ddp-notebook-cursor" });
+    this.picture = svg(
+      "svg",
+      { role: "img", height: HEIGHT },
+      this.grid,
+      ...this.paths.values(),
+      this.cursor,
+    );
+    this.reading = el("p", { class: "ddp-notebook-reading" }, "\u00a0");
+    const legend = CURVES.map(([name, words]) =>
+      el("span", {}, el("i", { class: `ddp-notebook-${name}`, "aria-hidden": "true" }), words),
+    );
+    this.element = el(
+      "figure",
+      { class: "ddp-notebook-chart" },
+      el("figcaption", {}, ...legend, this.reading),
+      this.picture,
+    );
+    this.picture.addEventListener("pointermove", (event) => this.read(event));
+    this.picture.addEventListener("pointerleave", () => this.readNothing());
+    new ResizeObserver(() => this.draw()).observe(this.element);
+  }
+
+  update(traces) {
+    this.traces = traces;
+    this.draw();
+  }
+
+  draw() {
+    const shown = CURVES.map(([name]) => [name, this.traces?.get(name) ?? { x: [], y: [] }]);
+    const xs = shown.flatMap(([, { x }]) => x);
+    const ys = shown.flatMap(([, { y }]) => y).filter((value) => value !== null);
+    this.scale = null;
+    this.grid.replaceChildren();
+    if (ys.length === 0) {
+      this.grid.append(svg("text", { x: MARGIN.left, y: HEIGHT / 2 }, "Appears with the first steps."));
+      return;
+    }
+    const width = Math.max(NARROWEST, this.element.clientWidth);
+    setAttribute(this.picture, "width", width);
+    const [last, low, high] = [Math.max(...xs, 1), Math.min(...ys), Math.max(...ys)];
+    const span = high - low || Math.abs(high) || 1;
+    const [inside, below] = [width - MARGIN.left - MARGIN.right, HEIGHT - MARGIN.bottom];
+    const across = (step) => MARGIN.left + (step / last) * inside;
+    const up = (value) => below - ((value - low) / span) * (below - MARGIN.top);
+    this.scale = { across, last, inside };
+    this.drawGrid({ across, up, last, low, high: low + span, width });
+    for (const [name, { x, y }] of shown) {
+      const points = y.map((value, index) => [across(x[index]), value === null ? null : up(value)]);
+      setAttribute(this.paths.get(name), "d", pathOf(points) || null);
+    }
+    const words = `Training loss from ${loss(ys[0])} to ${loss(this.traces.get("loss").y.at(-1))}`;
+    setAttribute(this.picture, "aria-label", `${words} over ${count(last)} steps`);
+  }
+
+  drawGrid({ across, up, last, low, high, width }) {
+    for (const { place, step } of ticks(low, high, 4, false)) {
+      const y = up(place);
+      this.grid.append(
+        svg("path", { d: `M${MARGIN.left},${y}H${width - MARGIN.right}` }),
+        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step, false)),
+      );
+    }
+    for (const { place, step } of ticks(0, last, Math.max(2, width / 150), false)) {
+      const [x, y] = [across(place), HEIGHT - 6];
+      const anchor = place === 0 ? "start" : "middle";
+      if (x < width - 70) {
+        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step, false)));
+      }
+    }
+    this.grid.append(svg("text", { x: width - MARGIN.right, y: HEIGHT - 6, "text-anchor": "end" }, "step"));
+  }
+
+  /** Shows the values at the pointer. */
+  read(event) {
+    if (this.scale === null) return;
+    const { across, last, inside } = this.scale;
+    const x = event.clientX - this.picture.getBoundingClientRect().left;
+    const step = Math.round(Math.min(Math.max(((x - MARGIN.left) / inside) * last, 0), last));
+    /** @type {[string, number | null][]} */
+    const values = CURVES.map(([name, words]) => [words, valueAt(this.traces.get(name), step)]);
+    const known = values
+      .filter(([, value]) => value !== null)
+      .map(([words, value]) => `${words} ${loss(value)}`);
+    setText(this.reading, `step ${count(step)}: ${known.join(", ")}`);
+    setAttribute(this.cursor, "d", `M${across(step).toFixed(1)},${MARGIN.top}V${HEIGHT - MARGIN.bottom}`);
+  }
+
+  readNothing() {
+    setText(this.reading, "\u00a0");
+    setAttribute(this.cursor, "d", null);
+  }
+}
+
+// The view.
 
 const LOOK_EVERY_MS = 1000;
 // The kernel sends something every 3 s while the run is live (NEWS_EVERY_S).
@@ -54,15 +168,15 @@ class View {
         "header",
         {},
         el("strong", {}, config.name || this.facts.run_id),
-        this.pill.element,
+        this.pill,
         el("span", { class: "ddp-notebook-what" }, `${network} on ${dataset}`),
         el("div", { class: "ddp-buttons" }, ...this.buttons),
       ),
       this.silence,
       this.values,
       this.words,
-      this.chart.element,
-      el("div", { class: "ddp-notebook-parts" }, this.devices.element, this.ranks.element),
+      this.chart,
+      el("div", { class: "ddp-notebook-parts" }, this.devices, this.ranks),
     );
     /** @type {{ label: string, atMs: number } | null} A request that the kernel has not answered. */
     this.asked = null;

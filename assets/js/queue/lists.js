@@ -1,46 +1,34 @@
 // The lists of the queue page: waiting runs, live runs, the devices in use, and jobs of the engine.
 
-import { act } from "../shared/dialog.js";
-import { columnHeads, el, makeButton, section, setText, show } from "../shared/dom.js";
+import { actionButton } from "../shared/dialog.js";
+import { el, section, setText, show, setAttribute } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-
-// The lists of the queue page: waiting runs, live runs, and the devices in use.
+import { keepRows, makeTable } from "../shared/widgets.js";
 
 /** A table that keeps the row of a run between updates, so that a focused button keeps the focus. */
 class KeptTable {
   constructor(titles, makeRow, keyOf = (item) => item.run_id) {
     this.makeRow = makeRow;
     this.keyOf = keyOf;
-    this.rows = new Map();
+    this.rows = new WeakMap();
     this.body = el("tbody", {});
-    const head = el("thead", {}, el("tr", {}, columnHeads(titles)));
-    this.table = el("table", { class: "ddp-table ddp-queue-table" }, head, this.body);
-    this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, this.table);
+    const table = makeTable("ddp-table ddp-queue-table", titles, this.body);
+    this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, table);
   }
 
   update(items) {
+    const make = (item) => {
+      const row = this.makeRow(item);
+      this.rows.set(row.element, row);
+      return row.element;
+    };
     // Runs that the user may not see have no id: use their index as the key.
-    const keys = items.map((item, index) => this.keyOf(item) ?? `hidden ${index}`);
-    for (const [key, row] of this.rows) {
-      if (keys.includes(key)) continue;
-      row.element.remove();
-      this.rows.delete(key);
-    }
-    const focused = document.activeElement;
-    items.forEach((item, index) => {
-      const key = keys[index];
-      if (!this.rows.has(key)) this.rows.set(key, this.makeRow(item));
-      const row = this.rows.get(key);
-      row.update(item, items.length);
-      const there = this.body.children[index];
-      if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
+    const keyOf = (item) => this.keyOf(item) ?? `hidden ${items.indexOf(item)}`;
+    keepRows(this.body, items, keyOf, make, (element, item) => {
+      this.rows.get(element).update(item, items.length);
     });
-    // Moving an element in the DOM removes the focus.
-    if (focused instanceof HTMLElement && this.body.contains(focused) && document.activeElement !== focused) {
-      focused.focus();
-    }
     show(this.element, items.length > 0);
   }
 }
@@ -57,7 +45,7 @@ export class WaitingList {
     this.element = section(
       "Waiting",
       "waiting",
-      this.table.element,
+      this.table,
       this.none,
       el("p", { class: "ddp-hint ddp-queue-rule" }, rule),
     );
@@ -80,14 +68,8 @@ class WaitingRow {
     this.starts = el("span", {});
     this.why = el("small", {});
     const button = (words, label, call) => {
-      const made = makeButton(
-        { class: "ddp-button ddp-button-small", "aria-label": `${label} ${item.name ?? "this run"}` },
-        words,
-      );
-      made.addEventListener("click", async () => {
-        await act(made, ...call());
-        await afterAction();
-      });
+      const made = actionButton(words, "ddp-button-small", call, afterAction);
+      setAttribute(made, "aria-label", `${label} ${item.name ?? "this run"}`);
       return made;
     };
     const moveTo = (words, label, place) =>
@@ -110,7 +92,7 @@ class WaitingRow {
       "tr",
       { "data-run": item.run_id },
       this.place,
-      this.who.element,
+      this.who,
       this.needs,
       this.asked,
       starts,
@@ -142,7 +124,7 @@ export class RunningList {
   constructor() {
     this.none = el("p", { class: "ddp-empty" }, "No run is live.");
     this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
-    this.element = section("Live runs", "going-on", this.table.element, this.none);
+    this.element = section("Live runs", "going-on", this.table, this.none);
   }
 
   update(running) {
@@ -157,7 +139,7 @@ class RunningRow {
     this.has = el("td", { "data-label": "has" });
     this.since = el("td", { "data-label": "since" });
     this.ends = el("td", { "data-label": "ends" });
-    this.element = el("tr", { "data-run": item.run_id }, this.who.element, this.has, this.since, this.ends);
+    this.element = el("tr", { "data-run": item.run_id }, this.who, this.has, this.since, this.ends);
   }
 
   update(item) {
@@ -239,7 +221,7 @@ export class EngineJobs {
       title,
       "engine-jobs",
       this.silent,
-      this.table.element,
+      this.table,
       this.none,
       el("p", { class: "ddp-hint ddp-queue-rule" }, words),
     );

@@ -2,6 +2,7 @@
 
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
 import { LIVE_STATES, UNKNOWN, bytes } from "../shared/format.js";
+import { pathOf } from "../charts/plot.js";
 
 /**
  * Removes the entries of ranks that no longer exist from a map, and returns them.
@@ -369,17 +370,7 @@ class Curve {
       (at / span) * WIDTH,
       y[index] === null ? null : HEIGHT - 2 - (Math.min(y[index], top) / top) * (HEIGHT - 4),
     ]);
-    let command = "M";
-    let path = "";
-    for (const [left, height] of points) {
-      if (height === null) {
-        command = "M";
-        continue;
-      }
-      path += `${command}${left.toFixed(1)},${height.toFixed(1)}`;
-      command = "L";
-    }
-    this.line.setAttribute("d", path);
+    this.line.setAttribute("d", pathOf(points));
     const drawn = points.filter(([, height]) => height !== null);
     this.ground.setAttribute(
       "d",

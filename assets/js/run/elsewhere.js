@@ -1,12 +1,10 @@
 // Taking a run elsewhere: a zip with the model, and files that start the run on other machines.
 
 import { installLine } from "../machine/install.js";
-import { CommandLine, copyText } from "../shared/command.js";
+import { CommandLine, copyButton } from "../shared/widgets.js";
 import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
-import { bytes, count } from "../shared/format.js";
-import { againAddress, callEndpoint, fetchJson, runAddress } from "../shared/net.js";
-
-// The card "Use this model": a zip with everything that is needed to use it elsewhere, and how to load it.
+import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
+import { againAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
 
 const ASK_EVERY_MS = 500;
 const BROKEN = "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
@@ -54,7 +52,7 @@ export class TakeHomePanel {
       { class: "ddp-try-fold" },
       el("summary", {}, "In plain PyTorch"),
       el("p", { class: "ddp-hint" }, "Run this in the unpacked folder. Our source code is not needed:"),
-      this.code.element,
+      this.code,
     );
     this.fold.addEventListener("toggle", () => this.showCode());
     this.body = el(
@@ -105,9 +103,7 @@ export class TakeHomePanel {
         this.progress.max = state.of;
         this.progress.value = state.done;
         setText(this.status, `Packing: ${state.doing} …`);
-        await new Promise((resolve) => {
-          setTimeout(resolve, ASK_EVERY_MS);
-        });
+        await pause(ASK_EVERY_MS);
         state = await callEndpoint("taken_home", state.take_home_id);
       }
       this.finish(state);
@@ -162,8 +158,6 @@ export class TakeHomePanel {
 }
 
 // "Take this run elsewhere": files that start the run on other machines, in a collapsed section.
-
-const COPIED_SHOWN_MS = 2000;
 
 export class ElsewherePanel {
   constructor(runId) {
@@ -246,8 +240,6 @@ class FileRow {
       el("summary", { "aria-label": `Show: ${label}` }, "Show"),
       el("pre", { tabindex: 0, role: "group", "aria-label": label }, this.code),
     );
-    this.copy = makeButton({ class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
-    this.copy.addEventListener("click", () => this.copyIt());
     this.download = el(
       "a",
       { class: "ddp-button ddp-button-small", download: "", "aria-label": `Download: ${label}` },
@@ -262,7 +254,12 @@ class FileRow {
         el("p", {}, el("strong", { id }, label), `. ${whatFor}`),
         el("p", { class: "ddp-caption" }, proof),
       ),
-      el("div", { class: "ddp-buttons" }, this.copy, this.download),
+      el(
+        "div",
+        { class: "ddp-buttons" },
+        copyButton(() => this.text, this.code, label),
+        this.download,
+      ),
       this.shown,
     );
   }
@@ -272,14 +269,6 @@ class FileRow {
     this.text = text;
     this.download.href = href;
   }
-
-  async copyIt() {
-    const isCopied = await copyText(this.text, this.code);
-    // Hidden text cannot be selected.
-    if (!isCopied) this.shown.open = true;
-    setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
-  }
 }
 
 /** A link to the zip of the whole run. */
@@ -288,4 +277,88 @@ function runLink(runId) {
     "The run with its latest checkpoint: Import a run, on the page Runs, opens it on another machine";
   const href = runAddress(runId, "run.zip", { checkpoint: "true" });
   return el("p", {}, el("a", { href, download: "", title }, "Run as a zip"));
+}
+
+// "The command": the torchrun command of a run, and the equation that relates batch size, ranks and steps.
+
+/** The section with the commands, each with a Copy button, and the equation. */
+export class CommandPanel {
+  constructor(summary) {
+    this.summary = summary;
+    this.resume = new CommandLine("", "command to resume");
+    this.resumePart = el(
+      "div",
+      { hidden: true },
+      el("p", { class: "ddp-caption" }, "Resume it from its newest checkpoint:"),
+      this.resume,
+    );
+    this.element = section(
+      "The command",
+      "the-command",
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, in advance if possible.",
+      ),
+      new CommandLine(summary.command),
+      this.resumePart,
+      summary.script ? scriptOf(summary) : null,
+      summary.config.script ? null : equation(summary),
+    );
+  }
+
+  /** A run that ended before its last step can also be resumed from a terminal. */
+  update(checkpoints, head) {
+    this.checkpoints = checkpoints ?? this.checkpoints;
+    const newest = this.checkpoints?.[0]?.step;
+    // A script is resumed on the page only.
+    const isOurs = !this.summary.config.script;
+    const isResumable =
+      isOurs && !LIVE_STATES.has(head.state) && newest !== undefined && !(newest >= head.num_steps);
+    show(this.resumePart, isResumable);
+    if (!isResumable) return;
+    const { text, placeholder } = this.summary.resume_command;
+    this.resume.update(text.replace(placeholder, String(newest)));
+  }
+}
+
+/** The submitted script in a collapsed section. */
+function scriptOf({ script, run_dir: runDir }) {
+  return el(
+    "details",
+    { class: "ddp-elsewhere" },
+    el("summary", {}, "This job as a script"),
+    el(
+      "p",
+      { class: "ddp-caption" },
+      `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`,
+    ),
+    new CommandLine(script, "job script"),
+  );
+}
+
+function equation({
+  config,
+  num_replicas: copies,
+  global_batch: globalBatch,
+  steps_per_epoch: stepsPerEpoch,
+}) {
+  const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
+  const sign = (text) => el("i", {}, text);
+  const ranksEach = worldSize(config) / copies;
+  const accumulated = config.gradient_accumulation_steps;
+  const copyWords = copies === 1 ? "model copy" : "model copies";
+  return el(
+    "div",
+    { class: "ddp-equation" },
+    term(config.batch_size, ranksEach === 1 ? "per rank" : "per copy"),
+    sign("×"),
+    ranksEach === 1
+      ? term(copies, copies === 1 ? "rank" : "ranks")
+      : term(copies, `${copyWords}, ${ranksEach} ranks each`),
+    accumulated > 1 ? [sign("×"), term(accumulated, "accumulated")] : null,
+    sign("="),
+    term(globalBatch, "global batch"),
+    stepsPerEpoch ? [sign("→"), term(stepsPerEpoch, "steps per epoch")] : null,
+  );
 }

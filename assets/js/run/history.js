@@ -1,6 +1,6 @@
 // The events of a run and its checkpoints on disk.
 
-import { columnHeads, el, icon, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, icon, makeButton, section, setText, show } from "../shared/dom.js";
 import {
   bytes,
   clock,
@@ -11,9 +11,11 @@ import {
   shortName,
   shortTime,
   state as stateWords,
+  capital,
 } from "../shared/format.js";
 import { resumeFrom } from "./head/header.js";
 import { runAddress } from "../shared/net.js";
+import { makeTable } from "../shared/widgets.js";
 
 const NO_DOWNLOAD =
   "No download: this run was broken on purpose, so its model is not useful. Its numbers can be exported.";
@@ -65,12 +67,8 @@ export class CheckpointTable {
         ? "None yet. A script that calls watch.load(…) and watch.save(…) saves one when you press Checkpoint or Stop."
         : "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
     );
-    this.table = el(
-      "table",
-      { class: "ddp-table", hidden: true },
-      el("thead", {}, el("tr", {}, columnHeads(["step", "size", "saved", null]))),
-      this.body,
-    );
+    this.table = makeTable("ddp-table", ["step", "size", "saved", null], this.body);
+    show(this.table, false);
     this.element = section(
       "Checkpoints",
       "checkpoints",
@@ -242,7 +240,7 @@ function describe(mark) {
     const [shape, word] = stateWords(mark.state);
     const reason = String(mark.reason ?? "");
     const saysIt = reason.toLowerCase().startsWith(word);
-    return [shape, saysIt ? reason : `${capital(word)}. ${reason}`];
+    return [shape, saysIt ? reason : `${capital(String(word))}. ${reason}`];
   }
   if (mark.kind === "checkpoint") {
     const why = savedBecause(mark.reason) ?? mark.reason;
@@ -277,9 +275,4 @@ function describeMessage(mark) {
 function removedWords(steps) {
   if (!Array.isArray(steps) || steps.length === 0) return "";
   return ` Deleted to save space: ${steps.length === 1 ? "step" : "steps"} ${steps.map(count).join(", ")}.`;
-}
-
-function capital(word) {
-  const text = String(word ?? "");
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,10 +1,11 @@
 // Cards about a run: whether it learns, what it was configured to do, and the memory of a rank.
 
-import { act } from "../shared/dialog.js";
-import { columnHeads, el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { actionButton } from "../shared/dialog.js";
+import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { LIVE_STATES, bytes } from "../shared/format.js";
-import { address, againAddress, fetchJson, runAddress, scriptAddress } from "../shared/net.js";
+import { againAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
+import { legendEntry, makeTable } from "../shared/widgets.js";
 
 // The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
 // Both places exist from the start, so that the layout does not shift.
@@ -38,7 +39,7 @@ export class InsightStrip {
     this.element = el(
       "section",
       { class: "ddp-card ddp-insights", "aria-label": "What stands out" },
-      this.verdict.element,
+      this.verdict,
       el("div", { class: "ddp-insight-place", "aria-live": "polite" }, this.none, this.first, this.fold),
     );
   }
@@ -87,12 +88,8 @@ export class InsightStrip {
       );
     }
     if (!this.mayChange) return null;
-    const button = makeButton({ class: "ddp-button ddp-button-small" }, action.label);
-    button.addEventListener("click", async () => {
-      await act(button, "set_learning_rate", this.runId, action.values.learning_rate);
-      this.afterAction();
-    });
-    return button;
+    const call = () => ["set_learning_rate", this.runId, action.values.learning_rate];
+    return actionButton(action.label, "ddp-button-small", call, this.afterAction);
   }
 }
 
@@ -169,17 +166,16 @@ function entry({ field, label, help, value }) {
 }
 
 function changesFrom({ run_id: runId, changes }) {
-  const link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+  const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
     return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
   }
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
   ); // prettier-ignore
-  const head = columnHeads(["setting", "then", "now"]);
   return [
     el("h3", {}, "Changed since the run before, ", link),
-    el("table", { class: "ddp-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+    makeTable("ddp-table", ["setting", "then", "now"], rows),
   ];
 }
 
@@ -207,13 +203,7 @@ export class MemoryPanel {
     this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
     this.words = el("p", { class: "ddp-hint" }, "\u00a0");
     const legend = Object.keys(TERMS).map((name) =>
-      el(
-        "span",
-        {},
-        el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }),
-        TERMS[name](),
-        memory ? ` ${bytes(memory[`${name}_bytes`])}` : null,
-      ),
+      legendEntry(`ddp-memory-${name}`, TERMS[name](), memory ? ` ${bytes(memory[`${name}_bytes`])}` : null),
     );
     this.element = section(
       "Memory of a rank",

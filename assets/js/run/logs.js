@@ -1,9 +1,8 @@
 // The logs of the ranks and of torchrun, polled while they are visible.
 
-import { el, freeId, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, freeId, makeButton, section, setAttribute, setText, show, visible } from "../shared/dom.js";
 import { bytes, count, worldSize } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
-import { visible } from "../shared/visible.js";
 
 const POLL_EVERY_MS = 1500;
 const MAX_CHARACTERS = 200_000;

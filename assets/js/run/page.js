@@ -1,27 +1,27 @@
 // The page of a run.
 
-import { asCode, ScriptPanel } from "./script_panel.js";
+import { ScriptPanel } from "./script_panel.js";
+import { runAsCode } from "../script/as_code.js";
 import { Board } from "./charts/board.js";
 import { afterPaint, Calm } from "../shared/browser.js";
-import { CommandPanel } from "../shared/command.js";
 import { ConfigurationPanel, InsightStrip, MemoryPanel } from "./insights.js";
 import { ConfusionPanel, SamplePanel } from "./sample/sample.js";
 import { DevicesPanel, nodeRows, openAtFirst } from "./devices.js";
 import { el, guarded, setText, show } from "../shared/dom.js";
-import { ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
-import { ForwardingLine } from "./forwarding.js";
+import { CommandPanel, ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
+import { ForwardingLine, Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
 import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { LogPanel } from "./logs.js";
 import { LookCloser } from "./closer/look_closer.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
 import { LIVE_STATES, worldSize } from "../shared/format.js";
-import { Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
 import { projector, nameParts, sideBySide } from "./head/projector.js";
 import { RanksPanel } from "./ranks.js";
 import { RunStream } from "./stream.js";
 import { TryPanel } from "./try/try_panel.js";
 import { complain } from "../shared/dialog.js";
+import { ConnectionNote } from "../shared/widgets.js";
 
 const ASK_AGAIN_MS = 2000;
 // Update at 4 Hz: layout is costly.
@@ -120,7 +120,7 @@ class RunPage {
     this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = new ConnectionNote();
     this.element = this.layOut(runId, summary);
     root.replaceChildren(this.element);
     this.endProjector = isAlone
@@ -130,7 +130,7 @@ class RunPage {
       runId,
       { ...this.board.look, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
-      (error) => this.noteConnection(error),
+      (error) => this.connection.heard(error),
     );
     this.stream.asked.then(() => this.board.begin());
   }
@@ -146,42 +146,42 @@ class RunPage {
       },
       this.connection,
       this.loading,
-      this.header.element,
-      this.queued.element,
-      this.progress.element,
-      this.forwarding.element,
-      this.insights.element,
-      this.script?.element,
-      this.tiles.element,
+      this.header,
+      this.queued,
+      this.progress,
+      this.forwarding,
+      this.insights,
+      this.script,
+      this.tiles,
       el("h2", { class: "ddp-unseen" }, "Charts"),
-      this.board.element,
-      this.devices.element,
+      this.board,
+      this.devices,
       el(
         "div",
         { class: "ddp-pair" },
-        el("div", { class: "ddp-stack" }, this.ranksPanel.element, hasConfusion ? this.memory.element : null),
+        el("div", { class: "ddp-stack" }, this.ranksPanel, hasConfusion ? this.memory : null),
         el(
           "div",
           { class: "ddp-stack" },
-          isScript ? this.events.element : this.sample.element,
-          hasConfusion ? null : this.memory.element,
-          isScript ? null : this.confusion.element,
+          isScript ? this.events : this.sample,
+          hasConfusion ? null : this.memory,
+          isScript ? null : this.confusion,
         ),
       ),
-      isScript ? null : this.tryIt.element,
+      isScript ? null : this.tryIt,
       isScript
-        ? this.checkpoints.element
+        ? this.checkpoints
         : el(
             "div",
             { class: "ddp-pair" },
-            el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
-            this.events.element,
+            el("div", { class: "ddp-stack" }, this.checkpoints, this.takeHome),
+            this.events,
           ),
-      this.closer.element,
-      this.logs.element,
-      new ConfigurationPanel(runId, isScript).element,
-      isScript ? null : asCode(runId),
-      this.command.element,
+      this.closer,
+      this.logs,
+      new ConfigurationPanel(runId, isScript),
+      isScript ? null : runAsCode(runId),
+      this.command,
     );
   }
 
@@ -270,11 +270,6 @@ class RunPage {
       this.loading,
       isLoading ? `Preview. Reading the complete run: ${Math.round(100 * share)}% …` : "",
     );
-  }
-
-  noteConnection(error) {
-    show(this.connection, error !== null);
-    setText(this.connection, error === null ? "" : `${error.message} Trying again …`);
   }
 
   close() {

@@ -6,8 +6,7 @@ import { LIVE_STATES, bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 import { ReplicaBadge } from "./closer/fingerprints.js";
 import { NodeGroups } from "./devices.js";
-
-// The step time of a rank over the run: a strip of stacked areas, with median and 95th percentile.
+import { legendEntry } from "../shared/widgets.js";
 
 const WIDTH = 400;
 const HEIGHT = 36;
@@ -131,8 +130,7 @@ class HistoryStrip {
   }
 }
 
-// How the step of each rank splits into data, forward, backward with all-reduce, optimizer and waiting for
-// other ranks.
+// The card.
 
 const WORDS = {
   data: "loading data",
@@ -180,7 +178,7 @@ export class RanksPanel {
         `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run. About one step a second is sampled, so a rank's median can differ from that of all steps, which is at the top of the page.`,
       ),
       this.communication,
-      this.replicas.element,
+      this.replicas,
       this.legend,
       this.empty,
       this.list,
@@ -234,14 +232,7 @@ export class RanksPanel {
     if (words.join() === this.explained) return;
     this.explained = words.join();
     this.legend.replaceChildren(
-      ...words.map((part) =>
-        el(
-          "span",
-          {},
-          el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }),
-          TERMS[part]?.() ?? WORDS[part],
-        ),
-      ),
+      ...words.map((part) => legendEntry(`ddp-part-${part}`, TERMS[part]?.() ?? WORDS[part])),
     );
   }
 
@@ -271,7 +262,7 @@ class Row {
       el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
       this.bar,
       this.times,
-      this.history.element,
+      this.history,
     );
   }
 

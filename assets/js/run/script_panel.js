@@ -1,13 +1,10 @@
-// The code of a run: its findings and its error, and any run as one script.
+// The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
 
-import { CodePanel } from "../code/panel.js";
 import { Editor, markList, openInEditor } from "../script/editor.js";
 import { complain } from "../shared/dialog.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
-import { address, callEndpoint, fetchJson, runAddress } from "../shared/net.js";
-
-// The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
+import { callEndpoint, lessonPage } from "../shared/net.js";
 
 export class ScriptPanel {
   constructor(runId, summary) {
@@ -28,7 +25,7 @@ export class ScriptPanel {
       "script",
       this.list,
       el("p", {}, this.edit),
-      this.editor.element,
+      this.editor,
       this.replaced,
       this.about,
     );
@@ -86,7 +83,7 @@ export class ScriptPanel {
         el("strong", {}, level === "mistake" ? "Mistake: " : "Remark: "),
         `${message} ${hint ?? ""} `,
         line ? makeButton({ class: "ddp-link", onclick: () => this.goTo(file, line) }, `${file}, line ${line}`) : null, // prettier-ignore
-        lesson ? el("a", { href: address(`learn?lesson=${encodeURIComponent(lesson)}`) }, " Lesson") : null,
+        lesson ? el("a", { href: lessonPage(lesson) }, " Lesson") : null,
       ),
     );
     return el("ul", { class: "ddp-marks" }, items);
@@ -142,31 +139,4 @@ export function errorLine(traceback, file) {
   const escaped = file.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const found = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];
   return found.length > 0 ? Number(found.at(-1)[1]) : null;
-}
-
-// "As code": the run as one script, read when the section is opened.
-
-/** Returns the section of a run. */
-export function asCode(runId) {
-  const panel = new CodePanel();
-  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel.element);
-  fold.addEventListener("toggle", async () => {
-    if (!fold.open || (panel.shown && !panel.shown.reason)) return;
-    try {
-      const addresses = ["train.py", "train.ipynb"].map((name) => runAddress(runId, `code/${name}`));
-      panel.update(await fetchJson(runAddress(runId, "code")), addresses);
-    } catch (error) {
-      panel.fail(error.message);
-    }
-  });
-  return section(
-    "As code",
-    "as-code",
-    el(
-      "p",
-      { class: "ddp-caption" },
-      "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.",
-    ),
-    fold,
-  );
 }

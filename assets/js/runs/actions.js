@@ -1,11 +1,12 @@
-// Actions on runs, of the list and of the bin.
+// Actions on runs of the list and of the bin, and the import of a run that was packed elsewhere.
 
 import { mayChange, person, whyNot } from "../auth/person.js";
 import { act, complain, inform, offerUndo, openDialog } from "../shared/dialog.js";
-import { columnHeads, el, makeButton, setText, show } from "../shared/dom.js";
+import { el, makeButton, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
-import { address, callEndpoint, reportAddress, runAddress } from "../shared/net.js";
+import { address, callEndpoint, reportAddress, runAddress, fetchJson, againAddress } from "../shared/net.js";
 import { isLive } from "./columns.js";
+import { field, makeTable } from "../shared/widgets.js";
 
 // The title of the comparison and the bin, with a link back to the list.
 
@@ -31,11 +32,6 @@ const FORMATS = [
   ["tfevents", "TensorBoard’s event file"],
 ];
 
-/** The URL of the form with the configuration of a run. */
-export function runAgainPage(runId) {
-  return address(`?from=${encodeURIComponent(runId)}`);
-}
-
 /** Links that download the metrics of some runs, and their lab report. */
 export function exportLinks(runIds) {
   const ids = runIds.map(encodeURIComponent).join(",");
@@ -52,40 +48,28 @@ export function exportLinks(runIds) {
 
 /** Opens a dialog for name, tags and note; resolves to true if they were saved. */
 export function editRun(row) {
-  const name = field(
-    "Name",
-    el("input", {
-      type: "text",
-      maxlength: 200,
-      value: row.name === row.run_id ? "" : row.name,
-      placeholder: row.run_id,
-    }),
-  );
-  const tags = field(
-    "Tags, with commas between them",
-    el("input", { type: "text", value: row.tags.join(", "), placeholder: "baseline, warm-up" }),
-  );
-  const note = field(
-    "Note",
-    el("textarea", { rows: 5, maxlength: 10000, placeholder: "What you tried, what you saw" }),
-  );
-  note.control.value = row.note;
+  const name = el("input", {
+    type: "text",
+    maxlength: 200,
+    value: row.name === row.run_id ? "" : row.name,
+    placeholder: row.run_id,
+  });
+  const tags = el("input", { type: "text", value: row.tags.join(", "), placeholder: "baseline, warm-up" });
+  const note = el("textarea", { rows: 5, maxlength: 10000, placeholder: "What you tried, what you saw" });
+  note.value = row.note;
+  const fields = [field("Name", name), field("Tags, with commas between them", tags), field("Note", note)];
   return openDialog({
     title: "Name, tags and note",
-    content: el("div", { class: "ddp-fields" }, name.element, tags.element, note.element),
+    content: el("div", { class: "ddp-fields" }, fields),
     confirm: "Save",
     onConfirm: () => {
-      const words = tags.control.value
+      const words = tags.value
         .split(",")
         .map((tag) => tag.trim())
         .filter(Boolean);
-      return callEndpoint("edit_run", row.run_id, name.control.value, words, note.control.value);
+      return callEndpoint("edit_run", row.run_id, name.value, words, note.value);
     },
   });
-}
-
-function field(label, control) {
-  return { control, element: el("label", { class: "ddp-field" }, el("span", {}, label), control) };
 }
 
 // Window event after runs were deleted or restored: Undo may be clicked in another view.
@@ -99,16 +83,12 @@ export async function deleteRuns(rows) {
     return;
   }
   try {
-    const { deleted, message } = await callEndpoint(
-      "delete_runs",
-      rows.map((row) => row.run_id),
-    );
+    const runIds = rows.map((row) => row.run_id);
+    const { deleted, message } = await callEndpoint("delete_runs", runIds);
+    const binIds = deleted.map((item) => item.bin_id);
     window.dispatchEvent(new Event(CHANGED));
     offerUndo(message, async () => {
-      await callEndpoint(
-        "restore_runs",
-        deleted.map((item) => item.bin_id),
-      );
+      await callEndpoint("restore_runs", binIds);
       window.dispatchEvent(new Event(CHANGED));
     });
   } catch (error) {
@@ -120,7 +100,7 @@ export async function deleteRuns(rows) {
 export function rowMenu(row, { onEdit, onDelete, isAllowed }) {
   return [
     isAllowed ? makeButton({ onclick: onEdit }, "Rename, tag, note …") : null,
-    el("a", { href: runAgainPage(row.run_id) }, "Run again with changes"),
+    el("a", { href: againAddress(row.run_id) }, "Run again with changes"),
     el("span", { class: "ddp-menu-title" }, "Export the numbers"),
     ...exportLinks([row.run_id]),
     el("span", { class: "ddp-menu-title" }, "Hand in or take along"),
@@ -142,12 +122,8 @@ export class BinView {
   /** `onBack(event)` returns to the list. */
   constructor(onBack) {
     this.body = el("tbody", {});
-    this.table = el(
-      "table",
-      { class: "ddp-table ddp-bin-table", hidden: true },
-      el("thead", {}, el("tr", {}, columnHeads(["Run", "Deleted", "Size", null]))),
-      this.body,
-    );
+    this.table = makeTable("ddp-table ddp-bin-table", ["Run", "Deleted", "Size", null], this.body);
+    show(this.table, false);
     this.nothing = el("p", { class: "ddp-empty", hidden: true }, "The bin is empty.");
     this.empty = makeButton({ class: "ddp-button ddp-button-stop", hidden: true }, "Empty the bin …");
     this.empty.addEventListener("click", () => this.askToEmpty());
@@ -231,15 +207,10 @@ export class BinView {
       confirm: `Delete ${runs} permanently`,
       isDangerous: true,
       // Only the runs that were shown: others may have been deleted since then.
-      onConfirm: async () =>
-        inform(
-          (
-            await callEndpoint(
-              "empty_bin",
-              this.mine.map((item) => item.bin_id),
-            )
-          ).message,
-        ),
+      onConfirm: async () => {
+        const ids = this.mine.map((item) => item.bin_id);
+        inform((await callEndpoint("empty_bin", ids)).message);
+      },
     });
     if (worked) this.load();
   }
@@ -247,4 +218,84 @@ export class BinView {
   close() {
     window.removeEventListener(CHANGED, this.onChanged);
   }
+}
+
+// Importing a run that was packed on another machine, and what is shown about an imported run.
+
+/** @typedef {{ origin: string, imported_unix_s: number, packed_unix_s: number | null, result: string, words: string, differences: string[], num_differences: number }} Imported */
+
+/** A button that imports a zip; files can also be dropped on `target`. `onImported()` is called afterwards. */
+export class ImportButton {
+  /** @param {() => void} onImported */
+  constructor(onImported) {
+    this.onImported = onImported;
+    this.input = el("input", { type: "file", accept: ".zip,application/zip", hidden: true });
+    this.input.addEventListener("change", () => this.take([...(this.input.files ?? [])]));
+    this.button = makeButton(
+      {
+        class: "ddp-button ddp-button-small",
+        title: "A zip that was made with “The whole run” in a run’s menu; it can also be dropped here.",
+        onclick: () => this.input.click(),
+      },
+      "Import a run …",
+    );
+    this.element = el("span", {}, this.button, this.input);
+  }
+
+  /** Imports zips that are dropped on an element. */
+  acceptDrops(target) {
+    target.addEventListener("dragover", (event) => {
+      if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+    });
+    target.addEventListener("drop", (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      this.take([...event.dataTransfer.files]);
+    });
+  }
+
+  /** Imports one file after the other. */
+  async take(files) {
+    if (this.button.disabled) return;
+    this.button.disabled = true;
+    setText(this.button, "Importing …");
+    for (const file of files) {
+      try {
+        const form = new FormData();
+        form.append("files", file);
+        const [path] = await fetchJson(address("gradio_api/upload"), { method: "POST", body: form });
+        inform((await callEndpoint("import_run", path)).message);
+      } catch (error) {
+        complain(`${file.name} was not imported: ${error.message}`);
+      }
+    }
+    this.button.disabled = false;
+    setText(this.button, "Import a run …");
+    this.input.value = "";
+    this.onImported();
+  }
+}
+
+/**
+ * The badge of an imported run with the result of its check; null for any other run.
+ * @param {Imported | null | undefined} imported
+ */
+export function importedBadge(imported) {
+  if (!imported) return null;
+  return el(
+    "span",
+    { class: "ddp-tag ddp-imported", "data-result": imported.result, title: importedWords(imported) },
+    `imported: ${imported.words}`,
+  );
+}
+
+/**
+ * Where an imported run comes from, as sentences.
+ * @param {Imported} imported
+ */
+export function importedWords({ origin, imported_unix_s: at, packed_unix_s: packed, words, ...rest }) {
+  const when = packed === null ? "" : `, packed ${dateTime(packed)}`;
+  const more = rest.num_differences - rest.differences.length;
+  const list = [...rest.differences, ...(more > 0 ? [`${more} more`] : [])].join("; ");
+  return `Imported ${dateTime(at)} from ${origin}${when}. Check of the hashes: ${words}${list ? ` (${list})` : ""}.`;
 }

@@ -4,7 +4,7 @@ import { mayChange, person } from "../auth/person.js";
 import { toggleMenu } from "../shared/dialog.js";
 import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
-import { address, comparePage } from "../shared/net.js";
+import { address, comparePage, againAddress } from "../shared/net.js";
 import {
   BinView,
   CHANGED,
@@ -14,13 +14,13 @@ import {
   editRun,
   exportLinks,
   rowMenu,
-  runAgainPage,
+  ImportButton,
 } from "./actions.js";
-import { CompareView } from "./compare/compare.js";
+import { CompareView } from "./compare.js";
 import { RunsFeed } from "./feed.js";
 import { FACETS, MINE, addressOfFilter, facetValues, filterFromAddress, isFiltering } from "./filter.js";
-import { ImportButton } from "./import.js";
 import { RunsTable } from "./table.js";
+import { ConnectionNote } from "../shared/widgets.js";
 
 // The bar for selected runs with the actions that apply to all of them.
 
@@ -71,7 +71,7 @@ class SelectionBar {
       "title",
       areMine ? null : "Only their owners or a teacher can delete these runs.",
     );
-    if (num === 1) this.again.href = runAgainPage(this.runIds[0]);
+    if (num === 1) this.again.href = againAddress(this.runIds[0]);
     this.export.disabled = num > MAX_EXPORTED;
     setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);
   }
@@ -201,7 +201,7 @@ class ListView {
   constructor(onLink, goTo) {
     document.title = "Runs · Rankscope";
     this.filter = filterFromAddress(window.location.search);
-    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.note = new ConnectionNote();
     this.reading = el("p", { class: "ddp-caption", role: "status", hidden: true });
     this.tools = new ListTools(this.filter, (values) => this.choose(values));
     this.table = new RunsTable({
@@ -229,8 +229,8 @@ class ListView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin"), this.import.element),
-      this.note, this.tools.element, this.reading, this.waiting, this.none, this.noMatch, this.table.element, this.bar.element,
+      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin"), this.import),
+      this.note, this.tools, this.reading, this.waiting, this.none, this.noMatch, this.table, this.bar,
     ); // prettier-ignore
     this.import.acceptDrops(this.element);
     this.tools.element.append(this.table.columns.button);
@@ -238,10 +238,7 @@ class ListView {
     show(this.table.element, false);
     this.feed = new RunsFeed({
       onRows: (rows, news) => this.take(rows, news),
-      onConnection: (error) => {
-        show(this.note, error !== null);
-        setText(this.note, error ? `${error.message} Trying again …` : "");
-      },
+      onConnection: (error) => this.note.heard(error),
     });
     person().then((who) => this.meet(who));
     this.onChanged = () => this.feed.ask();

@@ -3,10 +3,10 @@
 import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
-import { StatePill } from "../shared/state_pill.js";
+import { StatePill } from "../shared/widgets.js";
 import { COLUMNS, ColumnChoice, brokenBadge, comparer, fillCells, makeCells } from "./columns.js";
 import { matcher } from "./filter.js";
-import { importedBadge } from "./import.js";
+import { importedBadge } from "./actions.js";
 
 // A row of the list; on a phone a card.
 
@@ -137,7 +137,7 @@ export class RunsTable {
     this.element = el(
       "div",
       { role: "table", class: "ddp-list", "aria-label": "Runs" },
-      el("div", { role: "rowgroup", class: "ddp-list-top" }, this.head.element),
+      el("div", { role: "rowgroup", class: "ddp-list-top" }, this.head),
       this.body,
     );
     this.onMove = () => this.schedule();

@@ -1,11 +1,82 @@
 // "Run my script": the code, and what was read from it.
 
 import { Editor, markList, takeOpened } from "./editor.js";
-import { filesOf, textOf } from "./files.js";
 import { labelled, StartCard } from "./start_card.js";
 import { el, makeButton, section, show } from "../shared/dom.js";
-import { address, callEndpoint } from "../shared/net.js";
+import { address, callEndpoint, PlainError } from "../shared/net.js";
 import { complain } from "../shared/dialog.js";
+
+// Reads dropped or chosen files and folders: texts as text, others as base64.
+
+const IGNORED = /(^|\/)(\.|__pycache__|node_modules|wandb|runs\/)/;
+
+/** Returns the text of a file; empty for other files. */
+export function textOf(content) {
+  return typeof content === "string" ? content : "";
+}
+
+/** Returns `{ files }`, or `{ zip }` in base64 if one zip was given; throws a PlainError if it is too much. */
+async function filesOf({ items, files }, mostBytes) {
+  const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  const walked = await Promise.all(entries.map((entry) => walk(entry, "")));
+  const given = [...files].map((file) => [file.webkitRelativePath || file.name, file]);
+  const wanted = (entries.length > 0 ? walked.flat() : given).filter(([name]) => !IGNORED.test(name));
+  const size = wanted.reduce((sum, [, file]) => sum + file.size, 0);
+  if (size > mostBytes) {
+    const [has, most] = [size, mostBytes].map((bytes) => `${Math.round(bytes / 1000)} kB`);
+    throw new PlainError(`These files have ${has}, but allowed is: at most ${most}. Give the path instead.`);
+  }
+  if (wanted.length === 1 && wanted[0][0].toLowerCase().endsWith(".zip")) {
+    return { zip: await base64(wanted[0][1]), files: {} };
+  }
+  const contents = await Promise.all(wanted.map(async ([name, file]) => [name, await contentOf(file)]));
+  return { files: withoutCommonFolder(Object.fromEntries(contents)), zip: null };
+}
+
+async function walk(entry, before) {
+  if (entry.isFile) {
+    const file = await new Promise((take, fail) => {
+      entry.file(take, fail);
+    });
+    return [[before + entry.name, file]];
+  }
+  if (IGNORED.test(`${before}${entry.name}/`)) return [];
+  const reader = entry.createReader();
+  const children = [];
+  for (;;) {
+    // A folder is read in parts of at most a hundred entries.
+    const part = await new Promise((take, fail) => {
+      reader.readEntries(take, fail);
+    });
+    if (part.length === 0) break;
+    children.push(...part);
+  }
+  return (await Promise.all(children.map((child) => walk(child, `${before}${entry.name}/`)))).flat();
+}
+
+async function contentOf(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return { base64: await base64(file) };
+  }
+}
+
+async function base64(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  return btoa(Array.from(bytes, (byte) => String.fromCodePoint(byte)).join(""));
+}
+
+/** Leaves out a folder that contains all files. */
+export function withoutCommonFolder(files) {
+  const names = Object.keys(files);
+  const first = names[0]?.split("/")[0];
+  if (names.length === 0 || !names.every((name) => name.startsWith(`${first}/`))) return files;
+  return Object.fromEntries(names.map((name) => [name.slice(first.length + 1), files[name]]));
+}
+
+// The page.
 
 const READ_AFTER_MS = 400;
 const HINT = "Paste your script here, or drop a file, a folder or a zip on this page.";
@@ -95,10 +166,10 @@ class ScriptPage {
                 button("Open", openPath),
               )
             : null,
-          this.editor.element,
+          this.editor,
           this.notes,
         ),
-        this.card.element,
+        this.card,
       ),
     );
   }

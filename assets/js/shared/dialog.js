@@ -3,8 +3,6 @@
 import { el, icon, makeButton, setAttribute } from "./dom.js";
 import { callEndpoint } from "./net.js";
 
-// Modal dialogs and the menus of buttons.
-
 let number = 0;
 
 /**
@@ -200,4 +198,14 @@ export async function act(button, endpoint, ...values) {
     setAttribute(button, "aria-busy", null);
     button.disabled = false;
   }
+}
+
+/** A button that calls an endpoint: `call()` returns its name and values, `after()` is called afterwards. */
+export function actionButton(words, look, call, after) {
+  const button = makeButton({ class: `ddp-button ${look}` }, words);
+  button.addEventListener("click", async () => {
+    await act(button, ...call());
+    after();
+  });
+  return button;
 }

@@ -110,6 +110,14 @@ export function shortName(name, most = MAX_NAME_LENGTH) {
 }
 
 /**
+ * The text with a capital first letter.
+ * @param {string} text
+ */
+export function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/**
  * 2.5 MB (decimal units).
  * @param {Reading} value
  */

@@ -1,5 +1,7 @@
 // Requests to our own server, under any path prefix that a reverse proxy adds.
 
+// Requests to our own server, under any path prefix that a reverse proxy adds.
+
 // This file is PREFIX/live/assets/js/shared/net.js. Packed into another file, it has no server.
 const ROOT = import.meta.url.startsWith("http") ? new URL("../../../../", import.meta.url) : undefined;
 
@@ -12,52 +14,89 @@ export class PlainError extends Error {
   status = 0;
 }
 
-/** The URL of a path below the root of the app. */
-export function address(path) {
-  return new URL(path, ROOT).href;
+/**
+ * The URL of a path below the root of the app, with the parameters of a query.
+ * @param {string} path
+ * @param {Record<string, unknown>} query
+ */
+export function address(path, query = {}) {
+  const url = new URL(path, ROOT);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value));
+  return url.href;
 }
 
-/** The URL of a run's page. */
+/**
+ * The URL of a run's page.
+ * @param {string} runId
+ */
 export function runPage(runId) {
-  return address(`run?id=${encodeURIComponent(runId)}`);
+  return address("run", { id: runId });
 }
 
-/** The URL of the page that compares runs. */
+/**
+ * The URL of the page that compares runs.
+ * @param {string[]} runIds
+ */
 export function comparePage(runIds) {
   return address(`runs?compare=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** The URL of two runs side by side, for a projector. */
+/**
+ * The URL of two runs side by side, for a projector.
+ * @param {string[]} runIds
+ */
 export function sideBySidePage([one, other]) {
   return `${runPage(one)}&beside=${encodeURIComponent(other)}`;
 }
 
-/** The URL of the form with the configuration of a run and some fields changed. */
+/**
+ * The URL of the form with the configuration of a run and some fields changed.
+ * @param {string} runId
+ * @param {Record<string, unknown>} changes
+ */
 export function againAddress(runId, changes = {}) {
-  const url = new URL(address(""));
-  url.searchParams.set("from", runId);
-  for (const [name, value] of Object.entries(changes)) url.searchParams.set(name, String(value));
-  return url.href;
+  return address("", { from: runId, ...changes });
 }
 
-/** The URL of "Run my script" with the code and settings of a run. */
+/**
+ * The URL of "Run my script" with the code and settings of a run.
+ * @param {string} runId
+ */
 export function scriptAddress(runId) {
-  return address(`script?from=${encodeURIComponent(runId)}`);
+  return address("script", { from: runId });
 }
 
-/** The URL of a live route of a run. */
+/**
+ * The URL of a lesson.
+ * @param {string} name
+ */
+export function lessonPage(name) {
+  return address("learn", { lesson: name });
+}
+
+/**
+ * The URL of a live route of a run.
+ * @param {string} runId
+ * @param {string} route
+ * @param {Record<string, unknown>} query
+ */
 export function runAddress(runId, route, query = {}) {
-  const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  return url.href;
+  return address(`live/runs/${encodeURIComponent(runId)}/${route}`, query);
 }
 
-/** The URL of the lab report of some runs. */
+/**
+ * The URL of the lab report of some runs.
+ * @param {string[]} runIds
+ */
 export function reportAddress(runIds) {
   return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** Returns the JSON at a URL and its size in bytes; throws a PlainError. */
+/**
+ * Returns the JSON at a URL and its size in bytes; throws a PlainError.
+ * @param {string} url
+ * @param {RequestInit} options
+ */
 export async function fetchSized(url, options = {}) {
   let response;
   let text;
@@ -90,22 +129,82 @@ export async function fetchSized(url, options = {}) {
   return { body, bytes: byteLength(text) };
 }
 
-/** Returns the JSON at a URL; throws a PlainError. */
+/**
+ * Returns the JSON at a URL; throws a PlainError.
+ * @param {string} url
+ * @param {RequestInit} options
+ */
 export async function fetchJson(url, options = {}) {
   return (await fetchSized(url, options)).body;
 }
 
-/** Calls a named endpoint and returns its result; throws a PlainError. */
+/**
+ * The options of a request that sends values as JSON.
+ * @param {unknown} values
+ */
+export function posted(values) {
+  const headers = { "Content-Type": "application/json" };
+  return { method: "POST", headers, body: JSON.stringify(values) };
+}
+
+/**
+ * Calls a named endpoint and returns its result; throws a PlainError.
+ * @param {string} name
+ * @param {unknown[]} values
+ */
 export async function callEndpoint(name, ...values) {
-  const answer = await fetchJson(address(`gradio_api/run/${name}`), {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ data: values }),
-  });
+  const answer = await fetchJson(address(`gradio_api/run/${name}`), posted({ data: values }));
   return answer.data[0];
 }
 
-/** The size of a text in UTF-8 bytes. */
+/**
+ * Resolves after a time.
+ * @param {number} ms
+ */
+export function pause(ms) {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
+
+/**
+ * The size of a text in UTF-8 bytes.
+ * @param {string} text
+ */
 export function byteLength(text) {
   return new TextEncoder().encode(text).length;
+}
+
+// Polls while the page is visible, one request at a time.
+
+/**
+ * Calls `ask()` now, then every `everyMs` while the page is visible, and immediately when the page becomes
+ * visible again. Calls `onAnswer(error | null)` after each request. Returns a function that stops polling.
+ * @param {number} everyMs
+ * @param {() => Promise<unknown>} ask
+ * @param {(error: Error | null) => void} onAnswer
+ */
+export function askEvery(everyMs, ask, onAnswer) {
+  let isAsking = false;
+  let hasEnded = false;
+  const refresh = async () => {
+    if (isAsking || document.visibilityState !== "visible") return;
+    isAsking = true;
+    let problem = null;
+    try {
+      await ask();
+    } catch (error) {
+      problem = error;
+    }
+    isAsking = false;
+    if (!hasEnded) onAnswer(problem);
+  };
+  const timer = setInterval(refresh, everyMs);
+  document.addEventListener("visibilitychange", refresh);
+  refresh();
+  return () => {
+    hasEnded = true;
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", refresh);
+  };
 }

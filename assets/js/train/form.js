@@ -3,8 +3,8 @@
 
 import { complain } from "../shared/dialog.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
-import { askEvery } from "../shared/polling.js";
+import { address, fetchJson, askEvery } from "../shared/net.js";
+import { capital } from "../shared/format.js";
 
 // Shows the number of changes on presets and folds, and stores the form's values for a reload.
 
@@ -109,7 +109,7 @@ export function markProblems() {
 /** The text is drawn below the field by the style sheet. */
 function mark(field, line) {
   const words = line?.querySelector("span")?.textContent ?? null;
-  setAttribute(field, "data-problem", words && words[0].toUpperCase() + words.slice(1));
+  setAttribute(field, "data-problem", words && capital(words));
   const isWrong = line !== undefined && line.classList.contains("ddp-wrong");
   setAttribute(field, "data-is-wrong", isWrong ? "yes" : null);
   for (const input of field.querySelectorAll("input, textarea")) {

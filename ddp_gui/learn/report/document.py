@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
-import posixpath
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,6 +13,7 @@ import numpy as np
 import orjson
 
 from ddp_gui.background.workers import printed_by
+from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import measures, outcome
 from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import RunNumbers
@@ -190,7 +188,7 @@ def _hash_note(run: Measured) -> Html:
 
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
+# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/drawn_curve.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
@@ -523,10 +521,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
-SCRIPTS = ASSETS / "js"
-SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
+SCRIPT = "learn/report/zoom.js"
 MAX_BYTES = 3_000_000
 # Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
 MAX_POINTS_IN_ALL = 110_000
@@ -568,7 +563,7 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
         ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
-    yield f"</main><script type=module>{script_of(SCRIPT_NAMES)}</script></body></html>\n".encode()
+    yield f"</main><script type=module>{bundle(SCRIPT)}</script></body></html>\n".encode()
 
 
 def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
@@ -579,7 +574,7 @@ def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], 
 
 def _head(name: str, kind: str) -> str:
     title = f"Lab report · {name}" if name else "Lab report"
-    head = head_tag(title, STYLE.read_text(encoding="utf-8"), script_of(SCRIPT_NAMES))
+    head = head_tag(title, STYLE.read_text(encoding="utf-8"), bundle(SCRIPT))
     return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
 
 
@@ -697,28 +692,6 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ),
         tag("dl", rows, class_="facts"),
     )
-
-
-def script_of(names: Sequence[str]) -> str:
-    """Return JavaScript modules as one script, because a single file cannot import modules.
-
-    Args:
-        names: modules below `SCRIPTS`, each after those that it imports.
-    """
-    made = ["const modules = {};"]
-    for name in names:
-        source = (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
-        exported = ", ".join(_EXPORT.findall(source))
-        body = _IMPORT.sub(functools.partial(_taken, name), source)
-        body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
-        made.append(f'modules["{name}"] = (() => {{\n{body}return {{ {exported} }};\n}})();')
-    return "\n".join(made)
-
-
-def _taken(name: str, found: re.Match[str]) -> str:
-    """Return the line that replaces an import."""
-    module = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[2])).removesuffix(".js")
-    return f'const {{{found[1].replace(" as ", ": ")}}} = modules["{module}"];'
 
 
 def _digest(text: str) -> str:

@@ -177,7 +177,7 @@ def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
 
 
 def costs(one: Measured, many: Measured) -> dict[str, float] | None:
-    """Divide the gap to an N-fold speed-up by its causes, as `assets/js/learn/pictures/costs.js` does.
+    """Divide the gap to an N-fold speed-up by its causes, as `assets/js/learn/bars.js` does.
 
     Returns:
         `best` and `came` (ideal and measured speed-up over the first run), and for each of `COSTS` and

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from ddp_gui.http import shell
+from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import outcome
 from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Picture, Question, Tree
 from ddp_gui.learn.measures import RunName, RunNumbers, Runs
@@ -21,7 +22,7 @@ from ddp_gui.learn.report.measured import Measured
 from trainers.files.plain_files import ASSETS
 
 STYLE = ASSETS / "css" / "learn" / "lesson_page.css"
-SCRIPTS = ("shared/visible", "shared/dom", "shared/format", "learn/drawn_curve", "learn/report/file/lesson")
+SCRIPT = "learn/report/lesson.js"
 MAX_POINTS = 800
 # Numbers of the table below an answer's runs.
 _COMPARED = ("loss", "validation", "num_steps", "throughput")
@@ -311,4 +312,4 @@ def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
 
 def _script() -> str:
     """Return the script of a lesson: its stages, the drawn curve, and the zoom of the charts."""
-    return document.script_of(tuple(dict.fromkeys((*SCRIPTS, *document.SCRIPT_NAMES))))
+    return bundle(SCRIPT, document.SCRIPT)

@@ -200,7 +200,7 @@ def test_the_browser_shows_what_the_server_shows(server: Server, watched: Watche
     page.goto(f"{server.address}/runs")
     shown = page.evaluate(
         """async (texts) => {
-          const { visible } = await import("./live/assets/js/shared/visible.js");
+          const { visible } = await import("./live/assets/js/shared/dom.js");
           return texts.map(visible);
         }""",
         texts,

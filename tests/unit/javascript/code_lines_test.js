@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { changedLines, tokensOf } from "../../../assets/js/code/panel.js";
+import { changedLines, tokensOf } from "../../../assets/js/script/as_code.js";
 
 const lines = (text, signs = "") => text.split("\n").map((line, place) => [signs[place] ?? " ", line]);
 const changed = (before, after) => [...changedLines(lines(before), lines(after))];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { partsOf, waterfall } from "../../../assets/js/learn/pictures/costs.js";
+import { partsOf, waterfall } from "../../../assets/js/learn/bars.js";
 
 // step, data, forward, backward, optimizer, wait, all_reduce, hidden
 const rank = (...slices) => ({ rank: 0, num_samples: slices.length, slices });

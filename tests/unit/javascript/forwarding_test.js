@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { words } from "../../../assets/js/run/forwarding.js";
+import { forwardingWords as words } from "../../../assets/js/run/head/progress.js";
 
 const STATE = {
   phase: "following",

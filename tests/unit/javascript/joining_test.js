@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 
-import { isAhead, joined, nothing } from "../../../assets/js/learn/joining.js";
-import { medians } from "../../../assets/js/learn/polls/medians.js";
+import { isAhead, joined, nothing } from "../../../assets/js/learn/progress.js";
+import { medians } from "../../../assets/js/learn/polls/results.js";
 
 const made = (values) => ({ ...nothing(), ...values });
 

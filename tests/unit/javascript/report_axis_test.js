@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 
-import { readWords, ticks, tickWords } from "../../../assets/js/learn/report/file/axis.js";
-import { nearestTo, pointsOf, rangeOf } from "../../../assets/js/learn/report/file/points.js";
+import { readWords, ticks, tickWords, nearestTo, pointsOf, rangeOf } from "../../../assets/js/charts/plot.js";
 
 const labels = (low, high, most, isShare = false) =>
   ticks(low, high, most, false).map(({ place, step }) => tickWords(place, step, isShare));

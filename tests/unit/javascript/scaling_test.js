@@ -7,7 +7,7 @@ import {
   scaling,
   spanOn,
   speedUp,
-} from "../../../assets/js/runs/compare/figure.js";
+} from "../../../assets/js/runs/compare_figure.js";
 
 import cases from "../speed_up_cases.json" with { type: "json" };
 

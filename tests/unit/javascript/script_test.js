@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 
 import { errorLine, parametersInWords } from "../../../assets/js/run/script_panel.js";
-import { commandLine, quoted } from "../../../assets/js/script/files.js";
-import { withoutCommonFolder } from "../../../assets/js/script/files.js";
+import { commandLine, quoted } from "../../../assets/js/script/start_card.js";
+import { withoutCommonFolder } from "../../../assets/js/script/page.js";
 
 const option = (flag, more = {}) => ({ flag, kind: "text", default: null, is_positional: false, ...more });
 

@@ -13,7 +13,6 @@ LAYERS = (
     ("learn",),
     ("queue", "run", "train"),
     ("machine",),
-    ("code",),
     ("runs", "script"),
     ("auth", "charts"),
     ("shared",),

@@ -10,14 +10,15 @@ import {
   shortName,
   TOO_NEAR,
   without,
-} from "../../../assets/js/run/closer/theatre/lanes.js";
+} from "../../../assets/js/run/theatre/lanes.js";
 import {
   allReduceOf,
   measuredRounds,
   ringEnd,
   ringRounds,
   treeRounds,
-} from "../../../assets/js/run/closer/theatre/rounds.js";
+} from "../../../assets/js/run/theatre/rounds.js";
+
 import golden from "../../golden/recording_digits_mlp.json" with { type: "json" };
 
 const near = (found, expected) => assert.ok(Math.abs(found - expected) < 1e-6, `${found} is not ${expected}`);

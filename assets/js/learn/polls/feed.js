@@ -1,6 +1,6 @@
 // The updates of a poll: Server-Sent Events while the page is visible, polling if events do not get through.
 
-import { address, fetchJson } from "../../shared/net.js";
+import { address, fetchJson, posted } from "../../shared/net.js";
 import { takeSlot } from "../../run/stream.js";
 
 const ASK_EVERY_MS = 1000;
@@ -20,11 +20,7 @@ export function pollPage(pollId, isProjector = false) {
  * or by the token.
  */
 export function sendAnswer(pollId, answer, token = "") {
-  return fetchJson(pollAddress(pollId, "answer"), {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ answer, token }),
-  });
+  return fetchJson(pollAddress(pollId, "answer"), posted({ answer, token }));
 }
 
 export class PollFeed {

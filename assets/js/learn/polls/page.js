@@ -5,8 +5,8 @@ import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/browser.js";
 import { complain } from "../../shared/dialog.js";
-import { happened } from "../pictures/outcome.js";
-import { Prediction } from "../prediction.js";
+import { ConnectionNote } from "../../shared/widgets.js";
+import { happened, Prediction } from "../questions.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const WORDS = {
@@ -29,8 +29,7 @@ export function mountPoll(root) {
     const [poll, who] = await Promise.all([fetchJson(pollAddress(pollId)), person()]);
     if (isOver) return;
     if (who.has_login) {
-      const query = `lesson=${encodeURIComponent(poll.lesson)}&poll=${encodeURIComponent(pollId)}`;
-      window.location.replace(address(`learn?${query}`));
+      window.location.replace(address("learn", { lesson: poll.lesson, poll: pollId }));
       return;
     }
     view = new PhoneView(poll);
@@ -54,18 +53,18 @@ class PhoneView {
     const about = { ...poll.question, because: [] };
     this.prediction = new Prediction(about, this.kept, () => prefer(this.key, this.kept), () => this.send());
     this.words = el("p", { class: "ddp-poll-state", role: "status" });
-    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = new ConnectionNote();
     this.element = el(
       "div",
       { class: "ddp ddp-learn-page ddp-poll-phone" },
       el("h1", {}, poll.title),
       el("p", { class: "ddp-hint" }, "What do you expect? Your answer is anonymous."),
-      el("div", { class: "ddp-card" }, this.prediction.element),
+      el("div", { class: "ddp-card" }, this.prediction),
       this.words,
       this.connection,
     );
     this.update(poll);
-    this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.heard(error));
+    this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.connection.heard(error));
   } // prettier-ignore
 
   async send() {
@@ -88,7 +87,7 @@ class PhoneView {
     if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
     setText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
     show(this.words, this.words.textContent !== "");
-    if (now === "revealed") this.reveal().catch((error) => this.heard(error));
+    if (now === "revealed") this.reveal().catch((error) => this.connection.heard(error));
   }
 
   async reveal() {
@@ -98,11 +97,6 @@ class PhoneView {
     this.prediction.about.right = question.right;
     if (this.kept.isLocked) this.prediction.reveal(null, outcome);
     else this.prediction.choices?.reveal(happened(outcome, question.right), null);
-  }
-
-  heard(error) {
-    show(this.connection, error !== null);
-    if (error) setText(this.connection, `${error.message} Trying again …`);
   }
 
   close() {

@@ -1,11 +1,28 @@
-// The predictions of a class: a bar per choice, or all drawn curves in one picture.
+// What a poll shows: the predictions of the class, and its runs.
 
-import { el, setText, show, svg } from "../../shared/dom.js";
+import { el, setText, show, svg, section } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
-import { AXES } from "../../runs/compare/figure.js";
+import { drawnAbout } from "../questions.js";
 import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
-import { medians } from "./medians.js";
+import { chartColors } from "../../shared/theme.js";
+import { LessonRun, looksOf } from "../lesson_run.js";
+import { CurvePicture, makePicture } from "../pictures.js";
+
+/**
+ * The median at each point; empty without curves.
+ * @param {number[][]} curves
+ */
+export function medians(curves) {
+  if (curves.length === 0) return [];
+  return curves[0].map((_, index) => {
+    const values = curves.map((curve) => curve[index]).toSorted((one, other) => one - other);
+    const half = values.length / 2;
+    return Number.isInteger(half) ? (values[half - 1] + values[half]) / 2 : values[Math.floor(half)];
+  });
+}
+
+// The predictions of a class: a bar per choice, or all drawn curves in one picture.
 
 /** Returns the picture of a question's answers, with `element` and `update(results, right)`. */
 export function resultsOf(question) {
@@ -49,16 +66,15 @@ class ChoiceBars {
 
 class CurveHeap {
   constructor(question) {
-    const curve = question.curve === "loss" ? "training loss" : question.curve.replace("metric:", "validation ");
-    this.about = { ...question, curve, axisWords: AXES[question.axis] };
-    this.frame = new DrawnCurve(this.about, null, () => {});
+    const about = drawnAbout(question);
+    this.frame = new DrawnCurve(about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
     this.words = el("p", { class: "ddp-hint" });
     this.element = el(
       "div",
       { class: "ddp-drawn-box" },
-      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${curve}` }, ...this.frame.frame(), this.curves, this.middle),
+      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${about.curve}` }, ...this.frame.frame(), this.curves, this.middle),
       this.words,
     );
   } // prettier-ignore
@@ -75,5 +91,90 @@ class CurveHeap {
 
   points(values) {
     return values.map((value, index) => `${this.frame.x(index)},${this.frame.y(value)}`).join(" ");
+  }
+}
+
+// The runs of a poll, with the class's predictions drawn over the measured curves.
+
+export class PollRuns {
+  constructor(lesson, question) {
+    // Without commands: the server sends the lesson's commands to the runs of a poll.
+    this.runs = lesson.runs.map(
+      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: looksOf(lesson) }),
+    );
+    this.pictures = lesson.pictures.map((about) =>
+      about.curve ? new HeapPicture(about, question) : makePicture(about, null),
+    );
+    this.because = el("p", { class: "ddp-lesson-because", hidden: true });
+    this.element = section(
+      "The runs",
+      "poll-runs",
+      el("ul", { class: "ddp-lesson-runs" }, this.runs),
+      this.because,
+      el("div", { class: "ddp-lesson-pictures" }, this.pictures),
+    );
+  }
+
+  get isOver() {
+    return this.runs.every((run) => run.isOver);
+  }
+
+  /** Follows the poll's runs; `results` are drawn over their curves. */
+  take(runIds, results) {
+    runIds.forEach((runId, index) => {
+      if (this.runs[index] && this.runs[index].runId !== runId) this.runs[index].started(runId);
+    });
+    for (const picture of this.pictures) if (picture instanceof HeapPicture) picture.results = results;
+    show(this.element, runIds.length > 0);
+    this.redraw();
+  }
+
+  async read() {
+    await Promise.all(this.runs.map((run) => run.read()));
+    this.redraw();
+  }
+
+  /** Shows the explanation. */
+  reveal({ because }) {
+    this.because.replaceChildren(...inlines(because ?? []));
+    show(this.because, Boolean(because?.length));
+  }
+
+  redraw() {
+    if (this.element.hidden) return;
+    for (const picture of this.pictures) picture.update(this.runs, this.isOver);
+  }
+
+  close() {
+    for (const picture of this.pictures) picture.close();
+  }
+}
+
+/** A chart with the predicted curves of a class. */
+class HeapPicture extends CurvePicture {
+  constructor(about, question) {
+    // No individual prediction here, only the question.
+    super(about, /** @type {any} */ ({ about: question }));
+    this.results = null;
+  }
+
+  /** @override */
+  expected() {
+    const { about } = this.prediction;
+    const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
+    const curves = this.results?.curves ?? [];
+    if (!isOfThis || curves.length === 0) return null;
+    // One trace for all curves, with gaps between them.
+    const places = curves[0].map((_, index) => (index / (curves[0].length - 1)) * about.until);
+    return {
+      type: "scatter",
+      mode: "lines",
+      name: "predictions",
+      x: curves.flatMap(() => [...places, null]),
+      y: curves.flatMap((values) => [...values, null]),
+      line: { color: chartColors().faint, width: 2, dash: "solid", shape: "linear" },
+      opacity: 0.5,
+      connectgaps: false,
+    };
   }
 }

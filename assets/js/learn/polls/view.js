@@ -1,20 +1,106 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
-import { loadPlotly } from "../../charts/chart.js";
-import { el, makeButton, section, setText, show } from "../../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../../shared/net.js";
-import { askEvery } from "../../shared/polling.js";
+import { el, svg, setText, makeButton, section, show } from "../../shared/dom.js";
+import { address, fetchJson, callEndpoint, askEvery, lessonPage } from "../../shared/net.js";
+import { pollAddress, PollFeed, pollPage } from "./feed.js";
+import { number } from "../../shared/format.js";
+import { inlines, plainText } from "../text.js";
+import { ConnectionNote, makeTable, tableRow } from "../../shared/widgets.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/head/projector.js";
-import { lessonPage } from "../foot.js";
-import { happened, OutcomeNote } from "../pictures/outcome.js";
-import { inlines } from "../text.js";
-import { PollFeed, pollAddress, pollPage } from "./feed.js";
-import { People } from "./people.js";
-import { joinCard } from "./qr.js";
-import { resultsOf } from "./results.js";
-import { PollRuns } from "./runs.js";
+import { happened, OutcomeNote } from "../questions.js";
+import { resultsOf, PollRuns } from "./results.js";
+
+// The URL of a poll for phones as a QR code and as text, or the reason why phones cannot reach it.
+
+// The quiet zone that QR readers require, in modules.
+const QUIET = 4;
+
+/** Returns an element that loads its own content. A class with a login needs no code. */
+function joinCard(pollId, { hasLogin, isProjector }) {
+  const box = el("div", { class: "ddp-poll-join" });
+  const here = hasLogin
+    ? el("p", {}, "Log in, open Learn, and press Join.")
+    : el("a", { href: address("poll", { id: pollId }) }, "Answer in this browser");
+  if (hasLogin) box.append(here);
+  fetchJson(pollAddress(pollId, "qr")).then(
+    ({ address: url, problem, rows }) => {
+      if (url !== null) {
+        if (rows.length > 0) box.append(code(rows));
+        box.append(
+          el("p", {}, "On a phone, open"),
+          el("a", { href: url, class: "ddp-poll-address" }, url.replace(/^http:\/\//, "")),
+        );
+      } else if (!hasLogin || !isProjector) {
+        box.append(el("p", { class: hasLogin ? "ddp-hint" : "ddp-connection" }, problem));
+        if (!hasLogin) box.append(here);
+      }
+    },
+    (error) => box.append(el("p", { class: "ddp-connection" }, error.message)),
+  );
+  return box;
+}
+
+function code(rows) {
+  const size = rows.length + 2 * QUIET;
+  const path = rows
+    .flatMap((row, y) => [...row].map((dark, x) => (dark === "1" ? `M${x + QUIET} ${y + QUIET}h1v1h-1z` : "")))
+    .join("");
+  return svg(
+    "svg",
+    { viewBox: `0 0 ${size} ${size}`, class: "ddp-poll-code", role: "img", "aria-label": "QR code of the address", "shape-rendering": "crispEdges" },
+    svg("rect", { width: size, height: size, fill: "#fff" }),
+    svg("path", { d: path, fill: "#000" }),
+  );
+} // prettier-ignore
+
+// The predictions by name, for teachers; never shown on the projector.
+
+export class People {
+  constructor(poll) {
+    this.pollId = poll.poll_id;
+    this.question = poll.question;
+    this.count = -1;
+    this.body = el("tbody", {});
+    this.note = el("p", { class: "ddp-hint", role: "status" });
+    const table = makeTable("ddp-table", ["Person", "Prediction", "At"], this.body);
+    this.element = el(
+      "details",
+      { class: "ddp-fold ddp-card ddp-poll-people", ontoggle: () => this.read() },
+      el("summary", {}, "Who predicted what (only teachers see this)"),
+      this.note,
+      el("div", { class: "ddp-compare-scroll", tabindex: 0, role: "group", "aria-label": "Who predicted what" }, table),
+    );
+  } // prettier-ignore
+
+  update({ num_answers: count }) {
+    if (count === this.count) return;
+    this.count = count;
+    this.read();
+  }
+
+  async read() {
+    if (!this.element.open) return;
+    try {
+      const { people } = await fetchJson(pollAddress(this.pollId, "people"));
+      this.body.replaceChildren(...people.map((each) => this.row(each)));
+      setText(this.note, people.length > 0 ? "" : "No predictions yet.");
+    } catch (error) {
+      setText(this.note, error.message);
+    }
+  }
+
+  row({ person, answer, answered_unix_s: at }) {
+    const said = Array.isArray(answer)
+      ? answer.map((value) => number(value, 3)).join(", ")
+      : plainText(this.question.choices[answer]);
+    const time = new Date(1000 * at).toTimeString().slice(0, 8);
+    return tableRow(person, [said, time]);
+  }
+}
+
+// The view.
 
 const READ_EVERY_MS = 700;
 const WORDS = {
@@ -39,7 +125,7 @@ export class PollView {
   /** Loads a poll and its lesson. */
   static async of(pollId, isProjector) {
     const poll = await fetchJson(pollAddress(pollId));
-    const lesson = await fetchJson(address(`live/learn/lesson?name=${encodeURIComponent(poll.lesson)}`));
+    const lesson = await fetchJson(address("live/learn/lesson", { name: poll.lesson }));
     const polls = await fetchJson(address("live/polls"));
     return new PollView(poll, lesson, { isProjector, mayChange: polls.may_open, hasLogin: polls.has_login });
   }
@@ -49,13 +135,13 @@ export class PollView {
     this.poll = poll;
     this.isProjector = isProjector;
     this.results = resultsOf(poll.question);
-    this.runs = new PollRuns(lesson, poll.question, (chart) => this.drawOne(chart));
+    this.runs = new PollRuns(lesson, poll.question);
     this.people = mayChange && hasLogin && !isProjector ? new People(poll) : null;
     this.doubt = new OutcomeNote(null);
     this.words = el("p", { class: "ddp-poll-state", role: "status" });
     this.count = el("p", { class: "ddp-poll-number" });
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
-    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = new ConnectionNote();
     this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
       const button = makeButton({ class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
       return { button, action, states };
@@ -69,21 +155,17 @@ export class PollView {
       "div",
       { class: `ddp ddp-learn-page ddp-poll-page${isProjector ? " ddp-poll-projector" : ""}` },
       this.head(lesson, mayChange),
-      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results.element, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt.element),
+      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt),
       this.join,
-      this.runs.element,
-      this.people?.element,
+      this.runs,
+      this.people,
     );
     this.endLarge = isProjector ? alwaysLarge(this.full) : () => {};
     this.endTheme = onThemeChange(() => this.runs.redraw());
     this.update(poll);
     if (poll.state === "revealed") this.showOutcome();
     this.follow();
-    this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.heard(error));
-    loadPlotly().then((plotly) => {
-      this.plotly = plotly;
-      this.runs.redraw();
-    }, () => complain("The charts could not be loaded (plotly.min.js). Reload the page."));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.connection.heard(error));
   } // prettier-ignore
 
   head(lesson, mayChange) {
@@ -109,7 +191,7 @@ export class PollView {
 
   follow() {
     const isEarly = this.early.getAttribute("aria-pressed") === "true";
-    this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.heard(error), isEarly);
+    this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.connection.heard(error), isEarly);
   } // prettier-ignore
 
   /** Toggles the display of predictions while the poll is open, on this page only. */
@@ -165,7 +247,7 @@ export class PollView {
       Object.assign(this.poll, { question, outcome });
       this.showOutcome();
     } catch (error) {
-      this.heard(error);
+      this.connection.heard(error);
     }
   }
 
@@ -174,15 +256,6 @@ export class PollView {
     if (results) this.results.update(results, this.happened);
     if (outcome) this.doubt.update(outcome);
     this.runs.reveal(outcome?.verdict === "doubtful" ? {} : question);
-  }
-
-  drawOne(chart) {
-    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
-  }
-
-  heard(error) {
-    show(this.connection, error !== null);
-    if (error) setText(this.connection, `${error.message} Trying again …`);
   }
 
   close() {

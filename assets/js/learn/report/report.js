@@ -4,8 +4,9 @@ import { person } from "../../auth/person.js";
 import { openDialog, complain, inform } from "../../shared/dialog.js";
 import { el, makeButton, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
-import { address, fetchJson, PlainError } from "../../shared/net.js";
+import { address, fetchJson, PlainError, posted } from "../../shared/net.js";
 import { progressName, progressOf, progressWords } from "../progress.js";
+import { field } from "../../shared/widgets.js";
 
 const MAX_NAME = 120;
 const MAX_RUNS_OFFERED = 100;
@@ -84,7 +85,7 @@ class ReportChoice {
         { class: "ddp-hint" },
         "One HTML file to read, print and hand in, with your predictions, the results, your answers, and the runs with their curves. It opens offline.",
       ),
-      el("label", { class: "ddp-field" }, el("span", {}, "Your name (optional)"), this.name),
+      field("Your name (optional)", this.name),
       this.lessonPart(),
       fold,
     );
@@ -174,11 +175,7 @@ function writtenIn(lesson) {
 async function made(body) {
   let response;
   try {
-    response = await fetch(address("live/learn/report"), {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-    });
+    response = await fetch(address("live/learn/report"), posted(body));
     if (response.ok) {
       const [, name] = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "") ?? [];
       return { blob: await response.blob(), name: name ?? "lab-report.html" };

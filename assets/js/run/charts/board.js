@@ -16,8 +16,7 @@ import { smoothingOf } from "../../charts/style.js";
 import { checkpointWords, commandWords } from "../history.js";
 import { GrowingAxis } from "../../charts/axes.js";
 import { LIVE_STATES } from "../../shared/format.js";
-import { fetchJson, runAddress } from "../../shared/net.js";
-import { askEvery } from "../../shared/polling.js";
+import { fetchJson, runAddress, askEvery } from "../../shared/net.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { afterPaint } from "../../shared/browser.js";
 import { Traces } from "../../charts/traces.js";
@@ -64,11 +63,7 @@ export class Board {
     this.charts = this.makeCharts(summary);
     this.menu = new CheckpointMenu(runId, onResume);
     this.charts[0].box.append(this.menu.element);
-    this.element = el(
-      "div",
-      { class: "ddp-charts" },
-      this.charts.map((chart) => chart.element),
-    );
+    this.element = el("div", { class: "ddp-charts" }, this.charts);
     this.endTheme = onThemeChange(() => afterPaint(() => this.redrawAll()));
   }
 

@@ -5,8 +5,6 @@ import { refine, valueAt } from "../../charts/traces.js";
 import { LIVE_STATES, SHARES, count, duration, isLossNaN, metricLabel, number } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 
-// The Plotly figures of a run's charts.
-
 /** The prefix of the trace names of checkpoints. */
 export const CHECKPOINT = "checkpoint";
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];

@@ -1,29 +1,21 @@
 // Fingerprints: a hash of each rank's weights per step, the distance between the ranks, and whether the
 // replicas are identical.
 
-import { Chart, loadPlotly } from "../../charts/chart.js";
-import { complain } from "../../shared/dialog.js";
+import { Chart } from "../../charts/chart.js";
 import { columnHeads, el, icon, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, count, worldSize } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
 import { line, onThemeChange } from "../../shared/theme.js";
+import { scrollBox, tableRow } from "../../shared/widgets.js";
 
-// States whether the ranks' replicas are identical.
-
-/**
- * A short text for `fingerprints` of the stream; null if nothing was compared yet.
- * @param {any} found
- */
+/** A short text for `fingerprints` of the stream; null if nothing was compared yet. */
 export function replicaWords(found) {
   if (!found) return null;
   if (found.is_identical) return `replicas identical at step ${count(found.step)}`;
   return `replicas differ since step ${count(found.differ_since)}`;
 }
 
-/**
- * The same as a sentence.
- * @param {any} found
- */
+/** The same as a sentence. */
 export function replicaSentence(found) {
   const { step, num_ranks: ranks, differ_since: since, identical_until: until } = found;
   if (found.is_identical) {
@@ -82,7 +74,7 @@ export class ReplicaBadge {
   }
 }
 
-// Fingerprints: a hash of each rank's weights per step, and the distance between the ranks.
+// The instrument.
 
 const HASH_DIGITS = 4;
 const MAX_RANKS = 16;
@@ -118,13 +110,8 @@ function distanceFigure(curve) {
   };
 }
 
-/** @type {(runId: string, summary: any) => import("./look_closer.js").Instrument} */
-export function fingerprints(runId, summary) {
-  return new Fingerprints(summary);
-}
-
-class Fingerprints {
-  constructor(summary) {
+export class Fingerprints {
+  constructor(_runId, summary) {
     this.name = "fingerprints";
     this.title = "Fingerprints: are all replicas the same?";
     this.why = summary.no_fingerprints;
@@ -136,17 +123,13 @@ class Fingerprints {
     this.head = el("thead", {});
     this.body = el("tbody", {});
     this.more = el("p", { class: "ddp-hint", hidden: true });
-    this.table = el(
-      "div",
-      { class: "ddp-scroll", tabindex: 0, role: "group", "aria-label": "Hashes of the latest steps" },
-      el("table", { class: "ddp-fingerprints-table" }, this.caption, this.head, this.body),
-    );
+    const table = el("table", { class: "ddp-fingerprints-table" }, this.caption, this.head, this.body);
+    this.table = scrollBox("Hashes of the latest steps", table);
     this.chart = new Chart({
       name: "fingerprints",
       title: "Distance between the ranks' weights",
       empty: "The ranks have been identical so far: their distance is 0.",
       figure: () => distanceFigure(this.found?.curve ?? null),
-      onVisible: () => this.draw(),
     });
     this.explained = el(
       "p",
@@ -167,7 +150,7 @@ class Fingerprints {
       this.sentence,
       this.table,
       this.more,
-      this.chart.element,
+      this.chart,
       this.explained,
     );
     this.endTheme = onThemeChange(() => this.chart.redraw());
@@ -200,9 +183,8 @@ class Fingerprints {
     }
     setText(this.sentence, replicaSentence(found));
     this.fillTable(found);
-    this.chart.isDirty = true;
-    this.chart.fullAt = -Infinity;
-    this.draw();
+    this.chart.invalidate();
+    if (this.isOpen && found.curve) this.chart.drawDue();
   }
 
   fillTable({ newest, num_ranks: numRanks }) {
@@ -217,21 +199,11 @@ class Fingerprints {
     const groups = steps.map(({ hashes }) => groupsOf(hashes));
     this.body.replaceChildren(
       ...Array.from({ length: shown }, (_, rank) =>
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, `rank ${rank}`),
-          steps.map(({ hashes }, column) => hashCell(hashes[rank], groups[column][rank])),
+        tableRow(
+          `rank ${rank}`,
+          steps.map(({ hashes }, column) => hashOf(hashes[rank], groups[column][rank])),
         ),
       ),
-    );
-  }
-
-  draw() {
-    if (!this.isOpen || !this.found?.curve) return;
-    loadPlotly().then(
-      (plotly) => this.element.isConnected && this.chart.isDue && this.chart.draw(plotly),
-      () => complain("The chart could not be loaded: plotly.min.js did not arrive. Reload the page."),
     );
   }
 
@@ -241,16 +213,12 @@ class Fingerprints {
   }
 }
 
-function hashCell(hash, group) {
+function hashOf(hash, group) {
   const letter = String.fromCharCode(97 + (group % 26));
   return el(
-    "td",
-    {},
-    el(
-      "span",
-      { class: `ddp-hash ddp-hash-${Math.min(group, 3)}`, title: hash },
-      el("b", {}, letter),
-      el("code", {}, hash.slice(0, HASH_DIGITS)),
-    ),
+    "span",
+    { class: `ddp-hash ddp-hash-${Math.min(group, 3)}`, title: hash },
+    el("b", {}, letter),
+    el("code", {}, hash.slice(0, HASH_DIGITS)),
   );
 }

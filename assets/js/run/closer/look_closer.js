@@ -1,10 +1,10 @@
 // "Look closer": instruments that show what happens inside a step, each in a collapsible section.
 
-import { makeAllReduceTheatre } from "./theatre/all_reduce.js";
-import { fingerprints } from "./fingerprints.js";
-import { slowRank } from "./slow_rank.js";
-import { makeStepTheatre } from "./theatre/step.js";
-import { whoSawWhat } from "./who_saw_what.js";
+import { AllReduceTheatre } from "../theatre/all_reduce.js";
+import { Fingerprints } from "./fingerprints.js";
+import { SlowRank } from "./slow_rank.js";
+import { StepTheatre } from "../theatre/step.js";
+import { WhoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/browser.js";
 
@@ -21,8 +21,8 @@ import { afterPaint } from "../../shared/browser.js";
  * @property {() => void} close called when the page is left
  */
 
-/** @type {((runId: string, summary: any) => Instrument)[]} In the order of the page. */
-const MAKERS = [makeStepTheatre, makeAllReduceTheatre, whoSawWhat, fingerprints, slowRank];
+/** @type {(new (runId: string, summary: any) => Instrument)[]} In the order of the page. */
+const KINDS = [StepTheatre, AllReduceTheatre, WhoSawWhat, Fingerprints, SlowRank];
 const PREFIX = "#closer-";
 
 /**
@@ -30,15 +30,15 @@ const PREFIX = "#closer-";
  * @returns {Instrument | null}
  */
 export function instrumentOf(name, runId, summary) {
-  const made = MAKERS.map((make) => make(runId, summary));
+  const made = KINDS.map((Kind) => new Kind(runId, summary));
   for (const other of made) if (other.name !== name) other.close();
   return made.find((instrument) => instrument.name === name) ?? null;
 }
 
 export class LookCloser {
   constructor(runId, summary) {
-    const makers = summary.config.script ? [fingerprints] : MAKERS;
-    this.instruments = makers.map((make) => make(runId, summary));
+    const kinds = summary.config.script ? [Fingerprints] : KINDS;
+    this.instruments = kinds.map((Kind) => new Kind(runId, summary));
     this.folds = this.instruments.map((instrument) => fold(instrument));
     this.element = section(
       "Look closer",

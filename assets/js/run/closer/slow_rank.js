@@ -5,8 +5,7 @@ import { el, makeButton, setAttribute, setText, show } from "../../shared/dom.js
 import { LIVE_STATES, UNKNOWN, count, resumedBits, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
 import { resumeFrom } from "../head/header.js";
-
-// A row of "Slow a rank down": a rank's slider, its waiting time, and its kill button.
+import { legendEntry } from "../../shared/widgets.js";
 
 const MAX_DELAY_MS = 1000;
 const DELAY_STEP_MS = 10;
@@ -101,12 +100,7 @@ const PARTS = [
   ["wait", "waiting for other ranks"],
 ];
 
-/** @param {string} runId @param {any} summary */
-export function slowRank(runId, summary) {
-  return new SlowRank(runId, summary);
-}
-
-class SlowRank {
+export class SlowRank {
   name = "slow-rank";
   title = "Slow a rank down";
   about = "the slowest rank decides how fast all of them are";
@@ -148,7 +142,7 @@ class SlowRank {
       el(
         "p",
         { class: "ddp-legend" },
-        PARTS.map(([part, words]) => el("span", {}, swatch(part), words)),
+        PARTS.map(([part, words]) => legendEntry(`ddp-part-${part}`, words)),
       ),
       this.cost,
       this.list,
@@ -281,8 +275,4 @@ class SlowRank {
   close() {
     for (const timer of this.timers.values()) clearTimeout(timer);
   }
-}
-
-function swatch(part) {
-  return el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" });
 }

@@ -2,13 +2,13 @@
 
 import { whyNot } from "../../auth/person.js";
 import { brokenBadge } from "../../runs/columns.js";
-import { importedBadge, importedWords } from "../../runs/import.js";
+import { importedBadge, importedWords } from "../../runs/actions.js";
 import { act } from "../../shared/dialog.js";
 import { el, enable, freeId, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, count, isLossNaN, ranks, worldSize } from "../../shared/format.js";
 import { runPage } from "../../shared/net.js";
-import { StatePill } from "../../shared/state_pill.js";
-import { headerTools } from "./tools.js";
+import { StatePill } from "../../shared/widgets.js";
+import { headerTools } from "./projector.js";
 
 // The options of Resume; on a phone a button shows them.
 
@@ -38,7 +38,7 @@ function resumeOptions(...controls) {
   return [unfold, options];
 }
 
-// The header of the run page: name, state and buttons.
+// The header.
 
 const ENDED = "The run has ended.";
 const DOES_NOT_SAVE = "The script has not called watch.load(…) and watch.save(…).";
@@ -112,7 +112,7 @@ export class Header {
         "div",
         { class: "ddp-title" },
         el("h1", {}, name),
-        this.pill.element,
+        this.pill,
         brokenBadge(summary.mistake),
         importedBadge(summary.imported),
         el(

@@ -1,8 +1,9 @@
-// The progress of a run, its error and current values, its place in the queue, and the browser's tab.
+// The progress of a run, its error and current values, its place in the queue, its forwarding, and the
+// browser's tab.
 
 import { preference } from "../../shared/browser.js";
-import { act } from "../../shared/dialog.js";
-import { el, icon, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
+import { actionButton } from "../../shared/dialog.js";
+import { el, icon, setAttribute, setText, show, visible } from "../../shared/dom.js";
 import {
   LIVE_STATES,
   UNKNOWN,
@@ -15,11 +16,11 @@ import {
   number,
   shortTime,
   state as stateWords,
+  clock,
+  capital,
 } from "../../shared/format.js";
-import { address, fetchJson } from "../../shared/net.js";
-import { askEvery } from "../../shared/polling.js";
+import { address, fetchJson, runAddress, askEvery } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
-import { visible } from "../../shared/visible.js";
 
 // Step time and throughput, always computed from the same steps.
 
@@ -93,7 +94,7 @@ export class Progress {
       this.bar,
       el("div", { class: "ddp-progress-line" }, this.where, this.elapsed),
       this.note,
-      this.problem.element,
+      this.problem,
     );
   }
 
@@ -131,7 +132,7 @@ export class Progress {
 
   words(head) {
     if (head.silence) return head.silence;
-    if (head.detail) return `${head.detail[0].toUpperCase()}${head.detail.slice(1)}: ${STANDS_STILL}`;
+    if (head.detail) return `${capital(head.detail)}: ${STANDS_STILL}`;
     if (head.state === "queued") return "It starts automatically. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;
@@ -180,11 +181,7 @@ export class Tiles {
       pace: tile(term("throughput", `${summary.sample_unit.split(" ")[0]} per second`)),
       step: tile(term("step", "time of one step")),
     };
-    this.element = el(
-      "dl",
-      { class: "ddp-tiles" },
-      Object.values(this.tiles).map((item) => item.element),
-    );
+    this.element = el("dl", { class: "ddp-tiles" }, Object.values(this.tiles));
   }
 
   update(head) {
@@ -231,8 +228,8 @@ export class QueuedPanel {
     this.end = null;
     this.words = el("strong", {}, "Queued");
     this.why = el("p", {});
-    this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
-    this.out = this.button("Remove from the queue", afterAction, "stop_run", runId, true);
+    this.share = actionButton("Use occupied GPUs too", "", () => ["use_occupied_gpus", runId], afterAction);
+    this.out = actionButton("Remove from the queue", "", () => ["stop_run", runId, true], afterAction);
     this.element = el(
       "section",
       { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
@@ -247,15 +244,6 @@ export class QueuedPanel {
       ),
     );
     show(this.share, false);
-  }
-
-  button(words, afterAction, ...call) {
-    const button = makeButton({ class: "ddp-button" }, words);
-    button.addEventListener("click", async () => {
-      await act(button, ...call);
-      afterAction();
-    });
-    return button;
   }
 
   /** Polls only while the run is queued. */
@@ -275,7 +263,7 @@ export class QueuedPanel {
   }
 
   async ask() {
-    const said = await fetchJson(`${address("live/queue/run")}?id=${encodeURIComponent(this.runId)}`);
+    const said = await fetchJson(address("live/queue/run", { id: this.runId }));
     if (this.end === null) return;
     show(this.element, said.words !== "");
     if (said.words === "") return;
@@ -288,10 +276,6 @@ export class QueuedPanel {
     this.end?.();
     this.end = null;
   }
-}
-
-function capital(words) {
-  return words[0].toUpperCase() + words.slice(1);
 }
 
 // The browser tab: progress in its title, and an optional notification when the run has ended.
@@ -337,4 +321,86 @@ export class Tab {
 /** True if this browser may and should show a notification. */
 function wantsNotifications() {
   return "Notification" in window && Notification.permission === "granted" && preference("notify", false);
+}
+
+// One line about forwarding a run to an experiment tracker: the last step sent, or the error.
+
+const ASK_EVERY_MS = 3000;
+const LATE_AFTER_MS = 30_000;
+const WAITING_STATES = new Set(["queued", "starting"]);
+const LABELS = {
+  tensorboard: "TensorBoard",
+  trackio: "Trackio",
+  mlflow: "MLflow",
+  wandb: "Weights & Biases",
+};
+
+/**
+ * The line as text.
+ * @param {string} label
+ * @param {{ phase?: string, step: number, error: string | null, retry_unix_s: number | null, where: string,
+ *   is_alive: boolean, command: string }} state
+ */
+export function forwardingWords(label, state) {
+  const { phase, step, error, where, command } = state;
+  const sent = `${label}: forwarded up to step ${count(step ?? 0)}`;
+  const place = where ? ` (${where})` : "";
+  if (phase === "done") return `${label}: everything is forwarded${place}.`;
+  if (phase === "given_up") {
+    return `${sent}, then it gave up: ${error}. Send the rest with: ${command}`;
+  }
+  if (!state.is_alive) {
+    return phase === undefined
+      ? `${label}: forwarding has not begun. See logs/forward.log, or start it with: ${command}`
+      : `${sent}; its process has ended early. Send the rest with: ${command}`;
+  }
+  if (error) {
+    const retry = state.retry_unix_s === null ? "" : ` Trying again at ${clock(state.retry_unix_s)}.`;
+    return `${sent}. ${error.replace(/\.$/, "")}.${retry} The run is not affected.`;
+  }
+  return `${sent}${place}.`;
+}
+
+export class ForwardingLine {
+  /** @param {string} runId @param {{ config: { forward_to?: string }, imported: any }} summary */
+  constructor(runId, { config, imported }) {
+    this.element = el("p", { class: "ddp-hint", id: "forwarding", role: "status", hidden: true });
+    const label = LABELS[config.forward_to ?? ""];
+    this.end = () => {};
+    if (!label || imported) return;
+    this.end = askEvery(
+      ASK_EVERY_MS,
+      async () => {
+        const state = await fetchJson(runAddress(runId, "forwarding"));
+        // A queued run has no follower yet; just after the start its follower is still importing libraries.
+        const hasBegun = state.phase !== undefined || state.is_alive;
+        setText(this.element, forwardingWords(label, state));
+        show(this.element, hasBegun || this.isLate());
+        if (!this.isLive && (state.phase === "done" || state.phase === "given_up")) this.end();
+      },
+      (error) => {
+        if (error === null) return;
+        show(this.element, true);
+        setText(this.element, `${label}: ${error.message}`);
+      },
+    );
+  }
+
+  startedAtMs = 0;
+  isLive = true;
+
+  /** @param {string} state the run's state */
+  update(state) {
+    this.isLive = LIVE_STATES.has(state);
+    if (WAITING_STATES.has(state)) this.startedAtMs = 0;
+    else this.startedAtMs ||= performance.now();
+  }
+
+  isLate() {
+    return this.startedAtMs > 0 && (!this.isLive || performance.now() - this.startedAtMs > LATE_AFTER_MS);
+  }
+
+  close() {
+    this.end();
+  }
 }

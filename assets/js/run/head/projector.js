@@ -1,25 +1,114 @@
+// Views of a run's page and how they are shared: projector, side by side, notification, read-only link, report.
+
+import { reportAddress, comparePage } from "../../shared/net.js";
+import { el, icon, makeButton, setAttribute } from "../../shared/dom.js";
+import { prefer, preference } from "../../shared/browser.js";
+import { complain, inform } from "../../shared/dialog.js";
+
+/** Returns the row of buttons, and the projector button, which the page handles. */
+export function headerTools(runId) {
+  const projectorButton = tool(
+    "screen",
+    "Projector",
+    "Large curves, no buttons, the whole screen (F; Escape to leave)",
+    null,
+  );
+  projectorButton.setAttribute("aria-pressed", "false");
+  const element = el(
+    "div",
+    { class: "ddp-tools", role: "group", "aria-label": "View and sharing" },
+    projectorButton,
+    notifyButton(),
+    tool(
+      "link",
+      "Copy viewer link",
+      "Copies a link to this page without its buttons, for phones and guests",
+      copyWatchLink,
+    ),
+    el(
+      "a",
+      {
+        class: "ddp-tool",
+        href: reportAddress([runId]),
+        download: "",
+        title: "One page with curves, configuration, results and events: opens offline, and prints",
+      },
+      icon("save"),
+      el("span", {}, "Report"),
+    ),
+  );
+  return { element, projectorButton };
+}
+
+export function tool(shape, words, title, onclick) {
+  return makeButton({ class: "ddp-tool", title, onclick }, icon(shape), el("span", {}, words));
+}
+
+function notifyButton() {
+  const button = tool("bell", "Notify me", "A browser notification when the run ends", async () => {
+    const isOn = button.getAttribute("aria-pressed") === "true";
+    if (!isOn && !(await mayNotify())) return;
+    prefer("notify", !isOn);
+    setAttribute(button, "aria-pressed", String(!isOn));
+    inform(
+      isOn
+        ? "No notification when a run ends."
+        : "While the page of a run is open, this browser notifies you when the run ends.",
+    );
+  });
+  button.setAttribute(
+    "aria-pressed",
+    String(preference("notify", false) && window.Notification?.permission === "granted"),
+  );
+  return button;
+}
+
+async function mayNotify() {
+  if (!("Notification" in window) || !window.isSecureContext) {
+    complain(
+      "This browser cannot show notifications for this page: they need https, or the page on the same machine.",
+    );
+    return false;
+  }
+  const answer = await Notification.requestPermission();
+  if (answer !== "granted") {
+    complain("Notifications are blocked: allow them for this page in the browser's settings.");
+  }
+  return answer === "granted";
+}
+
+async function copyWatchLink() {
+  const url = new URL(window.location.href);
+  url.searchParams.delete("projector");
+  url.searchParams.set("watch", "1");
+  const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
+  const reach = isLocal
+    ? " It works on this machine only: start the page with --host to open it on a phone."
+    : "";
+  try {
+    await navigator.clipboard.writeText(url.href);
+    inform(`Copied: ${url.href}.${reach}`);
+  } catch {
+    inform(`The link: ${url.href}.${reach}`);
+  }
+}
+
 // Projector mode (large curves, no buttons, full screen), two runs side by side, and the read-only view for
 // phones.
-
-import { inform } from "../../shared/dialog.js";
-import { el, setAttribute } from "../../shared/dom.js";
-import { comparePage } from "../../shared/net.js";
-import { tool } from "./tools.js";
 
 // Projector mode (large curves, no buttons, full screen) and the read-only view for phones.
 
 const QUERY = "projector";
 const LARGE = "ddp-projector";
-const page = document.documentElement;
 
 /**
  * Follows the URL, a button and the key F; calls `onChange()` after a change. Returns a function that ends
  * it.
  */
 export function projector(button, onChange) {
-  const isOn = () => page.classList.contains(LARGE);
+  const isOn = () => document.documentElement.classList.contains(LARGE);
   const set = (isWanted) => {
-    page.classList.toggle(LARGE, isWanted);
+    document.documentElement.classList.toggle(LARGE, isWanted);
     setAttribute(button, "aria-pressed", String(isWanted));
     const url = new URL(window.location.href);
     if (isWanted) url.searchParams.set(QUERY, "1");
@@ -56,23 +145,23 @@ export function projector(button, onChange) {
   const endKeys = onKeys({ f: toggle, Escape: leave });
   const query = new URLSearchParams(window.location.search);
   if (query.has(QUERY)) set(true);
-  page.classList.toggle("ddp-watch-only", query.has("watch"));
+  document.documentElement.classList.toggle("ddp-watch-only", query.has("watch"));
   return () => {
     endKeys();
     document.removeEventListener("fullscreenchange", onFullScreen);
-    page.classList.remove(LARGE, "ddp-watch-only");
+    document.documentElement.classList.remove(LARGE, "ddp-watch-only");
   };
 }
 
 /** Keeps the page large; a button and the key F toggle full screen. Returns a function that reverts this. */
 export function alwaysLarge(button) {
   const toggle = () => (isFull() ? document.exitFullscreen() : fillScreen());
-  page.classList.add(LARGE);
+  document.documentElement.classList.add(LARGE);
   button.addEventListener("click", toggle);
   const endKeys = onKeys({ f: toggle });
   return () => {
     endKeys();
-    page.classList.remove(LARGE);
+    document.documentElement.classList.remove(LARGE);
   };
 }
 
@@ -83,7 +172,7 @@ function isFull() {
 /** Returns true if the browser allowed full screen. */
 async function fillScreen() {
   try {
-    await page.requestFullscreen();
+    await document.documentElement.requestFullscreen();
     return true;
   } catch {
     inform("This browser does not allow a page to use the full screen. Try its own key, often F11.");

@@ -2,9 +2,10 @@
 // Drawn samples: the decision regions of a classifier, and the curve of a regression, with their axes.
 
 import { textSize } from "../../charts/style.js";
-import { el } from "../../shared/dom.js";
+import { el, bytesOf } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
 import { chartColors, color, onThemeChange } from "../../shared/theme.js";
+import { ticks } from "../../charts/plot.js";
 
 // For a text size of 12 pixels; scaled with the text.
 const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
@@ -132,11 +133,15 @@ class Drawing {
     context.font = `${this.text}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "top";
-    for (const x of ticks(xRange)) context.fillText(number(x), this.xAt(x), this.bottom + 4);
+    for (const { place } of ticks(...xRange, 4, false)) {
+      context.fillText(number(place), this.xAt(place), this.bottom + 4);
+    }
     context.fillText(xName, (this.left + this.right) / 2, this.bottom + 4 + 1.25 * this.text);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const y of ticks(yRange)) context.fillText(number(y), this.left - 5, this.yAt(y));
+    for (const { place } of ticks(...yRange, 4, false)) {
+      context.fillText(number(place), this.left - 5, this.yAt(place));
+    }
     context.save();
     context.translate(0.75 * this.text, (this.top + this.bottom) / 2);
     context.rotate(-Math.PI / 2);
@@ -144,18 +149,6 @@ class Drawing {
     context.fillText(yName, 0, 0);
     context.restore();
   }
-}
-
-/** Three to seven round numbers within a range. */
-function ticks([low, high]) {
-  const rough = (high - low) / 4;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
-  const first = Math.ceil(low / step);
-  const last = Math.floor(high / step);
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, index) =>
-    Number(((first + index) * step).toPrecision(12)),
-  );
 }
 
 /** Sets the context's path to a shape. */
@@ -189,17 +182,15 @@ function legendMark(draw) {
 const LETTERS = "ABCDEFGH";
 const LETTER_EVERY = 6; // cells of the plane between two letters
 
-const bytes = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-
 export class SurfaceView extends Drawing {
   update(content, step) {
-    const points = bytes(content.points);
-    const predictions = bytes(content.predictions);
+    const points = bytesOf(content.points);
+    const predictions = bytesOf(content.predictions);
     this.points = Array.from({ length: points.length / 3 }, (_, index) => {
       const [x, y, label] = points.subarray(index * 3, index * 3 + 3);
       return { x: x / 255, y: y / 255, label };
     });
-    this.show({ ...content, predictions, confidence: bytes(content.confidence) });
+    this.show({ ...content, predictions, confidence: bytesOf(content.confidence) });
     const numRight = this.points.filter((point) => this.saidAt(point.x, point.y) === point.label).length;
     const of = `${numRight} of ${this.points.length}`;
     this.canvas.setAttribute(

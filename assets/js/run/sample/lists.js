@@ -1,6 +1,6 @@
 // Samples shown as lists: images, texts and table rows, each with the model's prediction.
 
-import { columnHeads, el, icon, setText } from "../../shared/dom.js";
+import { columnHeads, el, icon, setText, bytesOf } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";
 
 const SURE = "The percentage says how sure the model is.";
@@ -98,7 +98,7 @@ class Picture {
 
 /** Paints an image whose `pixels` are base64 of its bytes, row by row. */
 export function paintImage(canvas, { pixels, width, height, channels = 1 }) {
-  const values = Uint8Array.from(atob(pixels), (character) => character.charCodeAt(0));
+  const values = bytesOf(pixels);
   const context = canvas.getContext("2d");
   canvas.width = width;
   canvas.height = height;

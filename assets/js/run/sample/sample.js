@@ -9,9 +9,6 @@ import { samples } from "../try/answers.js";
 import { CurveView, SurfaceView } from "./drawings.js";
 import { ImagesView, RowsView, TextsView } from "./lists.js";
 
-// The model's current predictions, in the form of its task: text, images, table rows, decision regions or a
-// curve.
-
 // Each view has an `element` and an `update(content, step)` that returns the caption.
 const VIEWS = {
   text: () => new TextView(),

@@ -1,8 +1,9 @@
 // The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
-import { columnHeads, el, makeButton, setText, show } from "../../shared/dom.js";
+import { el, makeButton, setText, show } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";
 import { paintImage } from "../sample/lists.js";
+import { makeTable, scrollBox } from "../../shared/widgets.js";
 
 export class Answer {
   constructor() {
@@ -163,7 +164,6 @@ function textOf({ text, label }) {
 }
 
 function tableOf({ columns, rows }) {
-  const head = columnHeads(["label", ...columns]);
   const body = rows.map(({ label, inputs }) =>
     el(
       "tr",
@@ -171,17 +171,7 @@ function tableOf({ columns, rows }) {
       [label, ...inputs].map((value) => el("td", {}, typeof value === "number" ? number(value) : value)),
     ),
   );
-  const table = el(
-    "table",
-    { class: "ddp-table" },
-    el("thead", {}, el("tr", {}, head)),
-    el("tbody", {}, body),
-  );
-  return el(
-    "div",
-    { class: "ddp-scroll", tabindex: 0, role: "region", "aria-label": "Similar validation rows" },
-    table,
-  );
+  return scrollBox("Similar validation rows", makeTable("ddp-table", ["label", ...columns], body));
 }
 
 /** One bar per checkpoint: how probable the class of the chosen one is in each; a click chooses it. */

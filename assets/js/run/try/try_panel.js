@@ -1,14 +1,86 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // The card "Try it": the model of a run answers to a user's own input, at any checkpoint.
 
+import { fetchJson, PlainError, runAddress, address, posted } from "../../shared/net.js";
 import { Answer, difference, History, Nearest } from "./answers.js";
-import { DrawingInput } from "./drawing.js";
+import { DrawingInput, RowInput, TextInput } from "./inputs.js";
 import { el, icon, makeButton, section, setText, show } from "../../shared/dom.js";
 import { count, LIVE_STATES } from "../../shared/format.js";
-import { address, fetchJson } from "../../shared/net.js";
-import { Model, Newest } from "./model.js";
-import { RowInput, TextInput } from "./fields.js";
 import { Writer } from "./writer.js";
+
+export class Model {
+  constructor(runId) {
+    this.runId = runId;
+  }
+
+  /** Lets the server prepare for a first question; it may have no room for that. */
+  getReady() {
+    fetchJson(runAddress(this.runId, "model/ready"), { method: "POST" }).catch(() => {});
+  }
+
+  /** The description of a checkpoint's model; starts the process that answers. */
+  describe(step) {
+    return fetchJson(runAddress(this.runId, "model", step === null ? {} : { step }));
+  }
+
+  /** The answer to one input; with `num_nearest` also the most similar validation samples. */
+  predict(inputs, step, numNearest = 0) {
+    const asked = { inputs, checkpoint_step: step, num_nearest: numNearest };
+    return fetchJson(runAddress(this.runId, "model/predict"), posted(asked));
+  }
+
+  /** Calls `onToken` with each token of a continued text; `signal` stops it. */
+  async generate(options, step, onToken, signal) {
+    const request = { ...posted({ ...options, checkpoint_step: step }), signal };
+    const response = await fetch(runAddress(this.runId, "model/generate"), request);
+    if (!response.ok || !response.body) {
+      const body = await response.json().catch(() => null);
+      throw new PlainError(body?.detail ?? `The server answered ${response.status}.`);
+    }
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const message = JSON.parse(line);
+        if (message.error) throw new PlainError(message.error);
+        if (message.token) onToken(message.token);
+      }
+    }
+  }
+}
+
+/**
+ * Runs one request at a time; of the requests that arrive during it, only the newest is run. A slider moves faster
+ * than a model answers.
+ */
+class Newest {
+  constructor() {
+    this.isBusy = false;
+    this.waiting = null;
+  }
+
+  /** `request` is an async function; it handles its own errors. */
+  async want(request) {
+    this.waiting = request;
+    if (this.isBusy) return;
+    this.isBusy = true;
+    try {
+      while (this.waiting !== null) {
+        const next = this.waiting;
+        this.waiting = null;
+        await next();
+      }
+    } finally {
+      this.isBusy = false;
+    }
+  }
+}
+
+// The card.
 
 const NUM_NEAREST = 8;
 const MOST_COMPARED = 12; // checkpoints that are asked about the same input
@@ -220,14 +292,14 @@ export class TryPanel {
     this.otherAnswer = new Answer();
     this.history = new History((step) => this.choose(step));
     this.nearest = new Nearest(() => this.ask(false));
-    this.pair = el("div", { class: "ddp-try-answers" }, this.answer.element);
+    this.pair = el("div", { class: "ddp-try-answers" }, this.answer);
     this.differs = el("p", { class: "ddp-hint ddp-try-differs", role: "status" });
     this.body.replaceChildren(
       el(
         "div",
         { class: "ddp-try-pair" },
-        el("div", {}, this.inputs.element, this.answer.seen),
-        el("div", {}, this.stepRow, this.pair, this.differs, this.history.element, this.nearest.element),
+        el("div", {}, this.inputs, this.answer.seen),
+        el("div", {}, this.stepRow, this.pair, this.differs, this.history, this.nearest),
       ),
     );
     this.ask(true);

@@ -66,9 +66,9 @@ export class Writer {
       "div",
       { class: "ddp-try-options" },
       this.prompt,
-      this.temperature.element,
+      this.temperature,
       labelled("choose among", this.topK),
-      this.length.element,
+      this.length,
       labelled("seed", this.seed),
       el("div", { class: "ddp-buttons" }, this.button),
     );

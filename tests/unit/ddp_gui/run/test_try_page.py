@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ddp_gui.http.bundle import bundle
 from ddp_gui.run import try_page
 from ddp_gui.run.try_page import NoPageError
 
@@ -40,9 +41,9 @@ def test_the_page_holds_the_model_its_description_and_the_runtime(model: Path) -
 
 
 def test_a_bundle_has_each_module_once_after_those_that_it_uses() -> None:
-    text = try_page.bundle(try_page.ENTRY)
+    text = bundle(try_page.ENTRY)
     names = re.findall(r"^const (module_\w+) = \(\(\) => \{$", text, re.MULTILINE)
-    assert len(names) == len(set(names)) > 5 and names[-1] == "module_run_try_file_page"
+    assert len(names) == len(set(names)) > 5 and names[-1] == "module_run_try_file"
     for name in names:
         uses = re.findall(r"^const \{[^}]*\} = (module_\w+);$", text, re.MULTILINE)
         assert name in uses or name == names[-1]

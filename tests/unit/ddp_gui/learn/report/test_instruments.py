@@ -79,7 +79,7 @@ def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
         if run.pace is not None
     ]
     script = tmp_path / "costs.js"
-    script.write_text(COSTS_JS.format(module=(REPOSITORY / "assets/js/learn/pictures/costs.js").as_uri()))
+    script.write_text(COSTS_JS.format(module=(REPOSITORY / "assets/js/learn/bars.js").as_uri()))
     command = [DENO, "run", "--quiet", "--allow-read", str(script), json.dumps(sent)]
     on_page = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found == pytest.approx(on_page.pop("costs") | on_page)

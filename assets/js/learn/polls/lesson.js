@@ -1,0 +1,228 @@
+// A lesson in a poll: the open polls, joining one, and the lesson whose prediction and runs belong to it.
+
+import { person } from "../../auth/person.js";
+import { el, setText, show, makeButton } from "../../shared/dom.js";
+import { fetchJson, address, callEndpoint, askEvery } from "../../shared/net.js";
+import { complain } from "../../shared/dialog.js";
+import { forgetProgress, keepProgress, progressOf } from "../progress.js";
+import { PollFeed, pollAddress, sendAnswer, pollPage } from "./feed.js";
+import { LessonView } from "../lesson.js";
+
+const SENT = "Your prediction is recorded. The poll is still open.";
+const WORDS = {
+  open: "Make your prediction and lock it, as everyone in the class does.",
+  closed: "The poll is closed. The runs will start for everybody soon.",
+  running: "Everybody watches the same runs.",
+  revealed: "The runs have ended. Continue the lesson on your own.",
+  ended: "The poll has ended. Continue the lesson on your own.",
+};
+
+/**
+ * Returns the poll that a lesson belongs to, or null. Joining another poll restarts the lesson.
+ * @param {string} lesson
+ * @param {string | null} pollId from the URL
+ */
+export async function joinedPoll(lesson, pollId) {
+  const before = progressOf(lesson);
+  const wanted = pollId ?? before.poll;
+  if (wanted === null || !(await person()).has_login) return null;
+  let about;
+  try {
+    about = await fetchJson(pollAddress(wanted));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    if (pollId !== null) complain(error.message);
+    return null;
+  }
+  if (about.lesson !== lesson) return null;
+  const progress = before.poll === wanted ? before : await forgetProgress(lesson, wanted);
+  if (about.mine !== null && !progress.isLocked) {
+    keepProgress(lesson, { ...progress, prediction: about.mine, isLocked: true });
+  }
+  return new FollowedPoll(about);
+}
+
+class FollowedPoll {
+  /** @param {any} about the server's description */
+  constructor(about) {
+    this.about = about;
+    this.state = about;
+    this.words = el("strong", {});
+    this.count = el("span", { class: "ddp-hint" });
+    this.trouble = el("p", { hidden: true });
+    this.element = el(
+      "div",
+      { class: "ddp-poll-banner", role: "status" },
+      this.words,
+      this.count,
+      this.trouble,
+    );
+    this.update(about);
+  }
+
+  /** True while the poll decides when runs start. */
+  get isGoing() {
+    return this.state.state !== "ended" && this.state.state !== "revealed";
+  }
+
+  /**
+   * @param {(runIds: string[]) => void} onRuns
+   */
+  follow(onRuns) {
+    this.feed = new PollFeed(
+      this.about.poll_id,
+      (state) => {
+        this.update(state);
+        onRuns(state.run_ids ?? []);
+      },
+      () => {},
+    );
+  }
+
+  /**
+   * Sends a prediction; returns true if it may be locked. After the poll has closed, the prediction is not
+   * sent.
+   */
+  async send(prediction) {
+    if (this.state.state !== "open") return true;
+    try {
+      await sendAnswer(this.about.poll_id, prediction);
+      this.update({ mine: prediction });
+      return true;
+    } catch (error) {
+      complain(error.message);
+      return false;
+    }
+  }
+
+  update(state) {
+    this.state = { ...this.state, ...state };
+    const { num_answers: count, trouble, mine } = this.state;
+    const isIn = this.state.state === "open" && mine !== null;
+    setText(this.words, isIn ? SENT : WORDS[this.state.state]);
+    setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
+    setText(this.trouble, trouble);
+    show(this.trouble, Boolean(trouble));
+  }
+
+  close() {
+    this.feed?.close();
+  }
+}
+
+// The view of a lesson that is followed in a poll.
+
+export class LessonTogether extends LessonView {
+  /**
+   * @param {any} lesson the server's description
+   * @param {FollowedPoll} poll
+   */
+  constructor(lesson, poll) {
+    super(lesson);
+    this.poll = poll;
+    // The server sends the lesson's commands to the runs of a poll.
+    for (const run of this.runs) run.commands = [];
+    this.element.firstElementChild?.append(poll.element);
+    // The runs belong to the teacher: remove the button that deletes them.
+    this.foot.resets[1].remove();
+    poll.follow((runIds) => this.takeRuns(runIds));
+    this.update();
+  }
+
+  /** @override */
+  lock() {
+    this.poll.send(this.progress.prediction).then((isTaken) => {
+      if (isTaken) super.lock();
+    });
+  }
+
+  /** Adopts the runs of the poll. */
+  takeRuns(runIds) {
+    this.progress.runs = this.runs.map(({ runId, index }) => runId ?? runIds[index] ?? null);
+    if (this.adopt()) {
+      // With all runs present the learner continues alone; until then only the poll starts runs.
+      this.progress.isStarted = !this.progress.runs.includes(null);
+      this.keep();
+      this.read().catch((error) => this.note.heard(error));
+    }
+    this.update();
+  }
+
+  /** @override */
+  async startOne(run) {
+    if (this.poll?.isGoing) return;
+    run.commands = this.lesson.runs[run.index].commands;
+    await super.startOne(run);
+  }
+
+  /** @override */
+  updateStart() {
+    super.updateStart();
+    if (!this.poll?.isGoing) return;
+    show(this.start, false);
+    setText(this.startNote, this.progress.isStarted ? "" : "The runs are started once for everybody.");
+  }
+
+  /** @override */
+  close() {
+    super.close();
+    this.poll.close();
+  }
+}
+
+// The list of open polls, and the teacher's button to open one.
+
+const ASK_EVERY_MS = 3000;
+
+export class PollTools {
+  /** @param {string | null} lesson null on the page of all lessons */
+  constructor(lesson) {
+    this.lesson = lesson;
+    this.shown = "";
+    this.list = el("ul", { class: "ddp-poll-list", role: "status" });
+    this.button = makeButton({ class: "ddp-button", hidden: true, onclick: () => this.open() },
+      "Open as a poll",
+    );
+    this.table = el("a", { class: "ddp-button", hidden: true, href: address("live/learn/class.csv"), download: "" }, "Who did which lesson (CSV)");
+    this.element = el("div", { class: "ddp-poll-tools", hidden: true }, this.list, this.button, this.table);
+    this.end = askEvery(ASK_EVERY_MS, () => this.ask(), () => {});
+  } // prettier-ignore
+
+  async ask() {
+    const found = await fetchJson(address("live/polls"));
+    const polls = found.polls.filter(({ lesson }) => this.lesson === null || lesson === this.lesson);
+    show(this.button, found.may_open && this.lesson !== null);
+    show(this.table, found.may_open && found.has_login && this.lesson === null);
+    show(this.element, polls.length > 0 || !this.button.hidden || !this.table.hidden);
+    const shown = JSON.stringify([polls, found.may_open]);
+    if (shown === this.shown) return;
+    this.shown = shown;
+    this.list.replaceChildren(...polls.map((poll) => row(poll, found)));
+  }
+
+  async open() {
+    this.button.disabled = true;
+    try {
+      const { poll_id: pollId } = await callEndpoint("open_poll", this.lesson);
+      window.location.assign(pollPage(pollId));
+    } catch (error) {
+      complain(error.message);
+      this.button.disabled = false;
+    }
+  }
+
+  close() {
+    this.end();
+  }
+}
+
+function row({ poll_id: pollId, lesson, title, state, opened_by: teacher }, { may_open: mayOpen, has_login: hasLogin }) {
+  const join = address("learn", { lesson, poll: pollId });
+  return el(
+    "li",
+    { class: "ddp-poll-banner" },
+    el("span", {}, teacher ? `${teacher} has a poll on “${title}”` : `There is a poll on “${title}”`, el("span", { class: "ddp-hint" }, ` · ${state}`)),
+    hasLogin ? el("a", { class: "ddp-button ddp-button-main", href: join }, "Join") : null,
+    mayOpen ? el("a", { class: "ddp-button", href: pollPage(pollId) }, "The poll’s page") : null,
+  );
+} // prettier-ignore

@@ -1,0 +1,251 @@
+// Step theatre: plays what every rank did in a recorded step, and shows its measurements as text and tables.
+
+import { el, setText } from "../../shared/dom.js";
+import { UNKNOWN, bytes, count, percent, shortTime } from "../../shared/format.js";
+import { term } from "../../shared/terms.js";
+import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, doingAt, lanesOf } from "./lanes.js";
+import { Theatre, scrollingTable } from "./theatre.js";
+import { legendEntry, tableRow } from "../../shared/widgets.js";
+
+// The measurements of a recording as text and tables, with the same content as the lanes.
+
+const COLUMNS = [
+  ["data_s", "data"],
+  ["forward_s", "forward"],
+  ["backward_s", "backward, total"],
+  ["both_s", "forward and backward"],
+  ["all_reduce_s", "of it all-reduce"],
+  ["hidden_s", "of that hidden"],
+  ["waited_s", "of that waiting"],
+  ["optimizer_s", "optimizer"],
+  ["step_s", "the whole step"],
+];
+const NAMES_SHOWN = 4;
+
+/** The overlap of communication and computation, as a percentage and a sentence. */
+function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize }) {
+  if (typeof numbers.overlap !== "number") {
+    return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
+  }
+  if (isBlocking) {
+    return [
+      percent(numbers.overlap, 0),
+      "With shared memory each bucket is averaged immediately by the computing thread: backward waits during this time.",
+    ];
+  }
+  return [
+    percent(numbers.overlap, 0),
+    "This share of the all-reduce time was hidden: it ran during backward. The rest makes the step longer.",
+  ];
+}
+
+/** How well the ranks' clocks agree, with the error in seconds or less. */
+function clockWords({ clock, world_size: worldSize }) {
+  if (worldSize === 1) return "One rank, one clock.";
+  const how =
+    clock.method === "one clock"
+      ? "All ranks run on one machine and read the same clock: the skew is 0."
+      : `The clocks of the machines were compared by pings. Times of any two ranks can be compared to within ${shortTime(clock.error_s)}.`;
+  return how + checkWords(clock);
+}
+
+function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
+  if (number === 0) return "";
+  return worst > 0
+    ? ` Of ${count(number)} all-reduces one contradicts that by ${shortTime(worst)}.`
+    : ` Checked by ${count(number)} all-reduces: none ends on one rank before it has begun on all.`;
+}
+
+/** The mean duration of each part, a row per rank; columns without measurements are omitted. */
+function rankTable({ numbers, num_steps: numSteps }) {
+  const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
+  const heads = ["rank", ...columns.map(([, words]) => words)];
+  const rows = numbers.ranks.map((rank) =>
+    tableRow(
+      rank.rank,
+      columns.map(([name]) => shortTime(rank[name])),
+    ),
+  );
+  const caption =
+    numSteps === 1 ? "Seconds of each part" : `Seconds of each part, mean of ${count(numSteps)} steps`;
+  return scrollingTable(caption, heads, rows);
+}
+
+/** The buckets: the gradients in each, and their bytes. */
+function bucketTable({ buckets }) {
+  const total = buckets.reduce((sum, bucket) => sum + bucket.bytes, 0);
+  const rows = buckets.map((bucket, number) =>
+    tableRow(number, [bytes(bucket.bytes), namesOf(bucket.parameters)]),
+  );
+  return el(
+    "div",
+    {},
+    el(
+      "p",
+      { class: "ddp-hint" },
+      "Each ",
+      term("bucket"),
+      ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`,
+    ),
+    scrollingTable("Buckets", ["bucket", "bytes", "the gradients of"], rows, "ddp-theatre-words"),
+  );
+}
+
+function namesOf(parameters) {
+  const named = ({ name, bytes: size }) => `${name} (${bytes(size)})`;
+  if (parameters.length <= NAMES_SHOWN) return parameters.map(named).join(", ");
+  const first = parameters.slice(0, NAMES_SHOWN).map(named).join(", ");
+  const rest = parameters.slice(NAMES_SHOWN).map(named).join(", ");
+  return [
+    first,
+    el("details", {}, el("summary", {}, `and ${count(parameters.length - NAMES_SHOWN)} more`), rest),
+  ];
+}
+
+// Step theatre: plays what every rank did in a recorded step, on a common time axis.
+
+const PLAYS_FOR_S = 10;
+const LEGEND = [
+  ["data", "data"],
+  ["forward", "forward"],
+  ["backward", "backward"],
+  ["optimizer", "optimizer"],
+  ["reduce", "all-reduce of a bucket"],
+  ["collective", "collective"],
+  ["wait", "waiting for other ranks"],
+];
+
+export class StepTheatre extends Theatre {
+  constructor(runId, summary) {
+    super(runId, summary, {
+      name: "step-theatre",
+      title: "Step theatre: what every rank does in one step",
+      isOffered: true,
+      seconds: PLAYS_FOR_S,
+      picture: new LanePicture(),
+    });
+    this.step = 0;
+    this.lanes = null;
+    this.layOut();
+  }
+
+  layOut() {
+    this.legend = el("p", { class: "ddp-legend" });
+    this.now = el("dl", { class: "ddp-theatre-now" });
+    this.moment = el("p", { class: "ddp-theatre-moment" });
+    this.overlap = el("strong", {});
+    this.overlapWords = el("span", {});
+    this.clock = el("p", { class: "ddp-hint" });
+    this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
+    this.arrange(
+      [
+        "A ",
+        term("recording"),
+        " shows when each rank fetches data, computes and averages gradients. It is measured on this run.",
+      ],
+      [
+        this.bar("Step", (index) => this.chooseStep(index)),
+        this.legend,
+        this.stage,
+        this.moment,
+        this.now,
+        el(
+          "p",
+          { class: "ddp-theatre-overlap" },
+          el("span", {}, term("overlap", "Overlap"), ": "),
+          this.overlap,
+          this.overlapWords,
+        ),
+        this.clock,
+        this.missing,
+        this.tables,
+      ],
+    );
+  }
+
+  /** @override */
+  showRecording() {
+    const { recording } = this;
+    const steps = recording.ranks[0].steps.map(({ step }) => step);
+    this.choice.replaceChildren(...steps.map((step, index) => el("option", { value: index }, count(step))));
+    const [share, words] = overlapWords(recording);
+    setText(this.overlap, share);
+    setText(this.overlapWords, ` ${words}`);
+    setText(this.clock, clockWords(recording));
+    this.missing.replaceChildren(...notShown(recording).map((sentence) => el("li", {}, sentence)));
+    this.tables.replaceChildren(
+      rankTable(recording),
+      ...(recording.buckets.length > 0 ? [bucketTable(recording)] : []),
+    );
+    this.legend.replaceChildren(...legend(recording));
+    // The first recorded step begins in the middle of earlier work: show the second one if there is one.
+    this.chooseStep(Math.min(1, steps.length - 1));
+  }
+
+  chooseStep(index) {
+    this.step = index;
+    this.choice.value = String(index);
+    this.lanes = lanesOf(this.recording, index);
+    const { length } = this.lanes;
+    this.player.borders = bordersOf(this.lanes).map((moment) => moment / length);
+    this.now.replaceChildren(
+      ...this.lanes.ranks
+        .slice(0, MOST_RANKS)
+        .flatMap(({ rank }) => [el("dt", {}, `rank ${rank}`), el("dd", {})]),
+    );
+    this.draw();
+    this.player.goTo(0);
+  }
+
+  /** @override */
+  draw() {
+    const { width, rem } = this.room;
+    if (!this.lanes || width === 0) return;
+    const { ranks, length } = this.lanes;
+    const label = `Lanes of ${count(ranks.length)} ranks over ${shortTime(length)}; the tables below have the same numbers`;
+    this.picture.draw(this.lanes, width, rem, label);
+    this.moveTo(this.player.share, this.player.isPlaying);
+  }
+
+  /** @override */
+  moveTo(share, isPlaying) {
+    if (!this.lanes) return;
+    const { ranks, length } = this.lanes;
+    const moment = share * length;
+    this.picture.moveTo(moment);
+    // No announcements while playing: screen readers read the texts when the player is paused.
+    this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
+    setText(this.moment, `After ${shortTime(moment)} of ${shortTime(length)}:`);
+    const places = this.now.querySelectorAll("dd");
+    const doing = ranks.slice(0, places.length).map((rank) => doingAt(rank, moment));
+    doing.forEach((words, index) => setText(places[index], words));
+    const all = doing.map((words, index) => `rank ${ranks[index].rank}: ${words}`).join("; ");
+    this.player.say(`${shortTime(moment)}. ${all}`);
+  }
+}
+
+function notShown(recording) {
+  const said = [...recording.not_measured];
+  if (recording.ended_early) {
+    said.unshift(`${recording.ended_early} Fewer steps were recorded than requested.`);
+  }
+  if (recording.ranks.length > MOST_RANKS) {
+    said.push(`The first ${MOST_RANKS} ranks are drawn; the table has all ${count(recording.ranks.length)}.`);
+  }
+  return said;
+}
+
+/** A sample of each kind of block in the picture. */
+function legend(recording) {
+  const { ranks } = lanesOf(recording, 0);
+  const drawn = new Set(
+    ranks.flatMap(({ compute, collectives }) => [...compute, ...collectives].map(({ kind }) => kind)),
+  );
+  if (drawn.has("both")) drawn.add("backward");
+  return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, words]) =>
+    legendEntry(
+      `ddp-theatre-sample-${kind}`,
+      kind === "backward" && drawn.has("both") ? PART_WORDS.both : words,
+    ),
+  );
+}

@@ -1,0 +1,413 @@
+// Compares several runs: their curves in one chart, their results, and the configuration fields that differ.
+
+import { brokenBadge } from "./columns.js";
+import { el, section, makeButton, setText } from "../shared/dom.js";
+import {
+  count,
+  dateTime,
+  duration,
+  isLossNaN,
+  loss,
+  metric,
+  metricLabel,
+  number,
+  percent,
+  UNKNOWN,
+  LIVE_STATES,
+} from "../shared/format.js";
+import {
+  samplesAt,
+  scaling,
+  AXES,
+  compareFigure,
+  curveNames,
+  curveWords,
+  asked,
+  spanOn,
+} from "./compare_figure.js";
+import { StatePill, tableRow } from "../shared/widgets.js";
+import {
+  runPage,
+  address,
+  fetchJson,
+  reportAddress,
+  runAddress,
+  sideBySidePage,
+  againAddress,
+} from "../shared/net.js";
+import { term } from "../shared/terms.js";
+import { titleWithWayBack } from "./actions.js";
+import { lineSample, Chart, select } from "../charts/chart.js";
+import { prefer, preference } from "../shared/browser.js";
+import { onThemeChange } from "../shared/theme.js";
+import { complain } from "../shared/dialog.js";
+import { Traces } from "../charts/traces.js";
+
+// Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
+// samples may fit a cache better.
+const MAX_EFFICIENCY = 1.1;
+
+class CompareTable {
+  constructor() {
+    this.box = el("div", {
+      class: "ddp-compare-scroll",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Results and settings",
+    });
+    this.element = section("Results and differences", "compare", this.box);
+  }
+
+  /** `heads`: the current values of each run, null while unknown. */
+  update(runs, fields, heads) {
+    const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields, heads]);
+    if (text === this.drawn) return;
+    this.drawn = text;
+    this.held = [runs, fields, heads];
+    const head = el(
+      "tr",
+      {},
+      el("td", {}),
+      runs.map((run, index) => headCell(run, index)),
+    );
+    const differing =
+      fields.length > 0
+        ? fields.map((field) => tableRow(field.label, field.values.map(valueWords), field.help))
+        : [
+            el(
+              "tr",
+              {},
+              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "All their settings are the same."),
+            ),
+          ];
+    this.box.replaceChildren(
+      el(
+        "table",
+        { class: "ddp-table ddp-compare-table", style: `--ddp-runs: ${runs.length}` },
+        el("thead", {}, head),
+        el("tbody", {}, results(runs), speeds(heads, fields)),
+        el(
+          "tbody",
+          {},
+          el(
+            "tr",
+            {},
+            el(
+              "th",
+              { scope: "colgroup", colspan: runs.length + 1, class: "ddp-compare-part" },
+              "Settings that differ",
+            ),
+          ),
+          differing,
+        ),
+      ),
+    );
+  }
+
+  /** Redraws the table after the colours changed. */
+  redraw() {
+    this.drawn = null;
+    if (this.held) this.update(...this.held);
+  }
+}
+
+function headCell(run, index) {
+  return el(
+    "th",
+    { scope: "col" },
+    lineSample(index),
+    el("a", { href: runPage(run.run_id) }, run.name),
+    brokenBadge(run.mistake),
+    el("a", { href: againAddress(run.run_id), class: "ddp-again" }, "Run again with changes"),
+  );
+}
+
+function results(runs) {
+  const states = runs.map((run) => {
+    const pill = new StatePill();
+    pill.update(run.state, isLossNaN(run), run.detail);
+    return pill.element;
+  });
+  const best = ({ best_metric: found }) =>
+    found
+      ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}`
+      : UNKNOWN;
+  return [
+    tableRow("State", states),
+    tableRow(
+      "Steps",
+      runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step))),
+    ),
+    tableRow(
+      term("loss", "Training loss"),
+      runs.map((run) => (isLossNaN(run) ? "NaN" : loss(run.loss))),
+    ),
+    tableRow(term("evaluation", "Best evaluation"), runs.map(best)),
+    tableRow(
+      "Started",
+      runs.map((run) => dateTime(run.created_unix_s)),
+    ),
+    tableRow(
+      "Took",
+      runs.map((run) => duration(run.took_s)),
+    ),
+  ];
+}
+
+/** Rows with the samples and the throughput of each run, and the speed-up if only the ranks differ. */
+function speeds(heads, fields) {
+  const each = (words) => heads.map((head) => (head ? words(head) : UNKNOWN));
+  const rows = [
+    tableRow(
+      "Samples trained on",
+      each((head) => count(samplesAt(head, head.step))),
+    ),
+    tableRow(
+      term("throughput", "Throughput, at the median step"),
+      each((head) => {
+        if (!head.pace) return "too short to measure";
+        const note = head.contended?.length ? ", other programs were running" : "";
+        return `${number(head.pace.samples_per_s, 3)} samples per second${note}`;
+      }),
+    ),
+  ];
+  const gains = heads.every(Boolean) ? scaling(heads, fields) : null;
+  if (!gains) return rows;
+  return [
+    ...rows,
+    tableRow(
+      term("speed-up", "Speed-up"),
+      gains.map(({ speedUp, efficiency }) => {
+        // Above this limit the speed-up cannot come from the ranks alone.
+        const note = efficiency > MAX_EFFICIENCY ? ", more than this number of ranks allows" : "";
+        return `${number(speedUp, 3)} ×${note}`;
+      }),
+    ),
+    tableRow(
+      term("parallel efficiency", "Parallel efficiency"),
+      gains.map(({ efficiency }) => percent(efficiency, 0)),
+    ),
+  ];
+}
+
+function valueWords(value) {
+  if (value === null || value === "") return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "number" ? number(value) : String(value);
+}
+
+// The view.
+
+const ASK_EVERY_MS = 3000;
+// In steps; converted to the unit of the other axes.
+const SMOOTHINGS = [0, 30, 300];
+const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "samples", time: "s" };
+const DEFAULTS = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
+
+export class CompareView {
+  /** `onLink(event)` follows a link without reloading the page. */
+  constructor(runIds, onLink) {
+    document.title = "Compare · Rankscope";
+    this.runIds = runIds;
+    this.look = { ...DEFAULTS, ...preference("compare", {}) };
+    this.traces = new Map();
+    this.runs = [];
+    this.fields = [];
+    this.charts = new Map();
+    this.smoothing = select(
+      "Smoothing",
+      SMOOTHINGS.map((steps) => [String(steps), ""]),
+      String(this.look.smoothing),
+      (steps) => this.change({ smoothing: Number(steps) }),
+    );
+    this.nameSmoothings();
+    this.curves = el("div", { class: "ddp-curve-choice", role: "group", "aria-label": "Curves" });
+    this.controls = el(
+      "div",
+      { class: "ddp-chart-controls ddp-compare-controls" },
+      this.curves,
+      select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
+      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear", (scale) => this.change({ isLogarithmic: scale === "log" })),
+      this.smoothing,
+    ); // prettier-ignore
+    this.chartsBox = el("div", { class: "ddp-compare-charts" });
+    this.missing = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.table = new CompareTable();
+    this.element = el(
+      "div",
+      { class: "ddp ddp-runs-page" },
+      titleWithWayBack(
+        "Compare",
+        onLink,
+        runIds.length === 2 ? sideBySideLink(runIds) : null,
+        el("a", { href: reportAddress(runIds), download: "" }, "Lab report"),
+      ),
+      this.missing,
+      el("h2", { class: "ddp-unseen" }, "Charts"),
+      this.controls,
+      this.chartsBox,
+      this.table,
+    );
+    this.endTheme = onThemeChange(() => {
+      this.table.redraw();
+      this.draw();
+    });
+    this.load();
+  }
+
+  /** Fetches the runs and their curves; repeats every 3 s while one of the runs is live. */
+  async load() {
+    clearTimeout(this.timer);
+    try {
+      const { runs, fields, missing } = await fetchJson(
+        address(`live/runs/compare?ids=${this.runIds.map(encodeURIComponent).join(",")}`),
+      );
+      if (this.isClosed) return;
+      this.runs = runs;
+      this.fields = fields;
+      this.updateTable();
+      this.missing.hidden = missing.length === 0;
+      setText(this.missing, `No longer available: ${missing.join(", ")}.`);
+      await this.loadCurves();
+    } catch (error) {
+      if (this.isClosed) return;
+      this.missing.hidden = false;
+      setText(this.missing, error.message);
+    }
+    const isLive = this.runs.some((run) => LIVE_STATES.has(run.state));
+    if (isLive && !this.isClosed) this.timer = setTimeout(() => this.load(), ASK_EVERY_MS);
+  }
+
+  async loadCurves() {
+    const { span, key: look } = this.asks();
+    const wanted = this.runs.filter(
+      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
+    );
+    await Promise.all(
+      wanted.map(async (run) => {
+        const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }) };
+        const payload = await fetchJson(runAddress(run.run_id, "poll", query));
+        // The user chose another axis or smoothing since the request was sent.
+        if (this.asks().key !== look) return;
+        const traces = new Traces();
+        traces.apply(payload);
+        traces.look = look;
+        traces.head = payload.head;
+        this.traces.set(run.run_id, traces);
+      }),
+    );
+    this.offerCurves();
+    this.nameSmoothings();
+    this.updateTable();
+    this.draw();
+    // The conversion from steps to samples or seconds is known only after the first answer.
+    const isLate = this.runs.some((run) => this.traces.get(run.run_id)?.look !== this.asks().key);
+    if (isLate && this.asks().key !== look) await this.loadCurves();
+  }
+
+  /** The parameters of the request for the current axis and smoothing, and a key that identifies them. */
+  asks() {
+    const { axis } = this.look;
+    const span = this.spanOf(this.look.smoothing);
+    return { span, key: `${axis}:${span}` };
+  }
+
+  /** The length of a smoothing window in the unit of the axis. */
+  spanOf(steps) {
+    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
+    return spanOn(this.look.axis, steps, heads);
+  }
+
+  /** Labels each smoothing option with its length in the unit of the axis. */
+  nameSmoothings() {
+    SMOOTHINGS.forEach((steps, index) => {
+      const span = this.spanOf(steps);
+      // The conversion is known only after the curves have arrived.
+      const over = span > 0 ? `${number(span)} ${SMOOTHED_OVER[this.look.axis]}` : `${steps} steps’ length`;
+      this.smoothing.options[index].textContent = steps === 0 ? "not smoothed" : `smoothed over ${over}`;
+    });
+  }
+
+  updateTable() {
+    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
+    this.table.update(this.runs, this.fields, heads);
+  }
+
+  /** Creates one toggle button per available curve; pressed ones are drawn. */
+  offerCurves() {
+    const names = curveNames([...this.traces.values()]);
+    const chosen = this.look.curves.filter((name) => names.includes(name));
+    this.look.curves = chosen.length > 0 ? chosen : ["loss"];
+    if (names.join() !== this.offered) {
+      this.offered = names.join();
+      this.curves.replaceChildren(...names.map((name) => this.curveButton(name)));
+    }
+    for (const button of this.curves.children) {
+      button.setAttribute("aria-pressed", String(this.look.curves.includes(button.dataset.curve)));
+    }
+    this.layOutCharts();
+  }
+
+  curveButton(name) {
+    const onclick = () => {
+      const { curves } = this.look;
+      const isDrawn = curves.includes(name);
+      if (isDrawn && curves.length === 1) return;
+      this.change({ curves: isDrawn ? curves.filter((other) => other !== name) : [...curves, name] });
+    };
+    return makeButton(
+      { class: "ddp-button ddp-button-small", "data-curve": name, onclick },
+      curveWords(name),
+    );
+  }
+
+  /** Creates one chart per chosen curve. */
+  layOutCharts() {
+    const { curves } = this.look;
+    for (const [name, chart] of this.charts) {
+      if (curves.includes(name)) continue;
+      this.charts.delete(name);
+      chart.element.remove();
+      chart.close();
+    }
+    for (const name of curves) {
+      if (this.charts.has(name)) continue;
+      const chart = new Chart({
+        name: `compare-${name.replace(":", "-")}`,
+        title: curveWords(name),
+        empty: "The curves appear when they have loaded.",
+        figure: () => compareFigure(this.runs, this.traces, this.look, name),
+      });
+      chart.element.classList.add("ddp-compare-chart");
+      this.charts.set(name, chart);
+      this.chartsBox.append(chart.element);
+    }
+  }
+
+  change(values) {
+    this.look = { ...this.look, ...values };
+    prefer("compare", this.look);
+    this.nameSmoothings();
+    if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
+    this.loadCurves().catch((error) => complain(error.message));
+  }
+
+  draw() {
+    for (const chart of this.charts.values()) {
+      chart.invalidate();
+      chart.drawDue();
+    }
+  }
+
+  close() {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+    this.endTheme();
+    for (const chart of this.charts.values()) chart.close();
+  }
+}
+
+function sideBySideLink(runIds) {
+  const title = "Both runs on one screen with large curves, for a projector";
+  return el("a", { href: sideBySidePage(runIds), title }, "Side by side");
+}

@@ -1,0 +1,203 @@
+// The charts of a comparison: the curves, and the speed-up by the number of ranks.
+
+import { DAY_ZERO_MS, timeTicks } from "../charts/style.js";
+import { SHARES, metricLabel, capital } from "../shared/format.js";
+import { line } from "../shared/theme.js";
+
+// Samples seen, throughput, and speed-up through more ranks.
+
+/**
+ * @typedef {object} Measured
+ * @property {number} num_ranks
+ * @property {number | null} global_batch
+ * @property {number | null} num_train
+ * @property {{ samples_per_s: number, step_time_s: number, mean_step_time_s: number } | null} pace
+ */
+
+// Runs that differ only in these fields do the same work on different ranks.
+const FIELDS_OF_RANKS = new Set(["nproc_per_node", "num_nodes", "batch_size"]);
+// Fields that only concern the job scheduler. Partition and GPU type are not among them: they change the
+// hardware.
+const FIELDS_OF_A_JOB = new Set(["time_limit", "memory_gb", "account", "qos", "extra_lines"]);
+
+/**
+ * The number of samples that all ranks together have trained with after a step; null if unknown.
+ * @param {Measured} head
+ * @param {number} step
+ */
+export function samplesAt({ global_batch: batch, num_train: numTrain }, step) {
+  if (!batch || !numTrain) return null;
+  const stepsPerEpoch = Math.ceil(numTrain / batch);
+  return Math.floor(step / stepsPerEpoch) * numTrain + Math.min((step % stepsPerEpoch) * batch, numTrain);
+}
+
+/**
+ * The position of a step on an axis; null if unknown.
+ * @param {Measured} head
+ * @param {number} step
+ * @param {string} axis
+ */
+export function placeOf(head, step, axis) {
+  const samples = samplesAt(head, step);
+  if (axis === "samples" || samples === null) return samples;
+  return samples / (head.num_train ?? 1);
+}
+
+/**
+ * The query parameters that make the server smooth a run's curves over the same window as those of other
+ * runs.
+ * @param {{ axis: string, smoothing: number }} look `smoothing` is in the unit of the axis; for epochs in
+ * samples
+ */
+export function asked({ axis, smoothing }) {
+  const over = axis === "epochs" ? "samples" : axis;
+  return { axis: axis === "time" ? "time" : "step", smoothing, smooth_over: over, smooth_throughput: true };
+}
+
+/**
+ * The length of a number of steps in the unit of an axis (for epochs in samples), rounded down to 1, 2 or 5
+ * times a power of ten.
+ * @param {string} axis
+ * @param {number} steps
+ * @param {any[]} heads current values of the runs; runs whose steps are still unknown are ignored
+ */
+export function spanOn(axis, steps, heads) {
+  if (axis === "step" || steps === 0) return steps;
+  const ofStep = (head) => (axis === "time" ? head?.pace?.step_time_s : head?.global_batch) ?? 0;
+  const span = steps * Math.max(0, ...heads.map(ofStep));
+  if (!(span > 0)) return 0;
+  const power = 10 ** Math.floor(Math.log10(span));
+  return ([5, 2].find((each) => each * power <= span) ?? 1) * power;
+}
+
+/**
+ * The ratio of the samples per second of two runs; null if either is unknown. Must equal `speed_up` in
+ * `ddp_gui/events/analysis/pace.py`.
+ * @param {Measured | null} run
+ * @param {Measured | null} base
+ */
+export function speedUp(run, base) {
+  return run?.pace && base?.pace ? run.pace.samples_per_s / base.pace.samples_per_s : null;
+}
+
+/**
+ * The speed-up of each run over the run with the fewest ranks, and the parallel efficiency. Null if anything
+ * but the ranks differs, or if a run was too short to measure.
+ * @param {Measured[]} heads
+ * @param {{ field: string }[]} differing fields in which the runs differ
+ * @returns {{ speedUp: number, efficiency: number }[] | null}
+ */
+export function scaling(heads, differing) {
+  const names = differing.map(({ field }) => field);
+  if (!names.includes("nproc_per_node") && !names.includes("num_nodes")) return null;
+  if (!names.every((name) => FIELDS_OF_RANKS.has(name) || FIELDS_OF_A_JOB.has(name))) return null;
+  const fewest = heads.reduce(
+    (best, head, index) => (head.num_ranks < heads[best].num_ranks ? index : best),
+    0,
+  );
+  const gains = heads.map((head) => speedUp(head, heads[fewest]));
+  if (gains.includes(null)) return null;
+  return heads.map(({ num_ranks: ranks }, index) => {
+    const gain = gains[index] ?? 0;
+    return { speedUp: gain, efficiency: gain / (ranks / heads[fewest].num_ranks) };
+  });
+}
+
+// The chart of several runs: one curve each, in the colour and dash pattern of its column in the table.
+
+/** The horizontal axes and their titles. */
+export const AXES = {
+  step: "optimizer step",
+  samples: "samples trained on, all ranks together",
+  epochs: "epochs",
+  time: "time since the start",
+};
+
+/**
+ * The x values on an axis. Samples and epochs are computed from steps; null if the run's batch size is
+ * unknown.
+ */
+export function placesOn(axis, x, head) {
+  if (axis === "time") return x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
+  return axis === "step" ? x : x.map((step) => head && placeOf(head, step, axis));
+}
+
+/** The curves that can be drawn: training loss, throughput, and the evaluation metrics. */
+export function curveNames(held) {
+  const found = new Set(["loss", "throughput"]);
+  for (const traces of held) {
+    for (const name of traces.held.keys()) {
+      if (name === "validation_loss" || name.startsWith("metric:")) found.add(name);
+    }
+  }
+  return [...found];
+}
+
+/** Metrics measured at each step, and their labels. */
+const OF_STEPS = {
+  loss: "training loss",
+  throughput: "throughput",
+  learning_rate: "learning rate",
+  grad_norm: "gradient norm",
+};
+
+/** The label of a curve. */
+export function curveWords(name) {
+  if (name in OF_STEPS) return OF_STEPS[name];
+  return name === "validation_loss"
+    ? "validation loss"
+    : `validation ${metricLabel(name.slice("metric:".length))}`;
+}
+
+/** The Plotly figure of one curve of all runs. */
+export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
+  const isOfSteps = curve in OF_STEPS;
+  const canBeSmooth = curve === "loss" || curve === "throughput";
+  const trace = canBeSmooth && smoothing > 0 ? `${curve}_smooth` : curve;
+  const data = runs.map((run, index) => {
+    const { x, y } = traces.get(run.run_id)?.get(trace) ?? { x: [], y: [] };
+    return {
+      type: "scatter",
+      mode: isOfSteps ? "lines" : "lines+markers",
+      // Plotly interprets tags in a name as markup.
+      name: run.name.replaceAll("<", "‹"),
+      x: placesOn(axis, x, traces.get(run.run_id)?.head),
+      y,
+      line: line(index),
+      marker: { size: 6 },
+      connectgaps: false,
+    };
+  });
+  const words = curveWords(curve);
+  const axisWords = curve === "throughput" ? "samples per second" : words;
+  const isShare = SHARES.has(curve.slice("metric:".length));
+  return {
+    title: capital(words),
+    data,
+    layout: {
+      showlegend: false,
+      hovermode: "closest",
+      xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
+      yaxis: {
+        title: { text: axisWords },
+        type: isLogarithmic ? "log" : "linear",
+        exponentformat: "power",
+        rangemode: curve === "throughput" && !isLogarithmic ? "tozero" : "normal",
+        tickformat: isShare ? ",.2~%" : null,
+        hoverformat: hoverFormat(curve, isShare),
+      },
+    },
+  };
+}
+
+function hoverFormat(curve, isShare) {
+  if (curve === "throughput") return ",.0f";
+  return isShare ? ".2%" : ".4f";
+}
+
+function timeAxis(data) {
+  const longest_s =
+    (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
+  const [tickformat, unit] = timeTicks(longest_s);
+  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
+}
