@@ -235,12 +235,12 @@ def test_the_review_finds_each_mistake_and_no_other(mistake: str, ranks: Ranks, 
         assert finding["message"] and finding["hint"]
 
 
-# Number of samples of all ranks per step, where a step has one batch on each; and of steps, if it is known.
+# Number of samples of a step; and of steps, if it is known.
 CORRECT = {
     "sharded_optimizer": (16, 12),
     "uneven_inputs": (16, None),
-    "tensor_parallel": (None, 24),
-    "pipeline": (None, 24),
+    "tensor_parallel": (8, 24),
+    "pipeline": (8, 24),
 }
 
 
@@ -254,7 +254,7 @@ def test_a_correct_script_that_looks_like_a_mistake_has_no_finding(
     steps = [event for event in told if event["kind"] == "step"]
     about = [event for event in told if event["kind"] == "script"][-1]
     assert all(step["loss"] > 0 for step in steps)
-    assert num_samples in (None, about["global_batch"])
+    assert about["global_batch"] == num_samples
     assert num_steps in (None, about["num_steps"]) and num_steps in (None, len(steps))
 
 

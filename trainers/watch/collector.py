@@ -148,7 +148,7 @@ class Collector:
         self._ended_unix_s = last["ended_unix_s"]
         # An evaluation between two steps does not belong to them.
         seconds = min(seconds, sum(ranks[0]["step_time_s"] for ranks in done))
-        samples = sum(row["samples"] for ranks in done for row in ranks)
+        samples = sum(self._samples_of(ranks) for ranks in done)
         samples_per_s = round(samples / seconds, 2) if samples and seconds > 0 else None
         self._pace_s = max(seconds, 1e-6) / len(done)
         for ranks in done:
@@ -172,8 +172,12 @@ class Collector:
             if row["num_batches"]:
                 self._num_batches.append(row["num_batches"])
             if row["samples"]:
-                self._batch_samples.append(sum(each["samples"] for each in ranks))
+                self._batch_samples.append(self._samples_of(ranks))
             self._review.take_step(ranks)
+
+    def _samples_of(self, ranks: Sequence[Mapping[str, float]]) -> float:
+        """Return the samples of a step; ranks with parts of one model work on the same ones."""
+        return ranks[0]["samples"] if self._review.is_split else sum(row["samples"] for row in ranks)
 
     # Notes
 

@@ -34,14 +34,13 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs if all loops around it are ranges, such as `for step in range(1000)`.
+    """Return how often a line runs, from loops such as `for step in range(1000)` and `while step < 1000`.
 
     None if another loop is around it, or if a library calls it.
     """
     number = None
     for loop, where in _enclosing_loops(frame):
-        length = _length_of(loop, where) if isinstance(loop, ast.For) else None
-        if length is None:
+        if (length := _length_of(loop, where)) is None:
             return None
         number = length * (number or 1)
     return number
@@ -82,9 +81,15 @@ def _loops_around(frame: FrameType) -> Iterator[ast.For | ast.While]:
             yield node  # type: ignore[misc]
 
 
-def _length_of(loop: ast.For, frame: FrameType, num_done: int = 0) -> int | None:
-    """Return the length of the range over which a loop runs; None if it is not known."""
+def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -> int | None:
+    """Return how often a loop over a range runs, or one up to a number; None if it is not known."""
     try:
+        if isinstance(loop, ast.While):
+            match loop.test:
+                case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
+                    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+                    return rest + isinstance(sign, ast.LtE)
+            return None
         for call in ast.walk(loop.iter):
             is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
             if is_range and call.func.id in _RANGES and not call.keywords:  # type: ignore[attr-defined]

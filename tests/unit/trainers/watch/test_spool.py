@@ -139,6 +139,7 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "    for i in range(0, 10, 4):\n        did_step()\n        break\n"
         "    for batch in [0]:\n        begin()\n        did_step()\n"
         "    break\n"
+        "while epoch < 12:\n    did_step()\n    break\n"
     )
     names = {
         "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
@@ -147,7 +148,7 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None]
+    assert steps == [9, 9, None, 12]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
