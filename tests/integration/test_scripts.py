@@ -107,6 +107,7 @@ def test_an_unmodified_script_is_watched_without_changing_a_bit(
     assert losses_of(watched) == expected and len(expected) == num_ranks, "the same bits on each rank"
     steps = [event for event in told if event["kind"] == "step"]
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[0]["epoch"] == 0, "whatever number the script begins with"
     assert num_steps is None or len(steps) == num_steps
     own = [[float.fromhex(loss) for loss in rank] for rank in expected]
     means = [sum(losses) / num_ranks for losses in zip(*own, strict=True)]

@@ -116,6 +116,7 @@ class Recorder:
         self._notes: deque[tuple[str, dict[str, Any]]] = deque()
         self._pass: dict[str, Any] = {}
         self._is_epoch_set = False
+        self._first_epoch = 0
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
@@ -616,8 +617,10 @@ class Recorder:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch that the script told its sampler."""
-        self.epoch, self._is_epoch_set = epoch, True
+        """Note the epoch that the script told its sampler; the first one may be 1, or any other number."""
+        if not self._is_epoch_set and not self._began_at:
+            self._first_epoch = epoch - self.num_passes
+        self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
 
     def _mark(self, part: str) -> None:
         """Record on the GPU that a part of the step ends here; nothing while a CUDA graph is captured."""
