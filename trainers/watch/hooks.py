@@ -143,7 +143,8 @@ def _watch_steps(recorder: Any) -> None:
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
             optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
             optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
-            torch.Tensor.item, torch.Tensor.__float__ = item, as_float
+            setattr(torch.Tensor, "item", item)  # noqa: B010 - mypy refuses an assignment
+            setattr(torch.Tensor, "__float__", as_float)  # noqa: B010
 
     handles = [
         optimizers.register_optimizer_step_pre_hook(before_step),
