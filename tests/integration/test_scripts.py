@@ -198,7 +198,7 @@ def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_pat
     assert "rank 1 epoch 5 done" in live.run.rank_log(1).read_text()
 
 
-@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 9)])
+@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 12)])
 def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
     name: str, fewest: int, launcher: Launcher
 ) -> None:

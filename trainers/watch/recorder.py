@@ -93,6 +93,7 @@ class Recorder:
         self.is_in_backward = False
         self.is_in_step = False
         self.is_group_destroyed = False
+        self.is_norm_synced = False
         self.has_reduced = False
         self.num_optimizer_steps = 0
         self.wait_from: float | None = None
@@ -428,7 +429,7 @@ class Recorder:
             name=type(getattr(inner, "_orig_mod", inner)).__name__,
             num_parameters=sum(parameter.numel() for parameter in parameters),
             device=str(parameters[0].device) if parameters else "",
-            num_batch_norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
+            num_batch_norms=sum(not (self.is_norm_synced or isinstance(m, nn.SyncBatchNorm)) for m in norms),
             **about,
         )
 
