@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 mistake = sys.argv[1]
 dist.init_process_group("gloo")
@@ -27,6 +27,8 @@ data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
 sampler = None if mistake == "same_samples" else DistributedSampler(data)
 batch_size = 4 if mistake == "small_batch_norm" else 24
 loader = DataLoader(data, batch_size=batch_size, sampler=sampler, shuffle=sampler is None)
+if mistake == "small_batch_norm":
+    loader = DataLoader(data, batch_sampler=BatchSampler(sampler, batch_size, drop_last=True))
 
 
 def drawn():

@@ -600,8 +600,9 @@ class Recorder:
         self._num_passes += 1
         if self._num_passes > 1:
             self._note_samples()
-        sampler = getattr(loader, "sampler", None)
-        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
+        batches = getattr(loader, "batch_sampler", None)
+        sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+        batch_size = getattr(loader, "batch_size", None) or getattr(batches, "batch_size", None)
         if not self._is_epoch_set:
             self.epoch = self.num_passes - 1
         self.note(
@@ -609,7 +610,7 @@ class Recorder:
             number=self._num_passes,
             num_batches=_length(loader),
             num_samples=_length(getattr(loader, "dataset", None)),
-            batch_size=getattr(loader, "batch_size", None),
+            batch_size=batch_size,
             sampler=type(sampler).__name__,
             shuffles=bool(getattr(sampler, "shuffle", type(sampler).__name__ == "RandomSampler")),
             order=getattr(sampler, "_watched_order", None),
