@@ -220,7 +220,7 @@ def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
 MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
     "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters", "same_samples without_loader",
-    "shown_loss as_float",
+    "shown_loss as_float", "evaluates_alone in_training_mode",
 )  # fmt: skip
 
 

@@ -50,10 +50,12 @@ for epoch in range(3):
         if mistake == "shown_loss" and rank == 0:
             print(f"loss {float(loss.detach()) if 'as_float' in sys.argv else loss.item():.4f}")
     if mistake == "evaluates_alone" and rank == 0:
-        model.eval()
+        if "in_training_mode" not in sys.argv:
+            model.eval()
         with torch.no_grad():
-            model.module(inputs)
-            time.sleep(1.2)
+            for x, _ in DataLoader(data, batch_size=240):
+                model.module(x)
+                time.sleep(0.6)
         model.train()
 mean = loss.detach().clone()
 if mistake != "shown_loss":

@@ -90,6 +90,7 @@ class Recorder:
         self._model: Callable[[], nn.Module | None] = lambda: None
         self._optimizer: Callable[[], Any] = lambda: None
         self.is_evaluating = False
+        self._is_without_grad = False
         self.is_in_backward = False
         self.is_in_step = False
         self.is_group_destroyed = False
@@ -250,6 +251,9 @@ class Recorder:
             # A clone: the script may reduce its loss in place afterwards.
             self._losses.append(local.detach().clone())
         self._mark("forward")
+        if self._is_without_grad:
+            self._is_without_grad = False
+            self.note("mode", is_training=True, at=time.time())
         self.saving.end_skipping(is_pass_over=False)
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
@@ -341,6 +345,9 @@ class Recorder:
             self._step_began = now  # the first step has no end of another one before it
         if is_training:
             self.saving.begin_fetch()
+        elif self.step > 0 and not self.is_evaluating and not self._is_without_grad:
+            self._is_without_grad = True  # an evaluation in training mode
+            self.note("mode", is_training=False, at=time.time(), **self.place())
         return now
 
     def end_pass(self) -> None:
