@@ -107,7 +107,7 @@ def _replace_constructors(recorder: Any) -> None:
         return module
 
     convert = staticmethod(keep_batch_norm)
-    nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign, assignment]
+    nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
     torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
 
