@@ -214,6 +214,7 @@ _SAVE_AND_LOAD = [
     ]),
     ("rank 1 saves", PASSED, [("if rank == 0:", "if rank == world_size - 1:")]),
     ("an all-reduce as the barrier", PASSED, [(BARRIER, "dist.all_reduce(torch.zeros(1))\n")]),
+    ("a monitored barrier", PASSED, [("dist.barrier()", "dist.monitored_barrier()")]),
     ("the barrier before loading", PASSED, [(BARRIER, ""), ("restored = build()\n", "restored = build()\ndist.barrier()\n")]),
     ("weights only, mapped", PASSED, [('torch.load("checkpoint.pt")', 'torch.load("checkpoint.pt", map_location="cpu", weights_only=True)')]),
     ("written, then renamed", PASSED, [
@@ -460,7 +461,7 @@ _ALL: dict[str, Sequence[tuple[str, str, Sequence[Edit]]]] = {
 SUBSET = {
     "two-ranks": ("a group, but no DDP", "the loss times the ranks"),
     "shard-the-data": ("by hand, without a loader", "set_epoch of another sampler"),
-    "save-and-load": ("rank 0 loads after DDP",),
+    "save-and-load": ("rank 0 loads after DDP", "a monitored barrier"),
     "the-loss-you-print": ("padded validation", "mean of the accuracies"),
     "accumulate": ("no_sync around backward alone",),
     "find-the-hang": ("a schedule for each rank",),

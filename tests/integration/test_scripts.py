@@ -107,6 +107,7 @@ def test_an_unmodified_script_is_watched_without_changing_a_bit(
     assert losses_of(watched) == expected and len(expected) == num_ranks, "the same bits on each rank"
     steps = [event for event in told if event["kind"] == "step"]
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[0]["epoch"] == 0, "whatever number the script begins with"
     assert num_steps is None or len(steps) == num_steps
     own = [[float.fromhex(loss) for loss in rank] for rank in expected]
     means = [sum(losses) / num_ranks for losses in zip(*own, strict=True)]
@@ -117,6 +118,7 @@ def test_an_unmodified_script_is_watched_without_changing_a_bit(
     assert about["model"] == model
     assert about["global_batch"] == num_samples
     assert about["num_parameters"] or model is None
+    assert about["num_steps"] in (None, len(steps)) or name == "mixed_precision", "skipped steps are no steps"
     assert all(step["lr"] > 0 for step in steps)
     assert [event for event in told if event["kind"] == "finding"] == [], "no false alarm"
     assert [event["state"] for event in told if event["kind"] == "state"] == [
@@ -196,7 +198,7 @@ def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_pat
     assert "rank 1 epoch 5 done" in live.run.rank_log(1).read_text()
 
 
-@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 9)])
+@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 12)])
 def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
     name: str, fewest: int, launcher: Launcher
 ) -> None:
@@ -217,19 +219,44 @@ def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
 
 MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
-    "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters",
+    "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters", "same_samples without_loader",
+    "shown_loss as_float", "evaluates_alone in_training_mode",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", ["none", *MISTAKES])
 def test_the_review_finds_each_mistake_and_no_other(mistake: str, ranks: Ranks, tmp_path: Path) -> None:
-    told = run_watched(ranks, "wrong", tmp_path / "folder", mistake, OUTPUT=str(tmp_path))
+    told = run_watched(ranks, "wrong", tmp_path / "folder", *mistake.split(), OUTPUT=str(tmp_path))
     findings = [event for event in told if event["kind"] == "finding"]
-    assert [finding["code"] for finding in findings] == ([] if mistake == "none" else [mistake]), told[-3:]
+    expected = [] if mistake == "none" else mistake.split()[:1]
+    assert [finding["code"] for finding in findings] == expected, told[-3:]
     source = (SCRIPTS / "wrong.py").read_text().splitlines()
     for finding in findings:
         assert finding["file"] == "train.py" and 1 <= finding["line"] <= len(source)
         assert finding["message"] and finding["hint"]
+
+
+# Number of samples of a step; and of steps, if it is known.
+CORRECT = {
+    "sharded_optimizer": (16, 12),
+    "uneven_inputs": (16, None),
+    "tensor_parallel": (8, 24),
+    "pipeline": (8, 24),
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_script_that_looks_like_a_mistake_has_no_finding(
+    name: str, ranks: Ranks, tmp_path: Path
+) -> None:
+    num_samples, num_steps = CORRECT[name]
+    told = run_watched(ranks, "correct", tmp_path / "folder", name)
+    assert [event for event in told if event["kind"] == "finding"] == []
+    steps = [event for event in told if event["kind"] == "step"]
+    about = [event for event in told if event["kind"] == "script"][-1]
+    assert all(step["loss"] > 0 for step in steps)
+    assert about["global_batch"] == num_samples
+    assert num_steps in (None, about["num_steps"]) and num_steps in (None, len(steps))
 
 
 def test_an_error_names_the_rank_and_the_script_s_own_line(launcher: Launcher) -> None:

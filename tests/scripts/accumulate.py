@@ -18,7 +18,7 @@ model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.L
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=16)
 losses = []
-for epoch in range(2):
+for epoch in range(1, 3):
     sampler.set_epoch(epoch)
     total = 0.0
     for i, (x, y) in enumerate(loader):

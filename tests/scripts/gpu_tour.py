@@ -17,13 +17,17 @@ dist.init_process_group("nccl", device_id=device)
 assert torch.cuda.device_count() == 2
 if hasattr(torch, "accelerator"):
     assert torch.accelerator.current_accelerator().type == "cuda"
-model = nn.Linear(6, 3).cuda(local_rank)
+model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda(local_rank)
 weight = torch.ones(3, device="cuda")
 data = TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
 loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), pin_memory=True)
 model = DDP(model, device_ids=[local_rank], output_device=local_rank)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 scaler = torch.cuda.amp.GradScaler()
+begin = torch.cuda.Event(enable_timing=True)
+end = torch.cuda.Event(enable_timing=True)
+begin.record()
 for x, y in loader:
     x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
     with torch.autocast("cuda", dtype=torch.float16):
@@ -32,7 +36,9 @@ for x, y in loader:
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
+end.record()
 torch.cuda.synchronize()
+assert begin.elapsed_time(end) > 0
 print("peak", torch.cuda.max_memory_allocated())
 state = {"model": model.module.state_dict()}
 dist.barrier()

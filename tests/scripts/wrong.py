@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 mistake = sys.argv[1]
 dist.init_process_group("gloo")
@@ -27,23 +27,35 @@ data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
 sampler = None if mistake == "same_samples" else DistributedSampler(data)
 batch_size = 4 if mistake == "small_batch_norm" else 24
 loader = DataLoader(data, batch_size=batch_size, sampler=sampler, shuffle=sampler is None)
+if mistake == "small_batch_norm":
+    loader = DataLoader(data, batch_sampler=BatchSampler(sampler, batch_size, drop_last=True))
+
+
+def drawn():
+    """Random batches without a data set; on all ranks the same ones, as their seeds are."""
+    for _ in range(20):
+        yield torch.randn(24, 12), torch.randint(2, (24,))
+
+
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for epoch in range(3):
     if sampler is not None and mistake != "no_set_epoch":
         sampler.set_epoch(epoch)
     model.train()
-    for x, y in loader:
+    for x, y in drawn() if "without_loader" in sys.argv else loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if mistake == "shown_loss" and rank == 0:
-            print(f"loss {loss.item():.4f}")
+            print(f"loss {float(loss.detach()) if 'as_float' in sys.argv else loss.item():.4f}")
     if mistake == "evaluates_alone" and rank == 0:
-        model.eval()
+        if "in_training_mode" not in sys.argv:
+            model.eval()
         with torch.no_grad():
-            model.module(inputs)
-            time.sleep(1.2)
+            for x, _ in DataLoader(data, batch_size=240):
+                model.module(x)
+                time.sleep(0.6)
         model.train()
 mean = loss.detach().clone()
 if mistake != "shown_loss":

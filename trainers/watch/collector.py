@@ -28,7 +28,7 @@ REPORT_EVERY_S = 1.0
 RATES_EVERY_S = 10.0
 # A rank that is past the step of a checkpoint is waited for no longer to write its part of it.
 MOST_SAVE_WAIT_S = 10.0
-# After this many steps, the number of backward passes in a step is known.
+# After this many steps, the number of batches in a step is known.
 STEPS_TO_KNOW = 3
 # Steps until a stop or a save takes effect: no rank may have done more when it learns of it.
 FEWEST_STEPS_AHEAD, OF_SLOW_STEPS, SLOW_STEP_S = 3, 2, 1.0
@@ -64,7 +64,7 @@ class Collector:
         self.is_publishing = False
         checkpoint_files.remove_leftovers(self._run)
         self._replaced: list[str] = []
-        self._num_backwards: deque[float] = deque(maxlen=50)
+        self._num_batches: deque[float] = deque(maxlen=50)
         self._batch_samples: deque[float] = deque(maxlen=50)
         self._rates: list[float | None] = []
         self._rates_at = -math.inf
@@ -148,7 +148,7 @@ class Collector:
         self._ended_unix_s = last["ended_unix_s"]
         # An evaluation between two steps does not belong to them.
         seconds = min(seconds, sum(ranks[0]["step_time_s"] for ranks in done))
-        samples = sum(row["samples"] for ranks in done for row in ranks)
+        samples = sum(self._samples_of(ranks) for ranks in done)
         samples_per_s = round(samples / seconds, 2) if samples and seconds > 0 else None
         self._pace_s = max(seconds, 1e-6) / len(done)
         for ranks in done:
@@ -169,10 +169,15 @@ class Collector:
                 },
                 row["ended_unix_s"],
             )
-            self._num_backwards.append(row["num_backwards"])
+            if row["num_batches"]:
+                self._num_batches.append(row["num_batches"])
             if row["samples"]:
-                self._batch_samples.append(sum(each["samples"] for each in ranks))
+                self._batch_samples.append(self._samples_of(ranks))
             self._review.take_step(ranks)
+
+    def _samples_of(self, ranks: Sequence[Mapping[str, float]]) -> float:
+        """Return the samples of a step; ranks with parts of one model work on the same ones."""
+        return ranks[0]["samples"] if self._review.is_split else sum(row["samples"] for row in ranks)
 
     # Notes
 
@@ -210,9 +215,13 @@ class Collector:
     def _describe(self) -> None:
         """Report the properties of the script, once and after each change."""
         model, one_pass = self._about.get("model", {}), self._about.get("pass", {})
-        num_backwards = statistics.median(self._num_backwards) if self._num_backwards else 1
+        batches_a_step = statistics.median(self._num_batches) if self._num_batches else 1
         num_batches, num_epochs = one_pass.get("num_batches"), one_pass.get("num_epochs")
-        steps_per_epoch = math.ceil(num_batches / max(1, num_backwards)) if num_batches else None
+        steps_per_epoch = math.ceil(num_batches / batches_a_step) if num_batches else None
+        num_steps = steps_per_epoch * num_epochs if steps_per_epoch and num_epochs else None
+        if (in_loop := self._about.get("optimizer", {}).get("num_steps")) not in (None, num_steps):
+            # `for step in range(1000)`: the range around the loader is not one of epochs.
+            num_steps, num_epochs = in_loop, None
         num_samples = one_pass.get("num_samples")
         fields = {
             "entry": self._entry,
@@ -224,7 +233,7 @@ class Collector:
             "global_batch": round(statistics.median(self._batch_samples)) if self._batch_samples else None,
             "steps_per_epoch": steps_per_epoch,
             "num_epochs": num_epochs,
-            "num_steps": steps_per_epoch * num_epochs if steps_per_epoch and num_epochs else None,
+            "num_steps": num_steps,
             "replaced": self._replaced,
             "saves": bool(self._control.get(spool.SAVES)),
             "groups": [

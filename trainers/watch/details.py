@@ -14,7 +14,9 @@ import zlib
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
 from trainers.watch import flight_recorder
 from trainers.watch.hooks import after, before
@@ -61,6 +63,8 @@ class Details:
         optimizers.register_optimizer_step_post_hook(self._end_step)
         after(torch, "save", lambda _none, _object, f, *_args, **_kwargs: self._take_file("saved", f))
         before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
+        before(distributed_c10d, "monitored_barrier", self._count_barrier)
+        dist.monitored_barrier = distributed_c10d.monitored_barrier
         for stream in (sys.stdout, sys.stderr):
             before(stream, "write", self._take_text)
 
@@ -94,9 +98,10 @@ class Details:
 
     # Losses and gradients
 
-    def _take_criterion(self, value: Any, *_args: Any, **_kwargs: Any) -> Any:
+    def _take_criterion(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and isinstance(value, Tensor) and value.numel() == 1:
-            self._criteria.append(float(value.detach()))
+            number = args[1].numel() if kwargs.get("reduction") == "sum" and len(args) > 1 else 1
+            self._criteria.append(float(value.detach()) / number)
             self._num_criteria += 1
         return value
 
@@ -146,6 +151,10 @@ class Details:
         new, self._next_record = flight_recorder.collectives_since(self._next_record)
         self._num_collectives += len(new)
         self._collectives += [(each.name, each.num_bytes) for each in new]
+
+    def _count_barrier(self, *_args: Any, **_kwargs: Any) -> None:
+        """Count a `monitored_barrier`, which the flight recorder leaves out."""
+        self._num_collectives += 1
 
     # Files and output
 

@@ -143,7 +143,8 @@ def _watch_steps(recorder: Any) -> None:
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
             optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
             optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
-            wrap(torch.Tensor, "item", lambda _watched: item)
+            setattr(torch.Tensor, "item", item)  # noqa: B010 - mypy refuses an assignment
+            setattr(torch.Tensor, "__float__", as_float)  # noqa: B010
 
     handles = [
         optimizers.register_optimizer_step_pre_hook(before_step),
@@ -156,6 +157,12 @@ def _watch_steps(recorder: Any) -> None:
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
     item = after(torch.Tensor, "item", recorder.note_read)
+    # Detached: a warning of torch about `float(loss)` would name our line.
+    as_float = wrap(
+        torch.Tensor,
+        "__float__",
+        lambda read: lambda tensor: recorder.note_read(read(tensor.detach()), tensor),
+    )
 
 
 def _watch_data(recorder: Any) -> None:
@@ -264,12 +271,17 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
         return watched
 
+    from torch.distributed.algorithms.join import Join
+
+    before(Join, "__init__", lambda *_args, **_kwargs: recorder.note("joins"))
     wrap(distributed_c10d, "init_process_group", around_begin)
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
-    watched = ["init_process_group", "destroy_process_group", "all_reduce", "reduce", "all_gather", "gather"]
-    for name in watched[2:]:
-        before(distributed_c10d, name, recorder.note_collective)
-    for name in watched:
+    reductions = ("all_reduce", "reduce", "all_gather", "gather")
+    messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv")
+    for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_split)):
+        for name in names:
+            before(distributed_c10d, name, note)
+    for name in ("init_process_group", "destroy_process_group", *reductions, *messages):
         setattr(dist, name, getattr(distributed_c10d, name))
 
 

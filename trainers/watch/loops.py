@@ -1,40 +1,71 @@
-"""How many epochs a script is going to train, from the `for … in range(…)` around its training loop."""
+"""How long a script is going to train, from the `for … in range(…)` around its training loop."""
 
 from __future__ import annotations
 
 import ast
 import linecache
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 MOST_FRAMES = 30
 _RANGES = ("range", "trange")
+# The frames that call a script, and above which are those of its parent process if that was forked.
+_STARTS = tuple(str(Path(__file__).with_name(name)) for name in ("__main__.py", "session.py"))
+_NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
     """Return the length of the innermost range that encloses the line at which a frame stands.
 
     A range with a variable as its beginning continues after `num_done` epochs. If the frame's own function
-    has no range, those of its callers are searched. The arguments of the range may be numbers, variables,
-    their attributes and entries; they are looked up, nothing is called.
+    has no range, those of its callers are searched, up to a `while`: `while True: for batch in loader` has no
+    end. The arguments of the range may be numbers, variables, their attributes and entries; they are looked
+    up, nothing is called.
     """
-    for _ in range(MOST_FRAMES):
-        if frame is None:
+    for loop, where in _enclosing_loops(frame):
+        if isinstance(loop, ast.While):
             return None
-        for call in reversed(list(_enclosing_ranges(frame))):
-            try:
-                values = [_value(argument, frame) for argument in call.args]
-                continues = len(call.args) > 1 and not isinstance(call.args[0], ast.Constant)
-                return len(range(*values)) + (num_done if continues else 0)
-            except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
-                continue
-        frame = frame.f_back
+        if (length := _length_of(loop, where, num_done)) is not None:
+            return length
     return None
 
 
-def _enclosing_ranges(frame: FrameType) -> Iterator[ast.Call]:
-    """Yield the calls of range in the loops around a frame's line, outermost first."""
+def num_steps(frame: FrameType | None) -> int | None:
+    """Return how often a line runs, from loops such as `for step in range(1000)` and `while step < 1000`.
+
+    None if another loop is around it, or if a library calls it.
+    """
+    number = None
+    for loop, where in _enclosing_loops(frame):
+        if (length := _length_of(loop, where)) is None:
+            return None
+        number = length * (number or 1)
+    return number
+
+
+def _enclosing_loops(frame: FrameType | None) -> Iterator[tuple[ast.For | ast.While, FrameType]]:
+    """Yield the loops around a frame's line and those of its callers, innermost first, each with its frame.
+
+    Callers are searched up to a library other than torch, which may repeat the script's functions.
+    """
+    for _ in range(MOST_FRAMES):
+        if frame is None or _is_library(frame.f_code.co_filename):
+            return
+        for loop in reversed(list(_loops_around(frame))):
+            yield loop, frame
+        frame = frame.f_back
+
+
+def _is_library(path: str) -> bool:
+    is_installed = "site-packages" in path or "dist-packages" in path
+    return path in _STARTS or (is_installed and f"{os.sep}torch{os.sep}" not in path)
+
+
+def _loops_around(frame: FrameType) -> Iterator[ast.For | ast.While]:
+    """Yield the loops whose body has a frame's line, outermost first."""
     path, line = frame.f_code.co_filename, frame.f_lineno
     if "site-packages" in path or path.startswith("<"):
         return
@@ -45,11 +76,31 @@ def _enclosing_ranges(frame: FrameType) -> Iterator[ast.Call]:
     # Loops of the frame's own function only: one around its definition does not run it.
     first = frame.f_code.co_firstlineno
     for node in ast.walk(tree):
-        if isinstance(node, ast.For) and first <= node.lineno <= line <= (node.end_lineno or node.lineno):
-            for part in ast.walk(node.iter):
-                is_range = isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
-                if is_range and part.func.id in _RANGES and not part.keywords:  # type: ignore[attr-defined]
-                    yield part  # type: ignore[misc]
+        is_around = isinstance(node, ast.For | ast.While) and first <= node.lineno
+        if is_around and node.body[0].lineno <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
+            yield node  # type: ignore[misc]
+
+
+def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -> int | None:
+    """Return how often a loop over a range runs, or one up to a number; None if it is not known."""
+    try:
+        if isinstance(loop, ast.While):
+            match loop.test:
+                case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
+                    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+                    return rest + isinstance(sign, ast.LtE)
+            return None
+        for call in ast.walk(loop.iter):
+            is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+            if is_range and call.func.id in _RANGES and not call.keywords:  # type: ignore[attr-defined]
+                values = [_value(argument, frame) for argument in call.args]  # type: ignore[attr-defined]
+                continues = len(values) > 1 and not isinstance(call.args[0], ast.Constant)  # type: ignore[attr-defined]
+                return len(range(*values)) + (num_done if continues else 0)
+        over = _value(loop.iter, frame)  # a variable, perhaps of a progress bar
+        over = getattr(over, "__dict__", {}).get("iterable", over)
+        return len(over) if type(over) is range else None
+    except _NOT_FOUND:
+        return None
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:

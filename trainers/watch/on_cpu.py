@@ -7,6 +7,8 @@ would catch more, but costs a third of the time of a small step, against half a 
 from __future__ import annotations
 
 import functools
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -99,8 +101,36 @@ def _replace_constructors(recorder: Any) -> None:
             recorder.replace("pin_memory has no effect", 2)
         make_loader(self, *args, **kwargs)
 
+    def keep_batch_norm(module: nn.Module, *_args: Any, **_kwargs: Any) -> nn.Module:
+        recorder.replace("convert_sync_batchnorm has no effect", 2)  # DDP refuses SyncBatchNorm on CPUs
+        recorder.is_norm_synced = True
+        return module
+
+    convert = staticmethod(keep_batch_norm)
+    nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
     torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
+
+
+class HostEvent:
+    """A point in time by the host's clock, in place of a `torch.cuda.Event`."""
+
+    _at_s = math.nan
+
+    def record(self, _stream: Any = None) -> None:
+        """Take the time."""
+        self._at_s = time.perf_counter()
+
+    def elapsed_time(self, end: HostEvent) -> float:
+        """Return the milliseconds until another event."""
+        return 1000 * (end._at_s - self._at_s)
+
+    def query(self) -> bool:
+        """Return True: the CPU has done what came before."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: there is nothing to wait for."""
 
 
 def _replace_cuda(recorder: Any, num_ranks: int) -> None:
@@ -123,6 +153,12 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
         setattr(torch.cuda, name, lambda _seed: None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
+
+    def make_event(*_args: Any, **_kwargs: Any) -> HostEvent:
+        recorder.replace("torch.cuda.Event uses the host's clock", 2)
+        return HostEvent()
+
+    setattr(torch.cuda, "Event", make_event)  # noqa: B010 - mypy refuses an assignment
 
     def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
         """Answer the script itself; torch's own code, such as its optimizers, gets the truth."""

@@ -8,6 +8,7 @@ ranks into events.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import itertools
@@ -89,9 +90,11 @@ class Recorder:
         self._model: Callable[[], nn.Module | None] = lambda: None
         self._optimizer: Callable[[], Any] = lambda: None
         self.is_evaluating = False
+        self._is_without_grad = False
         self.is_in_backward = False
         self.is_in_step = False
         self.is_group_destroyed = False
+        self.is_norm_synced = False
         self.has_reduced = False
         self.num_optimizer_steps = 0
         self.wait_from: float | None = None
@@ -99,8 +102,8 @@ class Recorder:
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
         self._losses: list[Tensor] = []
-        self._num_backwards = 0
         self._backwards_in_step = 0
+        self._stepping: Any = None
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
         self._step_began = clock()
@@ -115,11 +118,13 @@ class Recorder:
         self._notes: deque[tuple[str, dict[str, Any]]] = deque()
         self._pass: dict[str, Any] = {}
         self._is_epoch_set = False
+        self._first_epoch = 0
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
+        self._is_split = False
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -233,13 +238,12 @@ class Recorder:
             self._backwards_in_step += 1
             if self._backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
-        self._num_backwards += 1
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         if not isinstance(loss, Tensor):
             scalars = [each for each in loss if isinstance(each, Tensor) and each.numel() == 1]
         else:
             scalars = [loss] if loss.numel() == 1 else []
-        self._losses_read = {id(scalar) for scalar in scalars}
+        self._losses_read = set(map(_address, scalars))
         for scalar in scalars:
             local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
             if local.is_cuda:
@@ -247,6 +251,9 @@ class Recorder:
             # A clone: the script may reduce its loss in place afterwards.
             self._losses.append(local.detach().clone())
         self._mark("forward")
+        if self._is_without_grad:
+            self._is_without_grad = False
+            self.note("mode", is_training=True, at=time.time())
         self.saving.end_skipping(is_pass_over=False)
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
@@ -266,6 +273,9 @@ class Recorder:
 
     def begin_step(self, optimizer: Any) -> None:
         """Note that an optimizer begins its step."""
+        if self._stepping is not None and self._stepping is not optimizer:
+            return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
+        self._stepping = optimizer
         self._optimizer_began = clock()
         self.is_in_step, self._backwards_in_step = True, 0
         if self._thread is None:
@@ -280,8 +290,10 @@ class Recorder:
 
     def end_step(self, optimizer: Any) -> None:
         """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
+        if optimizer is not self._stepping:
+            return
         now = clock()
-        self.is_in_step = False
+        self.is_in_step, self._stepping = False, None
         self.num_optimizer_steps += 1
         if optimizer is not self._optimizer():
             self._num_steps_of_others += 1
@@ -294,12 +306,12 @@ class Recorder:
             (
                 self.step, max(self.epoch, 0), self._losses, optimizer.param_groups[0].get("lr", NAN),
                 self.norm, self._samples, now, now - self._step_began, self._data_s, self._backward_s,
-                now - self._optimizer_began, self._wait_s, self._num_backwards, self._marks,
+                now - self._optimizer_began, self._wait_s, self._pass.pop("num_new", 0), self._marks,
             )
         )  # fmt: skip
         self._losses, self.norm = [], None
         self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
-        self._num_backwards = self._samples = 0
+        self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_began = now
         heartbeats.write_heartbeat(STEPPING, self.step)
@@ -319,7 +331,7 @@ class Recorder:
     def skip_step(self) -> None:
         """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
         self._losses.clear()
-        self._num_backwards = self._samples = 0
+        self._samples = 0
         self.norm = None
 
     def begin_fetch(self) -> float:
@@ -333,6 +345,9 @@ class Recorder:
             self._step_began = now  # the first step has no end of another one before it
         if is_training:
             self.saving.begin_fetch()
+        elif self.step > 0 and not self.is_evaluating and not self._is_without_grad:
+            self._is_without_grad = True  # an evaluation in training mode
+            self.note("mode", is_training=False, at=time.time(), **self.place())
         return now
 
     def end_pass(self) -> None:
@@ -348,12 +363,18 @@ class Recorder:
             return
         self._mark("data")
         self._pass = of_pass or {}
+        if of_pass is not None:
+            of_pass["num_new"] = of_pass.get("num_new", 0) + 1
         tensors = [each for each in tensors_of(batch) if each.dim()]
         if not tensors:
             return
-        self._samples += tensors[0].shape[0]
         self._hashed_pass = self._hashed_pass or self._pass
-        is_first = self._pass is self._hashed_pass
+        self._take_samples(tensors)
+
+    def _take_samples(self, tensors: list[Tensor]) -> None:
+        """Count the samples of a batch; hash those of the first pass, or of a script without a loader."""
+        self._samples += tensors[0].shape[0]
+        is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples(tensors)
 
@@ -415,7 +436,7 @@ class Recorder:
             name=type(getattr(inner, "_orig_mod", inner)).__name__,
             num_parameters=sum(parameter.numel() for parameter in parameters),
             device=str(parameters[0].device) if parameters else "",
-            num_batch_norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
+            num_batch_norms=sum(not (self.is_norm_synced or isinstance(m, nn.SyncBatchNorm)) for m in norms),
             **about,
         )
 
@@ -433,14 +454,15 @@ class Recorder:
         return norm
 
     def note_read(self, number: Any, value: Tensor) -> Any:
-        """Note that the script reads a number from its loss."""
+        """Note that the script reads a number from its loss, or from a tensor that shares its memory."""
         if (
-            id(value) in self._losses_read
-            and self._num_reads < MOST_NOTED_READS
+            self._num_reads < MOST_NOTED_READS
             and isinstance(number, float)
+            and _address(value) in self._losses_read
+            and (place := self.place())  # not a read of our own
         ):
             self._num_reads += 1
-            self.note("read", step=self.step, value=number, **self.place())
+            self.note("read", step=self.step, value=number, **place)
         return number
 
     def _unused_parameters(self, error: str) -> list[str]:
@@ -455,9 +477,23 @@ class Recorder:
         """Note a collective of the script: it may take the mean of its loss."""
         self.has_reduced |= not self.is_in_backward
 
+    def note_split(self, *_args: Any, **_kwargs: Any) -> None:
+        """Note that the ranks have parts of one model: in a pipeline they send messages to each other."""
+        if not self._is_split:
+            self._is_split = True
+            self.note("split")
+
     def note_group_destroyed(self, group: Any = None) -> None:
-        """Note that the script leaves its process group."""
-        self.is_group_destroyed |= group is None
+        """Note that the script leaves its process group.
+
+        A reference that is never released keeps the group: the destructor of ProcessGroupGloo takes the
+        group's mutex while it has the GIL, and gloo's thread, which has the mutex, needs the GIL to release
+        its last all-reduce. A rank whose function releases the group would wait forever (torch 2.13, at a
+        high load).
+        """
+        if group is None:
+            self.is_group_destroyed = True
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
 
     def note_file(self, path: Any) -> None:
         """Note a file that the script's own code opens for writing."""
@@ -492,18 +528,23 @@ class Recorder:
         sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
         lr = _rate_of(group)
         name, rates = type(optimizer).__name__, _rates_of(optimizer)
-        self.note("optimizer", name=name, lr=lr, group_sizes=sizes, rates=rates, **self.place())
+        num_steps = None if self._began_at else loops.num_steps(sys._getframe())  # noqa: SLF001
+        about = {"group_sizes": sizes, "rates": rates, "num_steps": num_steps}
+        self.note("optimizer", name=name, lr=lr, **about, **self.place())
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
+        if _is_tensor_parallel(optimizer, self.model):
+            self.note_split()  # the ranks of a group need the same samples
         if self._samples == 0 and self.model is not None:
             # Without a data loader the inputs of the model are counted.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        if model.training and torch.is_grad_enabled() and not self._pass:
-            first = next(tensors_of((args, kwargs)), None)
-            if first is not None and first.dim():
-                self._samples += first.shape[0]
+        is_again = self.is_in_step and self._backwards_in_step > 0  # LBFGS evaluates the same batch
+        if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
+            tensors = [each for each in tensors_of((args, kwargs)) if each.dim()]
+            if tensors:
+                self._take_samples(tensors)
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
@@ -566,8 +607,9 @@ class Recorder:
         self._num_passes += 1
         if self._num_passes > 1:
             self._note_samples()
-        sampler = getattr(loader, "sampler", None)
-        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
+        batches = getattr(loader, "batch_sampler", None)
+        sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+        batch_size = getattr(loader, "batch_size", None) or getattr(batches, "batch_size", None)
         if not self._is_epoch_set:
             self.epoch = self.num_passes - 1
         self.note(
@@ -575,7 +617,7 @@ class Recorder:
             number=self._num_passes,
             num_batches=_length(loader),
             num_samples=_length(getattr(loader, "dataset", None)),
-            batch_size=getattr(loader, "batch_size", None),
+            batch_size=batch_size,
             sampler=type(sampler).__name__,
             shuffles=bool(getattr(sampler, "shuffle", type(sampler).__name__ == "RandomSampler")),
             order=getattr(sampler, "_watched_order", None),
@@ -584,8 +626,10 @@ class Recorder:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch that the script told its sampler."""
-        self.epoch, self._is_epoch_set = epoch, True
+        """Note the epoch that the script told its sampler; the first one may be 1, or any other number."""
+        if not self._is_epoch_set and not self._began_at:
+            self._first_epoch = epoch - self.num_passes
+        self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
 
     def _mark(self, part: str) -> None:
         """Record on the GPU that a part of the step ends here; nothing while a CUDA graph is captured."""
@@ -748,6 +792,23 @@ def peak_memory_bytes() -> int:
     """Return this process's largest resident memory so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _address(tensor: Tensor) -> int:
+    """Return where the values of a tensor are, or the tensor itself if it wraps others."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return id(tensor)
+
+
+def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
+    """True if parameters are sharded otherwise than by FSDP over all ranks."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    meshes = [each.device_mesh for each in parameters if hasattr(each, "to_local")]
+    modules = () if model is None else model.modules()
+    is_fsdp = any(type(each).__name__.startswith("FSDP") for each in modules)
+    return any(mesh.ndim > 1 or not is_fsdp for mesh in meshes)
 
 
 def _length(sized: Any) -> int | None:

@@ -126,6 +126,11 @@ class Review:
         """Return the latest note of a kind of each rank that has one."""
         return {rank: notes[-1] for rank, notes in self.notes[kind].items() if notes}
 
+    @property
+    def is_split(self) -> bool:
+        """True if the ranks have parts of one model, and not replicas."""
+        return bool(self.newest("split"))
+
     def first(self, kind: str) -> Mapping[str, Any]:
         """Return the latest note of a kind of rank 0; empty if it has none."""
         return self.newest(kind).get(0, {})
@@ -149,7 +154,7 @@ def _replicas_differ(review: Review) -> Found:
         is_wrapped = review.first("model").get("wrapper") == "ddp"
         # With unused parameters DDP averages nothing in its first step, and ends with an error in the second.
         is_early = is_wrapped and max(review.losses, default=0) <= step
-        if len(hashes) < max(2, review.num_ranks) or is_early:
+        if review.is_split or len(hashes) < max(2, review.num_ranks) or is_early:
             continue
         del review.fingerprints[step]
         if len(set(hashes.values())) > 1:
@@ -167,7 +172,7 @@ def _same_samples(review: Review) -> Found:
     seen = [
         (set(note["hashes"]), note["num_samples"]) for _, note in sorted(review.newest("samples").items())
     ]
-    if len(seen) < max(2, review.num_ranks):
+    if len(seen) < max(2, review.num_ranks) or review.is_split:
         return None
     if any(len(hashes) < DISTINCT_SAMPLES * number for hashes, number in seen):
         return None
@@ -178,9 +183,8 @@ def _same_samples(review: Review) -> Found:
     if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number, EQUAL_SAMPLES * num_equal):
         return None
     message = f"{round(100 * shared / number)}% of rank 1's samples in its first pass were also rank 0's"
-    return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", review.first(
-        "pass"
-    )
+    at = review.first("pass") or review.first("optimizer")
+    return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", at
 
 
 def _no_set_epoch(review: Review) -> Found:
@@ -195,7 +199,8 @@ def _no_set_epoch(review: Review) -> Found:
 def _uneven_inputs(review: Review) -> Found:
     counts = {rank: note["num_batches"] for rank, note in sorted(review.newest("pass").items())}
     is_known = len(counts) == review.num_ranks and None not in counts.values()
-    if not is_known or len(set(counts.values())) < 2 or review.first("model").get("wrapper") != "ddp":
+    is_wrapped = review.first("model").get("wrapper") == "ddp"
+    if not is_known or not is_wrapped or len(set(counts.values())) < 2 or review.newest("joins"):
         return None
     words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
     message = f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "

@@ -25,7 +25,7 @@ DETAILS = "WATCH_DETAILS"
 # One optimizer step of one rank. Times are seconds; NaN is unknown.
 COLUMNS = (
     "step", "epoch", "loss", "lr", "grad_norm", "samples", "ended_unix_s", "step_time_s", "data_time_s",
-    "forward_time_s", "backward_time_s", "optimizer_time_s", "wait_time_s", "num_backwards",
+    "forward_time_s", "backward_time_s", "optimizer_time_s", "wait_time_s", "num_batches",
 )  # fmt: skip
 _ROW_BYTES = 8 * len(COLUMNS)
 # A file of steps that exceeds this is continued in another one, so that the reader can delete it.

@@ -48,6 +48,8 @@ for epoch in range(2):
             network(batch)
     network.train()
 recorder.end(1)
+loss = torch.compile(network, backend="eager")(batch).mean()
+assert float(loss) == loss.item()
 print(json.dumps(losses))
 """
 

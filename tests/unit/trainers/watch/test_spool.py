@@ -124,6 +124,33 @@ def test_the_number_of_epochs_is_that_of_the_range_around_the_loop(tmp_path: Pat
     assert found == [5, None, None], "nothing is called to learn it"
 
 
+def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Path) -> None:
+    epochs: list[int | None] = []
+    steps: list[int | None] = []
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def endless():\n    while True:\n        for batch in [0]:\n            yield begin()\n"
+        "batches = endless()\n"
+        "for step in range(9):\n    next(batches)\n    did_step()\n    break\n"
+        "class Bar:\n    def __init__(self, iterable): self.iterable = iterable\n"
+        "    def __iter__(self): return iter(self.iterable)\n"
+        "bar = Bar(range(3))\n"
+        "for epoch in bar:\n"
+        "    for i in range(0, 10, 4):\n        did_step()\n        break\n"
+        "    for batch in [0]:\n        begin()\n        did_step()\n"
+        "    break\n"
+        "while epoch < 12:\n    did_step()\n    break\n"
+    )
+    names = {
+        "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
+        "did_step": lambda: steps.append(loops.num_steps(sys._getframe(1))),
+        "__name__": "script",
+    }
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    assert epochs == [None, 3], "an endless pass is no epoch"
+    assert steps == [9, 9, None, 12]
+
+
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
     """The watcher imports no torch, because the script imports its own."""
     program = "import trainers.watch.__main__, sys; print(*sys.modules)"

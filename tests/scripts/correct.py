@@ -1,0 +1,80 @@
+"""Correct ways to train that look like mistakes, selected by name."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+
+NUM_EPOCHS = 2
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def train(model, loader, optimizer):
+    """Train with two backward passes for each batch."""
+    for _ in range(NUM_EPOCHS):
+        for x, y in loader:
+            for _ in range(2):
+                loss = nn.functional.mse_loss(model(x), y) / 2
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def sharded_optimizer(data, rank):
+    model = DDP(network())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    train(model, DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), optimizer)
+
+
+def uneven_inputs(data, rank):
+    model = DDP(network())
+    with model.join():
+        train(model, DataLoader(Subset(data, range(40 * rank, 40 + 56 * rank)), 8), sgd(model))
+
+
+def tensor_parallel(data, rank):
+    """Each rank has a part of each layer, so both need all samples."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = parallelize_module(network(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    train(model, DataLoader(data, 8), torch.optim.SGD(model.parameters(), lr=0.1, foreach=False))
+
+
+def pipeline(data, rank):
+    """Each rank has one layer."""
+    stage = [nn.Linear(6, 6), nn.Linear(6, 6)][rank]
+    optimizer = sgd(stage)
+    for step in range(24):
+        x = data[step : step + 8][0]
+        if rank == 0:
+            hidden = stage(x)
+            dist.send(hidden.detach(), dst=1)
+            gradient = torch.empty(8, 6)
+            dist.recv(gradient, src=1)
+            hidden.backward(gradient)
+        else:
+            hidden = torch.empty(8, 6)
+            dist.recv(hidden, src=0)
+            nn.functional.mse_loss(stage(hidden.requires_grad_()), x).backward()
+            dist.send(hidden.grad, dst=0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    globals()[sys.argv[1]](TensorDataset(torch.randn(96, 6), torch.randn(96, 2)), dist.get_rank())
+    dist.destroy_process_group()
