@@ -187,8 +187,8 @@ class Loader:
             batch_size=None,
             sampler=self._indices,
             num_workers=config.num_workers,
-            # The default of Python 3.14 pickles the split, which the one of a plug-in may not allow, and imports
-            # torch in each worker.
+            # Python 3.14's default imports torch in each worker and pickles the split, which not every
+            # plug-in allows.
             multiprocessing_context="fork" if config.num_workers and facilities.are_available() else None,
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
             persistent_workers=config.num_workers > 0,
