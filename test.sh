@@ -94,13 +94,31 @@ run_selected() {
     return "$status"
 }
 
+# Run the tests of tools/python_versions.sh with every other version of Python on PATH, and list the missing ones.
+# Executes each, because pyenv also puts those on PATH that it does not run.
+run_versions() {
+    local status=0 minor missing=()
+    for minor in 11 12 13 14; do
+        if "$PYTHON" -c "import sys; sys.exit(sys.version_info[1] != $minor)"; then
+            continue
+        elif ! "python3.$minor" -c '' 2>/dev/null; then
+            missing+=("3.$minor")
+        else
+            PYTHON=python3.$minor tools/python_versions.sh --numprocesses 2 || status=$?
+        fi
+    done
+    [ ${#missing[@]} = 0 ] || echo "NOT RUN: the tests with Python ${missing[*]}, which cannot be started here." >&2
+    return "$status"
+}
+
 tools/check.sh
 status=0
 case "$*" in
     "") selected=$("$PYTHON" -m tools.select_tests) && run_selected "$selected" || status=$? ;;
     --all)
         run_selected tests || status=$?
-        PYTHON=$PYTHON tools/lowest_versions.sh --numprocesses 2 || status=$? ;;
+        PYTHON=$PYTHON tools/lowest_versions.sh --numprocesses 2 || status=$?
+        run_versions || status=$? ;;
     *) "$PYTHON" -m pytest "$@" || status=$? ;;
 esac
 if ! has_browser; then

@@ -8,6 +8,7 @@ never expire.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ class NfsMemory:
         self._thread = threading.local()
         self._stat, self._open = os.stat, os.open
         monkeypatch.setattr(os, "stat", self._remembered_stat)
+        # Path.lstat calls it since Python 3.14.
+        monkeypatch.setattr(os, "lstat", functools.partial(self._remembered_stat, follow_symlinks=False))
         monkeypatch.setattr(os, "open", self._open_and_remember)
 
     @contextlib.contextmanager

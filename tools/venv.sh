@@ -37,7 +37,7 @@ is_new_enough() {
 
 find_python() {
     local name
-    for name in python3.13 python3.12 python3.11 python3; do
+    for name in python3.13 python3.12 python3.11 python3.14 python3; do
         if command -v "$name" >/dev/null 2>&1 && is_new_enough "$name"; then
             command -v "$name"
             return

@@ -12,7 +12,7 @@ end() {
 }
 
 find_python() {
-    for python in python3.13 python3.12 python3.11 python3; do
+    for python in python3.13 python3.12 python3.11 python3.14 python3; do
         "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     done
     case $(uname) in

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from trainers.contract.config import Config
 from trainers.data.dataset import Augmentation, Split
+from trainers.machine import facilities
 
 INDICES_AT_ONCE = 2**16
 BATCHES_AT_ONCE = 512
@@ -186,6 +187,9 @@ class Loader:
             batch_size=None,
             sampler=self._indices,
             num_workers=config.num_workers,
+            # Python 3.14's default imports torch in each worker and pickles the split, which not every
+            # plug-in allows.
+            multiprocessing_context="fork" if config.num_workers and facilities.are_available() else None,
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
             persistent_workers=config.num_workers > 0,
             pin_memory=config.pin_memory and self._device.type == "cuda",

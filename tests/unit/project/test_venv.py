@@ -22,7 +22,7 @@ REQUIREMENTS = "torch==2.13.0\nwidget==1.0\n"
 
 # Message that is printed when torch is downloaded.
 COMES = "none: cannot be used (none:/"
-# Has the highest version among the names that `find_python` tries, so it is found first.
+# Has the first of the names that `find_python` tries.
 FAKE_PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then exec env PYTHONPATH={repository} {python} -m tests.unit.fake_pip "$3"; fi
 exec {python} "$@"

@@ -189,7 +189,8 @@ def threads_of_json(text: str) -> tuple[Thread, ...]:
         Thread(
             name=str(raw.get("thread_name") or "a thread"),
             frames=tuple(
-                Frame(file=frame["filename"], line=frame["line"], function=frame["name"])
+                # py-spy reports qualified names (Thread.join), faulthandler does not.
+                Frame(file=frame["filename"], line=frame["line"], function=frame["name"].rpartition(".")[2])
                 for frame in raw["frames"]
             ),
         )

@@ -54,6 +54,8 @@ def test_workers_bring_the_same_batches_as_indexing() -> None:
 class ByWhom(TensorSplit):
     """Samples whose targets are the id of the process that loaded them."""
 
+    map: memoryview
+
     def batch(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch(indices)[0], torch.full_like(indices, os.getpid())
 
@@ -62,6 +64,7 @@ def test_workers_stay_for_all_epochs_also_after_one_that_was_left() -> None:
     config = Config(batch_size=8, num_workers=2)
     numbers = torch.arange(50)
     split = ByWhom(numbers.float()[:, None], numbers, device=CPU)
+    split.map = memoryview(b"")  # cannot be pickled
     loader = Loader(split, ShardedBatches(50, 8, seed=0, replica=0, num_replicas=1), config, CPU)
     seen, pids = [], set()
     for epoch, first, num_batches in ((0, 0, 7), (1, 0, 2), (2, 16, 5), (3, 0, 7)):

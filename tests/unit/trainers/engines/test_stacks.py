@@ -399,7 +399,7 @@ def test_py_spys_words_are_read() -> None:
         {"thread_name": "telemetry", "frames": []},
         {
             "thread_name": "MainThread",
-            "frames": [{"filename": "a.py", "line": 3, "name": "f", "locals": None}],
+            "frames": [{"filename": "a.py", "line": 3, "name": "Model.f", "locals": None}],
         },
     ]
     main, other = stacks.threads_of_json(json.dumps(raw))
