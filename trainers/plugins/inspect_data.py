@@ -52,7 +52,11 @@ def main() -> None:
     parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)
     asked = parser.parse_args()
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S%z"
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S%z",
+        force=True,  # the process that this one was forked from logs less
     )
     options = DataOptions(
         path=asked.path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_look_that_takes_too_long_is_ended(
     monkeypatch.setattr(trainer_process, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
     with pytest.raises(InspectionError, match="took more than"):
-        trainer_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script, str(tmp_path)]), 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
 
@@ -62,15 +63,18 @@ def test_look_that_takes_too_long_is_ended(
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
     with pytest.raises(InspectionError) as failed:
-        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
     assert words in str(failed.value)
+
+
+def spawn(command: list[str]) -> Any:
+    return partial(trainer_process._spawn, command)
 
 
 def test_path_is_never_taken_for_an_option() -> None:
     config = config_module.parse({"data_path": "--prepare", "label_column": "-x"})
-    command = trainer_process._command(config)
-    assert "--path=--prepare" in command and "--label-column=-x" in command
-    assert command[1:3] == ["-m", "trainers.machine.lifeline"], "it ends with the page"
+    arguments = trainer_process._arguments(config)
+    assert "--path=--prepare" in arguments and "--label-column=-x" in arguments
 
 
 def test_zero_character_is_refused_by_name() -> None:
@@ -89,5 +93,5 @@ def test_temporary_files_of_a_killed_look_are_removed(
     monkeypatch.setattr(trainer_process.tempfile, "tempdir", str(tmp_path))
     script = "import os, tempfile; tempfile.mkdtemp(prefix='ddp-table-'); os.kill(os.getpid(), 9)"
     with pytest.raises(InspectionError):
-        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
     assert not list(tmp_path.iterdir())
