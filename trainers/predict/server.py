@@ -17,7 +17,9 @@ missing. Forks keep none of its files and sockets.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import importlib
 import json
 import logging
 import os
@@ -108,7 +110,20 @@ def _reap(children: dict[int, int | None]) -> None:
                 Connection(connected).send({"exit_code": os.waitstatus_to_exitcode(status)})
 
 
+@functools.cache
+def _import_for_inspections() -> None:
+    """Import what only inspections need, before the first one is forked. None of it starts a thread."""
+    for name in ("torch._dynamo", "duckdb", "PIL.Image"):
+        with contextlib.suppress(ImportError):  # the inspection reports it, if it needs the package
+            importlib.import_module(name)
+    if (images := sys.modules.get("PIL.Image")) is not None:
+        images.init()
+    gc.freeze()
+
+
 def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None]) -> None:
+    if order == INSPECTION:
+        _import_for_inspections()
     parent = os.getpid()
     pid = os.fork()
     if pid:
