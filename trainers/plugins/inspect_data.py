@@ -148,8 +148,9 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
         if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
             continue
         try:
-            counts[entry.name] = catalog.count_parameters(entry, spec)
-            needs[entry.name] = memory.needs_of_sizes(entry, spec)
+            networks = {size: catalog.on_meta(entry, spec, size) for size in entry.sizes}
+            counts[entry.name] = {size: catalog.num_parameters(each) for size, each in networks.items()}
+            needs[entry.name] = {size: memory.needs_of(each, spec) for size, each in networks.items()}
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
     about = asdict(catalog.describe_dataset(NAME, spec))
