@@ -16,6 +16,7 @@ missing. Forks keep none of its files and sockets.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -199,6 +200,7 @@ def _inspect(connection: Connection) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
+        atexit._run_exitfuncs()  # noqa: SLF001 - removes temporary folders; the fork itself ends by os._exit
         sys.stdout.flush()
     return 0
 
