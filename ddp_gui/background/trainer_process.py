@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ddp_gui.background.torch_template import Fork, TorchTemplate, TemplateError
+from ddp_gui.background.torch_template import Fork, TemplateError, TorchTemplate
 from ddp_gui.background.workers import make_nice
 from trainers.contract.config import Config
 from trainers.contract.rundir import without_advice
@@ -224,7 +225,7 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
 def _memory_file() -> IO[bytes]:
     """Return a file, in memory where possible: what it gets may be that the disk is full."""
     if facilities.has_memory_files():
-        return open(facilities.make_memory_file("inspection"), "w+b")
+        return os.fdopen(facilities.make_memory_file("inspection"), "w+b")
     return tempfile.TemporaryFile()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from ddp_gui.background.torch_template import START_S, Answer, Fork, TorchTemplate, TemplateError
+from ddp_gui.background.torch_template import START_S, Answer, Fork, TemplateError, TorchTemplate
 
 # Loading a model and its data, and one answer.
 ANSWER_S = 30.0

@@ -66,9 +66,9 @@ def _batch(spec: DataSpec, batch_size: int) -> tuple[Tensor, Tensor]:
 class _KeptByKernels(TorchFunctionMode):
     """Attention and batch norm with the memory of the kernels of CPUs and GPUs.
 
-    On the meta device torch would use the unfused attention, which keeps a matrix (length × length): for long
-    texts far more than a real run keeps with fused kernels (Dao et al. 2022, "FlashAttention"). Its batch norm
-    keeps the right tensors there, but takes 1.5 ms, half of the time for all models of images.
+    On the meta device torch would use the unfused attention, which keeps an attention matrix (length ×
+    length): for long texts far more than fused kernels keep (Dao et al. 2022, "FlashAttention"). Its batch
+    norm keeps the right tensors there, but takes 1.5 ms: half of the time for all models of images.
     """
 
     def __torch_function__(

@@ -3,15 +3,15 @@
     python -m trainers.predict.server DESCRIPTOR
 
 The page starts the template when a user opens the first model or inspects data, and asks it over a socket
-(DESCRIPTOR) to fork a process; the page sends the other end of that process's own socket along. A fork answers
-within a few hundredths of a second, because importing torch takes more than one second. Messages are lines of
-JSON. A model's process gets one question, then sends its answers; the last one has `end`. An inspection gets
-its arguments and environment once, and prints to the files that the page has sent; at its end the template
-sends the `exit_code`.
+(DESCRIPTOR) to fork a process; the page sends the other end of that process's own socket along. A fork
+answers its first question in a few hundredths of a second, because importing torch takes more than one
+second. Messages are lines of JSON. A model's process gets one question, then sends its answers; the last one
+has `end`. An inspection gets its arguments and environment once, and prints to the files that the page has
+sent; when it has ended, the template sends its `exit_code`.
 
-A model's process ends when it was not asked for some minutes, and every fork when the page ends: both ends see
-that the socket is closed. The template itself never computes: after a fork, threads of a computation would be
-missing. Forks keep none of its files and sockets.
+A process of a model ends when it was not asked for some minutes, and every fork ends with the page: both ends
+see that the socket is closed. The template itself never computes: after a fork, threads of a computation
+would be missing. Forks keep none of its files and sockets.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def _reap(children: dict[int, int | None]) -> None:
             continue
         del children[pid]
         if waiting is not None:
-            with contextlib.suppress(OSError), socket.socket(fileno=waiting) as connected:  # the page may be gone
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=waiting) as connected,
+            ):  # the page may be gone
                 Connection(connected).send({"exit_code": os.waitstatus_to_exitcode(status)})
 
 

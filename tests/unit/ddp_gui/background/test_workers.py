@@ -15,8 +15,8 @@ from gradio.state_holder import SessionState
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import EVERYBODY
 from ddp_gui.background import workers as workers_module
-from ddp_gui.background.workers import MadeFile, Router, TooManyError, Workers
 from ddp_gui.background.torch_template import TorchTemplate
+from ddp_gui.background.workers import MadeFile, Router, TooManyError, Workers
 from ddp_gui.gradio_routes import gate as gate_module
 from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import OwnData
