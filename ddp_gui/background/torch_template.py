@@ -26,7 +26,7 @@ from trainers.machine.os_errors import explain
 MODULE = "trainers.predict.server"
 # Importing torch takes one to two seconds, and on a machine that trains several.
 START_S = 120.0
-FORK_S = 30.0
+SEND_S = 30.0
 MAX_LINE = 16 * 2**20
 # The template has about 250 MB; nothing is made ready where this much is not available.
 READY_BYTES = 1_500 * 10**6
@@ -36,8 +36,8 @@ ORDER_BYTES = 16
 Answer = dict[str, Any]
 
 
-class TemplateError(OSError):
-    """The template could not be started, or ended together with its forks."""
+class TemplateError(ConnectionError):
+    """The template could not be started, or was closed."""
 
 
 class Fork:
@@ -46,11 +46,11 @@ class Fork:
     def __init__(self, connected: socket.socket, control: socket.socket) -> None:
         self._socket, self._control = connected, control
         self._read = b""
-        self.pid = int(self.receive(time.monotonic() + FORK_S)["pid"])
+        self.pid = int(self.receive(time.monotonic() + START_S)["pid"])
 
     def send(self, line: bytes) -> None:
         """Send a line of JSON."""
-        self._socket.settimeout(FORK_S)
+        self._socket.settimeout(SEND_S)
         self._socket.sendall(line)
 
     def receive(self, until: float) -> Answer:

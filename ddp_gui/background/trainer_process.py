@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
-from ddp_gui.background.torch_template import Fork, TemplateError, TorchTemplate
+from ddp_gui.background.torch_template import Fork, TorchTemplate
 from ddp_gui.background.workers import make_nice
 from trainers.contract.config import Config
 from trainers.contract.rundir import without_advice
@@ -116,16 +116,19 @@ class InspectionError(RuntimeError):
     """The inspecting process failed; the message is the end of its output."""
 
 
-class _Inspection(Protocol):
-    """A process that inspects data: a `subprocess.Popen`, or forked from the template."""
+class _Forked(Fork):
+    """An inspection forked from the template, which reports its exit code."""
 
-    def wait(self, timeout: float) -> int: ...
+    def wait(self, timeout: float) -> int:
+        try:
+            exit_code = int(self.receive(time.monotonic() + timeout)["exit_code"])
+        except TimeoutError as error:
+            raise subprocess.TimeoutExpired("inspection", timeout) from error
+        self.close()
+        return exit_code
 
-    def terminate(self) -> None: ...
 
-    def kill(self) -> None: ...
-
-
+_Inspection = subprocess.Popen[bytes] | _Forked
 # Starts it with this environment and these files for its output and errors.
 _Start = Callable[[dict[str, str], IO[bytes], IO[bytes]], _Inspection]
 
@@ -143,7 +146,7 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
     if facilities.are_available():
         try:
             return _answer_of(partial(_fork, template, arguments))
-        except TemplateError as error:
+        except ConnectionError as error:  # the template has ended, or could not be started
             if template.is_closed:
                 raise InspectionError("the page ended while it inspected the data") from error
     python = sys.executable
@@ -170,18 +173,6 @@ def _spawn(
     )
     make_nice(process)
     return process
-
-
-class _Forked(Fork):
-    """An inspection forked from the template, which reports its exit code."""
-
-    def wait(self, timeout: float) -> int:
-        try:
-            return int(self.receive(time.monotonic() + timeout)["exit_code"])
-        except TimeoutError as error:
-            raise subprocess.TimeoutExpired("inspection", timeout) from error
-        except ConnectionError as error:
-            raise TemplateError(explain(error)) from error
 
 
 def _fork(
@@ -223,7 +214,7 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
 
 
 def _memory_file() -> IO[bytes]:
-    """Return a file, in memory where possible: what it gets may be that the disk is full."""
+    """Return a file, in memory where possible, because it may have to report a full disk."""
     if facilities.has_memory_files():
         return os.fdopen(facilities.make_memory_file("inspection"), "w+b")
     return tempfile.TemporaryFile()

@@ -107,10 +107,8 @@ def _reap(children: dict[int, int | None]) -> None:
             continue
         del children[pid]
         if waiting is not None:
-            with (
-                contextlib.suppress(OSError),
-                socket.socket(fileno=waiting) as connected,
-            ):  # the page may be gone
+            # The page may be gone.
+            with contextlib.suppress(OSError), socket.socket(fileno=waiting) as connected:
                 Connection(connected).send({"exit_code": os.waitstatus_to_exitcode(status)})
 
 
