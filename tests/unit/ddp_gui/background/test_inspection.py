@@ -12,11 +12,13 @@ import psutil
 import pytest
 
 from ddp_gui.background import trainer_process
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
+from trainers.machine import facilities
 
 LEAVES_A_MARK_AND_WAITS = """
 import os, pathlib, signal, sys, time
@@ -95,3 +97,12 @@ def test_temporary_files_of_a_killed_look_are_removed(
     with pytest.raises(InspectionError):
         trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not facilities.are_available(), reason="nothing is forked without Linux's facilities")
+def test_nothing_is_inspected_when_the_page_has_ended() -> None:
+    template = TorchTemplate()
+    template.close()
+    with pytest.raises(InspectionError, match="the page ended"):
+        trainer_process.inspect_data(config_module.parse({"data_path": "t.csv"}), template)
+    assert template._process is None
