@@ -21,6 +21,7 @@ from ddp_gui.auth.login import Login
 from ddp_gui.auth.login_routes import HeaderGate, SessionGate
 from ddp_gui.auth.rights import DataAccess
 from ddp_gui.background.loop_delay import LoopDelay
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.gradio_routes import callers, gate, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -44,6 +45,7 @@ from ddp_gui.machine.machine_routes import MachineApi
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.options import Options, bind, family_of
 from ddp_gui.plan.catalogue import CatalogueSource
+from ddp_gui.plan.own_data import OwnData
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
 from ddp_gui.queue.policy import Devices
@@ -158,12 +160,13 @@ def _script_rules(options: Options) -> ScriptRules:
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the complete web app: our routes, and Gradio mounted below them."""
     gate.shorten_session_starts()
-    store = RunStore(options.runs_dir, catalogue)
+    template = TorchTemplate()
+    store = RunStore(options.runs_dir, catalogue, OwnData(template))
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
-    model_processes = ModelProcesses(keeps_ready=options.keeps_standby)
+    model_processes = ModelProcesses(template, keeps_ready=options.keeps_standby)
     predict, copies = PredictApi(store, model_processes), Copies(store)
     engine = registry.kinds()[options.engine].create(
         EngineOptions(

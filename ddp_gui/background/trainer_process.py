@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from ddp_gui.background.torch_template import Fork, TorchTemplate
 from ddp_gui.background.workers import make_nice
 from trainers.contract.config import Config
 from trainers.contract.rundir import without_advice
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment, lifeline
+from trainers.machine import cuda_environment, environment, facilities, lifeline
 from trainers.machine.os_errors import explain
 
 ASK_TIMEOUT_S = 120.0
@@ -112,16 +116,45 @@ class InspectionError(RuntimeError):
     """The inspecting process failed; the message is the end of its output."""
 
 
-def inspect_data(config: Config) -> dict[str, Any]:
+class _Forked(Fork):
+    """An inspection forked from the template, which reports its exit code."""
+
+    def wait(self, timeout: float) -> int:
+        try:
+            exit_code = int(self.receive(time.monotonic() + timeout)["exit_code"])
+        except TimeoutError as error:
+            raise subprocess.TimeoutExpired("inspection", timeout) from error
+        self.close()
+        return exit_code
+
+
+_Inspection = subprocess.Popen[bytes] | _Forked
+# Starts it with this environment and these files for its output and errors.
+_Start = Callable[[dict[str, str], IO[bytes], IO[bytes]], _Inspection]
+
+
+def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
     """Return the inspection of a configuration's data, as printed by the process.
 
+    Args:
+        template: forks the process, which otherwise would spend seconds on importing torch. If it cannot, or
+            is killed meanwhile, a process of its own inspects the data.
     Raises:
         InspectionError: if it failed or took too long.
     """
-    return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
+    arguments = _arguments(config)
+    if facilities.are_available():
+        try:
+            return _answer_of(partial(_fork, template, arguments))
+        except ConnectionError as error:  # the template has ended, or could not be started
+            if template.is_closed:
+                raise InspectionError("the page ended while it inspected the data") from error
+    python = sys.executable
+    command = lifeline.bound(python, "-m", "trainers.plugins.inspect_data", *arguments, python=python)
+    return _answer_of(partial(_spawn, command))
 
 
-def _command(config: Config) -> list[str]:
+def _arguments(config: Config) -> list[str]:
     # With "=", so that no path can be parsed as an option.
     asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
     asked += [f"--label-column={config.label_column}"] if config.label_column else []
@@ -129,46 +162,72 @@ def _command(config: Config) -> list[str]:
     asked += [f"--reading={config.data_reading}"] if config.data_reading else []
     asked += ["--skip-unreadable"] if config.skip_unreadable else []
     asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
-    python = sys.executable
-    return lifeline.bound(python, "-m", "trainers.plugins.inspect_data", *asked, python=python)
+    return asked
 
 
-def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
+def _spawn(
+    command: list[str], variables: dict[str, str], output: IO[bytes], errors: IO[bytes]
+) -> _Inspection:
+    process = subprocess.Popen(
+        command, cwd=REPOSITORY, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+    )
+    make_nice(process)
+    return process
+
+
+def _fork(
+    template: TorchTemplate,
+    arguments: list[str],
+    variables: dict[str, str],
+    output: IO[bytes],
+    errors: IO[bytes],
+) -> _Inspection:
+    process = template.fork(_Forked, b"inspection", output.fileno(), errors.fileno())
+    # Not by orjson: file names need not be valid Unicode.
+    process.send(json.dumps({"arguments": arguments, "environment": variables}).encode() + b"\n")
+    return process
+
+
+def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> dict[str, Any]:
     # Its temporary files are in a folder that this process removes: a killed process removes nothing.
     with (
         tempfile.TemporaryDirectory(prefix="ddp-inspection-", ignore_cleanup_errors=True) as folder,
-        subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process,
+        _memory_file() as output,
+        _memory_file() as errors,
     ):
-        make_nice(process)
+        variables = environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder}
+        process = start(variables, output, errors)
         try:
-            output, error_output = process.communicate(timeout=time_limit_s)
-        except subprocess.TimeoutExpired as error:
+            exit_code = process.wait(time_limit_s)
+        except BaseException as error:
+            _end(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             minutes = f"{time_limit_s / 60:,.0f} minutes"
             raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
-        finally:
-            if process.poll() is None:
-                _end(process)
-    if process.returncode != 0:
-        raise InspectionError(_failure_text(process.returncode, error_output))
-    answer: dict[str, Any] = json.loads(output)
+        for file in (output, errors):
+            file.seek(0)
+        if exit_code != 0:
+            raise InspectionError(_failure_text(exit_code, errors.read()))
+        answer: dict[str, Any] = json.load(output)
     return answer
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _memory_file() -> IO[bytes]:
+    """Return a file, in memory where possible, because it may have to report a full disk."""
+    if facilities.has_memory_files():
+        return os.fdopen(facilities.make_memory_file("inspection"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _end(process: _Inspection) -> None:
     """Terminate it, so that it removes unfinished files; then kill it."""
     process.terminate()
     try:
-        process.communicate(timeout=END_S)
+        process.wait(END_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        process.wait(END_S)
 
 
 def _failure_text(exit_code: int, error_output: bytes) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.background import trainer_process
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.plan.catalogue import Catalogue
@@ -60,9 +61,14 @@ class FaultyDataError(ConfigError):
 
 
 class OwnData:
-    """Inspects data, and caches the results until the files change."""
+    """Inspects data, and caches the results until the files change.
 
-    def __init__(self) -> None:
+    Args:
+        template: forks the processes that inspect.
+    """
+
+    def __init__(self, template: TorchTemplate | None = None) -> None:
+        self._template = template or TorchTemplate()
         # Also changed by inspections whose clients have disconnected.
         self._lock = threading.RLock()
         self._going_on: dict[_Key, Future[Inspection]] = {}
@@ -97,7 +103,7 @@ class OwnData:
         return await asyncio.shield(asyncio.wrap_future(pending))
 
     def _ask(self, config: Config, key: _Key) -> Inspection:
-        known = _ask(config)
+        known = _ask(config, self._template)
         with self._lock:
             self._inspections.pop(key, None)
             while len(self._inspections) >= MAX_REMEMBERED:
@@ -137,8 +143,8 @@ def problem_in_words(problem: Mapping[str, Any]) -> str:
     return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
 
 
-def _ask(config: Config) -> Inspection:
-    return _parse(trainer_process.inspect_data(config))
+def _ask(config: Config, template: TorchTemplate) -> Inspection:
+    return _parse(trainer_process.inspect_data(config, template))
 
 
 def _parse(raw: Mapping[str, Any]) -> Inspection:

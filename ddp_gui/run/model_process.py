@@ -5,49 +5,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
-import psutil
 
-from trainers.files import plain_files
-from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment
-from trainers.machine.os_errors import explain
+from ddp_gui.background.torch_template import START_S, Answer, Fork, TemplateError, TorchTemplate
 
-MODULE = "trainers.predict.server"
-# Importing torch takes one to two seconds, and on a machine that trains several.
-START_S = 120.0
 # Loading a model and its data, and one answer.
 ANSWER_S = 30.0
 MOST_PER_PERSON = 2
 MOST_PROCESSES = 8
-MAX_LINE = 16 * 2**20
 # As in `trainers.predict.server`, which reads no longer line.
 MAX_QUESTION = 2**20
-# The template has about 250 MB; nothing is made ready where this much is not available.
-READY_BYTES = 1_500 * 10**6
-# As in `trainers.predict.server`, which needs torch.
-ORDER_BYTES = 16
-
-Answer = dict[str, Any]
 
 
 class ModelError(ValueError):
     """A model cannot answer; the message says why, and what to do."""
-
-
-def _order(words: bytes) -> bytes:
-    return words.ljust(ORDER_BYTES)
 
 
 def _line_of(question: Answer) -> bytes:
@@ -65,82 +42,36 @@ def _line_of(question: Answer) -> bytes:
     return line + b"\n"
 
 
-class _Process:
-    """One process of a user, and the socket to it."""
+class _Process(Fork):
+    """One process of a user."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        self._read = b""
+    def __init__(self, connected: socket.socket, control: socket.socket) -> None:
+        super().__init__(connected, control)
         self.is_busy = True
         self.used_at = time.monotonic()
-        self.pid = int(self.receive(time.monotonic() + ANSWER_S)["pid"])
-
-    def send(self, line: bytes) -> None:
-        self._socket.settimeout(ANSWER_S)
-        self._socket.sendall(line)
-
-    def receive(self, until: float) -> Answer:
-        """Return the next answer.
-
-        Raises:
-            TimeoutError: if there is none until then.
-            ConnectionError: if the process has ended.
-        """
-        while b"\n" not in self._read:
-            rest_s = until - time.monotonic()
-            if rest_s <= 0:
-                raise TimeoutError
-            self._socket.settimeout(rest_s)
-            piece = self._socket.recv(65536)
-            if not piece or len(self._read) > MAX_LINE:
-                raise ConnectionResetError
-            self._read += piece
-        line, _, self._read = self._read.partition(b"\n")
-        answer: Answer = orjson.loads(line)
-        return answer
-
-    def has_ended(self) -> bool:
-        """Return True if an idle process is gone: it ends after some minutes, or was killed."""
-        try:
-            return bool(select.select([self._socket], [], [], 0)[0])
-        except (OSError, ValueError):
-            return True
-
-    def close(self) -> None:
-        """Close the socket: the process ends, unless it computes."""
-        self._socket.close()
 
 
 class ModelProcesses:
     """All processes of the page; thread-safe.
 
     Args:
+        template: forks them; ends with them.
         keeps_ready: True if the template may be started before somebody asks.
     """
 
-    def __init__(self, *, keeps_ready: bool = True) -> None:
+    def __init__(self, template: TorchTemplate, *, keeps_ready: bool = True) -> None:
+        self._template = template
         self._keeps_ready = keeps_ready
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._processes: dict[str, list[_Process]] = {}
         # Processes that are being started, by user.
         self._num_begun: Counter[str] = Counter()
-        self._starting = threading.Lock()
-        self._template: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._code = ""
 
     def get_ready(self) -> None:
         """Start the template, because a user may soon ask; does nothing without enough free memory."""
-        if not self._keeps_ready or psutil.virtual_memory().available < READY_BYTES:
-            return
-        if self._starting.acquire(blocking=False):
-            try:
-                self._running_template()
-            except OSError as error:
-                print(f"Models could not be made ready ({explain(error)}).", flush=True)
-            finally:
-                self._starting.release()
+        if self._keeps_ready:
+            self._template.get_ready()
 
     def ask(self, person: str, question: Answer) -> Answer:
         """Return the answer to a question.
@@ -191,10 +122,7 @@ class ModelProcesses:
             for process in [each for some in self._processes.values() for each in some]:
                 process.close()
             self._processes.clear()
-        template = self._template
-        if template is not None:
-            template.kill()  # without the lock: it may just be starting
-            template.wait()
+        self._template.close()
 
     def _stop(self, process: _Process) -> bool:
         """Make a process stop after the token that it computes; return True if it did."""
@@ -228,8 +156,12 @@ class ModelProcesses:
                     raise ModelError("other models are being tried at this moment: try again in a minute")
         started = None
         try:
-            started = self._start()
+            started = self._template.fork(_Process, b"model")
             return started
+        except TemplateError as error:
+            raise ModelError(
+                f"the process that runs models could not be started ({error}): try again"
+            ) from error
         finally:
             with self._changed:
                 self._num_begun[person] -= 1
@@ -259,63 +191,6 @@ class ModelProcesses:
                 own = self._processes.get(person, [])
                 if process in own:
                     own.remove(process)
-                self._kill(process)
+                process.close()
+                process.kill()
             self._changed.notify_all()
-
-    def _kill(self, process: _Process) -> None:
-        process.close()
-        if self._control is not None:
-            with contextlib.suppress(OSError):  # the template has ended, and its forks with it
-                self._control.sendall(_order(b"kill %d" % process.pid))
-
-    def _start(self) -> _Process:
-        """Return a new process, forked from the template."""
-        for is_last in (False, True):
-            ours, theirs = socket.socketpair()
-            try:
-                with theirs, self._starting:
-                    control = self._running_template()
-                    socket.send_fds(control, [_order(b"fork")], [theirs.fileno()])
-                return _Process(ours)
-            except (OSError, LookupError, ValueError) as error:
-                ours.close()
-                # The template exits when it is idle, perhaps at this moment.
-                with self._starting:
-                    self._end_template()
-                if is_last:
-                    reason = explain(error)
-                    raise ModelError(
-                        f"the process that runs models could not be started ({reason}): try again"
-                    ) from error
-        raise AssertionError
-
-    def _running_template(self) -> socket.socket:
-        code = plain_files.fingerprint_of_code()
-        is_alive = self._template is not None and self._template.poll() is None
-        if is_alive and code == self._code and self._control is not None:
-            return self._control
-        self._end_template()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._template = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(theirs.fileno())],
-                cwd=REPOSITORY,
-                env=environment.for_a_child(cuda_environment.none_visible()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._control, self._code = ours, code
-        ours.settimeout(START_S)
-        if ours.recv(16) != b"ready\n":
-            raise ConnectionResetError("it ended while it started")
-        return ours
-
-    def _end_template(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._template is not None:
-            self._template.kill()  # it never computes, and its forks end with it
-            self._template.wait()
-            self._template = None

@@ -2,25 +2,31 @@
 
     python -m tests.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
 
-Each is created in SCRATCH_DIR (up to 3 GB at a time), inspected by `python -m trainers.plugins.inspect_data`,
+Each is created in SCRATCH_DIR (up to 3 GB at a time), inspected by a process forked from the page's template,
 and deleted. The exit code is 1 if any response is wrong or exceeds the bounds below.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from ddp_gui.background import trainer_process
+from ddp_gui.background.torch_template import TorchTemplate
+from ddp_gui.background.trainer_process import InspectionError
 from tests.hostile_data import archives, images, paths, tables
 from tests.hostile_data.attack import Attack
+from trainers.contract.config import parse
 from trainers.data.own.cache import CACHE_VARIABLE
 
 MAX_S = 300.0
@@ -53,9 +59,9 @@ def main() -> None:
     everything = [*archives.attacks(), *images.attacks(), *tables.attacks(), *paths.attacks()]
     chosen = [a for a in everything if (not kinds or a.name.startswith(kinds)) and asked.name in a.name]
     print("| attack | ended | seconds | peak MB | said |\n|---|---|---|---|---|")
-    wrong = 0
+    wrong, template = 0, TorchTemplate()
     for attack in chosen:
-        outcome = _try(attack, asked.scratch)
+        outcome = _try(attack, asked.scratch, template)
         wrong += not outcome.is_right
         ended = ("refused" if attack.is_refused else "read") if outcome.is_right else "NOT AS IT SHOULD"
         figures = f"{outcome.elapsed_s:.1f} | {outcome.peak_bytes / 1e6:,.0f}"
@@ -64,33 +70,33 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def _try(attack: Attack, scratch: Path) -> Outcome:
+def _try(attack: Attack, scratch: Path, template: TorchTemplate) -> Outcome:
     scratch.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
         (folder / "data").mkdir()
         path = attack.make(folder / "data")
-        return _look(attack, path, folder)
+        return _look(attack, path, folder, template)
     finally:
         # shutil.rmtree cannot delete folders this deep.
         subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
-def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
-    command = [sys.executable, "-m", "trainers.plugins.inspect_data", f"--path={path}", *attack.options]
-    environment = os.environ | {CACHE_VARIABLE: str(folder / "cache")}
-    with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
-        started = time.monotonic()
-        process = subprocess.Popen(command, stdout=said, stderr=complaints, env=environment)
-        peak_bytes = 0
-        while process.poll() is None:
-            peak_bytes = max(peak_bytes, _most_held(process.pid))
-            time.sleep(POLL_EVERY_S)
-        elapsed_s = time.monotonic() - started
-    if process.returncode != 0:
-        words = (folder / "complaints").read_text("utf-8", errors="replace").strip()[-300:]
-        return Outcome(is_right=False, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_cell(words))
-    answer: dict[str, Any] = json.loads((folder / "said").read_bytes())
+def _look(attack: Attack, path: Path, folder: Path, template: TorchTemplate) -> Outcome:
+    os.environ[CACHE_VARIABLE] = str(folder / "cache")
+    config = parse({"dataset": "own", "data_path": str(path)})
+    started = time.monotonic()
+    looking = ThreadPoolExecutor(1).submit(trainer_process.inspect_data, config, template)
+    peak_bytes = 0
+    while not looking.done():
+        children = psutil.Process().children(recursive=True)
+        peak_bytes = max([peak_bytes, *(_most_held(child.pid) for child in children)])
+        time.sleep(POLL_EVERY_S)
+    elapsed_s = time.monotonic() - started
+    try:
+        answer = looking.result()
+    except InspectionError as error:
+        return Outcome(is_right=False, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_cell(str(error)))
     is_bounded = elapsed_s < MAX_S and peak_bytes < MAX_BYTES
     is_right = is_bounded and answer["ok"] is not attack.is_refused
     return Outcome(is_right=is_right, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_said(answer))

@@ -16,13 +16,11 @@ class Attack:
     Attributes:
         make: creates it and returns its path.
         is_refused: False: unusual but harmless, and must be read.
-        options: of `trainers.plugins.inspect_data`.
     """
 
     name: str
     make: Maker
     is_refused: bool = True
-    options: tuple[str, ...] = ()
 
 
 def with_bytes(name: str, content: bytes) -> Maker:

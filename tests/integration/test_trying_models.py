@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.run import model_process
 from ddp_gui.run.model_process import ModelError, ModelProcesses
 from tests.harness import wait_until
@@ -29,7 +30,7 @@ END_S = 30.0
 
 @pytest.fixture
 def processes() -> Iterator[ModelProcesses]:
-    made = ModelProcesses()
+    made = ModelProcesses(TorchTemplate())
     yield made
     made.close()
 
@@ -171,13 +172,13 @@ def test_a_process_that_does_not_answer_is_ended(
 def test_the_template_is_ready_before_the_first_question_if_it_may(
     digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lazy = ModelProcesses(keeps_ready=False)
+    lazy = ModelProcesses(TorchTemplate(), keeps_ready=False)
     lazy.get_ready()
     assert templates() == []
-    eager = ModelProcesses()
+    eager = ModelProcesses(TorchTemplate())
     try:
         with monkeypatch.context() as patched:
-            patched.setattr("ddp_gui.run.model_process.READY_BYTES", 2**60)
+            patched.setattr("ddp_gui.background.torch_template.READY_BYTES", 2**60)
             eager.get_ready()
             assert templates() == []
         eager.get_ready()

@@ -100,7 +100,7 @@ def _num_places(name: str, spec: DataSpec) -> int | None:
 
 def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
     """Return the number of parameters of each size of a model for a data set, without allocating them."""
-    return {size: _num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
+    return {size: num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
 
 
 def missing_packages(entry: ModelEntry) -> list[str]:
@@ -200,7 +200,8 @@ def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
         return entry.build(spec, ModelOptions(size=size))
 
 
-def _num_parameters(network: nn.Module) -> int:
+def num_parameters(network: nn.Module) -> int:
+    """Return the number of a network's parameters."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 

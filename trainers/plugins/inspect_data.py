@@ -52,7 +52,11 @@ def main() -> None:
     parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)
     asked = parser.parse_args()
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S%z"
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S%z",
+        force=True,  # the process that this one was forked from logs less
     )
     options = DataOptions(
         path=asked.path,
@@ -144,8 +148,9 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
         if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
             continue
         try:
-            counts[entry.name] = catalog.count_parameters(entry, spec)
-            needs[entry.name] = memory.needs_of_sizes(entry, spec)
+            networks = {size: catalog.on_meta(entry, spec, size) for size in entry.sizes}
+            counts[entry.name] = {size: catalog.num_parameters(each) for size, each in networks.items()}
+            needs[entry.name] = {size: memory.needs_of(each, spec) for size, each in networks.items()}
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
     about = asdict(catalog.describe_dataset(NAME, spec))

@@ -46,20 +46,20 @@ def describe() -> dict[str, Any]:
     return {"models": models, "errors": errors}
 
 
-def needs_of_sizes(entry: ModelEntry, spec: DataSpec) -> dict[str, dict[str, int | None]]:
-    """Return the memory needs of each size of a model for a data set."""
-    return {size: _needs(catalog.on_meta(entry, spec, size), spec) for size in entry.sizes}
-
-
 def _needs_for_all(
     entry: ModelEntry, specs: Mapping[str, DataSpec]
 ) -> dict[str, dict[str, dict[str, int | None]]]:
     fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
-    by_dataset = catalog.once_per_shape(fitting, lambda spec: needs_of_sizes(entry, spec))
+
+    def of_sizes(spec: DataSpec) -> dict[str, dict[str, int | None]]:
+        return {size: needs_of(catalog.on_meta(entry, spec, size), spec) for size in entry.sizes}
+
+    by_dataset = catalog.once_per_shape(fitting, of_sizes)
     return {size: {name: needs[size] for name, needs in by_dataset.items()} for size in entry.sizes}
 
 
-def _needs(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
+def needs_of(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
+    """Return the memory needs of a network on the meta device for a data set."""
     return {
         "activation_bytes_per_sample": activation_bytes_per_sample(network, spec),
         "largest_layer_bytes": _largest_layer_bytes(network),

@@ -1,19 +1,26 @@
-"""Processes that answer for trained models: a template that has imported torch, and its forks.
+"""A template that has imported torch, and its forks: they answer for trained models or inspect own data.
 
     python -m trainers.predict.server DESCRIPTOR
 
-The page starts the template when a user opens the first model, and asks it over a socket (DESCRIPTOR) to fork
-a process for a user; the page sends the other end of that process's own socket along. A fork answers its
-first question in a few hundredths of a second, because importing torch takes more than one second. Messages
-are lines of JSON: one question, then its answers; the last one has `end`.
+The page starts the template when a user opens the first model or inspects data, and asks it over a socket
+(DESCRIPTOR) to fork a process; the page sends the other end of that process's own socket along. A fork
+answers its first question in a few hundredths of a second, because importing torch takes more than one
+second. Messages are lines of JSON. A model's process gets one question, then sends its answers; the last one
+has `end`. An inspection gets its arguments and environment once, and prints to the files that the page has
+sent; when it has ended, the template sends its `exit_code`.
 
-A process ends when it was not asked for some minutes, and when the page ends: both ends see that the socket
-is closed. The template itself never computes: after a fork, threads of a computation would be missing.
+A process of a model ends when it was not asked for some minutes, and every fork ends with the page: both ends
+see that the socket is closed. The template itself never computes: after a fork, threads of a computation
+would be missing. Forks keep none of its files and sockets.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
+import gc
+import importlib
 import json
 import logging
 import os
@@ -22,6 +29,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +43,7 @@ from trainers.contract.config import parse as parse_config
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.machine import facilities
 from trainers.machine.lifeline import die_with_parent
+from trainers.plugins import inspect_data
 from trainers.predict.prepare import InputError
 from trainers.predict.program import snippet
 from trainers.predict.trained_model import Models, compare_start
@@ -48,7 +57,8 @@ MEMORY_BYTES = 4 * 2**30
 MAX_LINE = 2**20
 # Orders to the template have a fixed length, because a socket may join two of them.
 ORDER_BYTES = 16
-FORK, KILL = b"fork", b"kill"
+MODEL, INSPECTION = b"model", b"inspection"
+SIGNALS = {b"kill": signal.SIGKILL, b"term": signal.SIGTERM}
 
 Answer = dict[str, Any]
 
@@ -58,54 +68,85 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     os.nice(NICENESS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     registry.discover_all()
+    gc.freeze()  # collections in forks skip what exists now, and thus do not copy it
+    ended, noted = socket.socketpair()
+    noted.setblocking(False)
+    signal.set_wakeup_fd(noted.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     control.sendall(b"ready\n")
-    children: set[int] = set()
+    # The descriptor on which the page waits for the exit code of an inspection; None for models.
+    children: dict[int, int | None] = {}
     while True:
-        is_asked = bool(select.select([control], [], [], TEMPLATE_IDLE_S)[0])
+        asked = select.select([control, ended], [], [], TEMPLATE_IDLE_S)[0]
+        if ended in asked:
+            ended.recv(4096)
         _reap(children)
-        if not is_asked:
-            if children:
-                continue
+        if not asked and not children:
             return
-        message, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES, 1)
+        if control not in asked:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES, 3)
         while message and len(message) < ORDER_BYTES:
             message += control.recv(ORDER_BYTES - len(message)) or bytes(ORDER_BYTES)
         if not message:
             return
-        if message.startswith(FORK) and descriptors:
-            children.add(_fork(control, descriptors[0]))
-        elif message.startswith(KILL):
-            pid = int(message.split()[1])
-            if pid in children:
-                os.kill(pid, signal.SIGKILL)
+        order, *pid = message.split()
+        if order in SIGNALS:
+            if int(pid[0]) in children:
+                os.kill(int(pid[0]), SIGNALS[order])
+        elif descriptors:
+            _fork(order, descriptors, children)
 
 
-def _reap(children: set[int]) -> None:
+def _reap(children: dict[int, int | None]) -> None:
     """Forget children that have ended. Until then their process id belongs to them."""
-    for pid in list(children):
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                continue
-        children.discard(pid)
+    for pid, waiting in list(children.items()):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended == 0:
+            continue
+        del children[pid]
+        if waiting is not None:
+            # The page may be gone.
+            with contextlib.suppress(OSError), socket.socket(fileno=waiting) as connected:
+                Connection(connected).send({"exit_code": os.waitstatus_to_exitcode(status)})
 
 
-def _fork(control: socket.socket, descriptor: int) -> int:
+@functools.cache
+def _import_for_inspections() -> None:
+    """Import what only inspections need, before the first one is forked. None of it starts a thread."""
+    for name in ("torch._dynamo", "duckdb", "PIL.Image"):
+        with contextlib.suppress(ImportError):  # the inspection reports it, if it needs the package
+            importlib.import_module(name)
+    if (images := sys.modules.get("PIL.Image")) is not None:
+        images.init()
+    gc.freeze()
+
+
+def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None]) -> None:
+    if order == INSPECTION:
+        _import_for_inspections()
     parent = os.getpid()
     pid = os.fork()
     if pid:
-        os.close(descriptor)
-        return pid
+        children[pid] = descriptors[0] if order == INSPECTION else None
+        for descriptor in descriptors:
+            if descriptor != children[pid]:
+                os.close(descriptor)
+        return
     code = 1
     try:
-        control.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         die_with_parent(parent)
-        if facilities.are_available():
-            in_use = psutil.Process().memory_info().vms
-            resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
-        serve(socket.socket(fileno=descriptor))
-        code = 0
+        connected, *outputs = descriptors
+        for number, output in enumerate(outputs, start=1):
+            os.dup2(output, number)
+        os.closerange(3, connected)
+        os.closerange(connected + 1, os.sysconf("SC_OPEN_MAX"))
+        connection = Connection(socket.socket(fileno=connected))
+        connection.send({"pid": os.getpid()})
+        code = _inspect(connection) if order == INSPECTION else _answer(connection)
     except Exception:  # noqa: BLE001 - the process ends here; the page reads this in its log
         traceback.print_exc()
     finally:
@@ -140,11 +181,38 @@ class Connection:
         """Return True if the other side has sent something, or is gone."""
         return bool(self._read) or bool(select.select([self._socket], [], [], 0)[0])
 
+    def close(self) -> None:
+        """Close this side."""
+        self._socket.close()
 
-def serve(connected: socket.socket) -> None:
-    """Answer questions until the page closes the socket, or asks nothing for two minutes."""
-    connection, models = Connection(connected), Models()
-    connection.send({"pid": os.getpid()})
+
+def _inspect(connection: Connection) -> int:
+    """Do what `python -m trainers.plugins.inspect_data` does; return the exit code."""
+    asked = connection.receive(IDLE_S)
+    connection.close()
+    if asked is None:
+        return 1
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    tempfile.tempdir = None
+    sys.argv = [inspect_data.__file__, *asked["arguments"]]
+    try:
+        inspect_data.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        atexit._run_exitfuncs()  # noqa: SLF001 - removes temporary folders; the fork itself ends by os._exit
+        sys.stdout.flush()
+    return 0
+
+
+def _answer(connection: Connection) -> int:
+    """Answer questions until the page closes the socket, or asks nothing for two minutes; return 0."""
+    if facilities.are_available():
+        in_use = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
+    models = Models()
     while (question := connection.receive(IDLE_S)) is not None:
         if question["do"] == "stop":
             continue  # it arrived after the last token
@@ -156,9 +224,10 @@ def serve(connected: socket.socket) -> None:
                     connection.send({"end": True, "is_stopped": True})
                     break
         except (BrokenPipeError, ConnectionResetError):
-            return
+            break
         except Exception as error:  # noqa: BLE001 - models are plug-ins, which may raise anything; it is shown
             connection.send({"end": True, "error": _text_of(error)})
+    return 0
 
 
 def _text_of(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import psutil
 import pytest
 
 from ddp_gui.background import trainer_process
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
+from trainers.machine import facilities
 
 LEAVES_A_MARK_AND_WAITS = """
 import os, pathlib, signal, sys, time
@@ -47,7 +50,7 @@ def test_look_that_takes_too_long_is_ended(
     monkeypatch.setattr(trainer_process, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
     with pytest.raises(InspectionError, match="took more than"):
-        trainer_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script, str(tmp_path)]), 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
 
@@ -62,15 +65,18 @@ def test_look_that_takes_too_long_is_ended(
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
     with pytest.raises(InspectionError) as failed:
-        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
     assert words in str(failed.value)
+
+
+def spawn(command: list[str]) -> Any:
+    return partial(trainer_process._spawn, command)
 
 
 def test_path_is_never_taken_for_an_option() -> None:
     config = config_module.parse({"data_path": "--prepare", "label_column": "-x"})
-    command = trainer_process._command(config)
-    assert "--path=--prepare" in command and "--label-column=-x" in command
-    assert command[1:3] == ["-m", "trainers.machine.lifeline"], "it ends with the page"
+    arguments = trainer_process._arguments(config)
+    assert "--path=--prepare" in arguments and "--label-column=-x" in arguments
 
 
 def test_zero_character_is_refused_by_name() -> None:
@@ -89,5 +95,14 @@ def test_temporary_files_of_a_killed_look_are_removed(
     monkeypatch.setattr(trainer_process.tempfile, "tempdir", str(tmp_path))
     script = "import os, tempfile; tempfile.mkdtemp(prefix='ddp-table-'); os.kill(os.getpid(), 9)"
     with pytest.raises(InspectionError):
-        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not facilities.are_available(), reason="nothing is forked without Linux's facilities")
+def test_nothing_is_inspected_when_the_page_has_ended() -> None:
+    template = TorchTemplate()
+    template.close()
+    with pytest.raises(InspectionError, match="the page ended"):
+        trainer_process.inspect_data(config_module.parse({"data_path": "t.csv"}), template)
+    assert template._process is None

@@ -15,6 +15,7 @@ from gradio.state_holder import SessionState
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import EVERYBODY
 from ddp_gui.background import workers as workers_module
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.workers import MadeFile, Router, TooManyError, Workers
 from ddp_gui.gradio_routes import gate as gate_module
 from ddp_gui.plan import own_data
@@ -215,7 +216,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     path.write_text("a,b\n1,2\n")
     gate, looks = Gate(), []
 
-    def ask(config: config_module.Config) -> own_data.Inspection:
+    def ask(config: config_module.Config, template: TorchTemplate) -> own_data.Inspection:
         looks.append(config.data_path)
         gate.work()
         return inspection_of()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import Inspection, OwnData
 from ddp_gui.train import own_data as own_data_module
@@ -37,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of inspected paths; no processes are started."""
     paths: list[str] = []
 
-    def ask(config: config_module.Config) -> Inspection:
+    def ask(config: config_module.Config, template: TorchTemplate) -> Inspection:
         paths.append(config.data_path)
         return inspection_of()
 

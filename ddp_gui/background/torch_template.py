@@ -1,0 +1,197 @@
+"""The page's side of the template: a process that has imported torch and forks others within milliseconds.
+
+`trainers.predict.server` describes the other side. The page has no torch, so it only passes JSON on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import orjson
+import psutil
+
+from trainers.files import plain_files
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import cuda_environment, environment
+from trainers.machine.os_errors import explain
+
+MODULE = "trainers.predict.server"
+# Importing torch takes one to two seconds, and on a machine that trains several.
+START_S = 120.0
+SEND_S = 30.0
+MAX_LINE = 16 * 2**20
+# The template has about 250 MB; nothing is made ready where this much is not available.
+READY_BYTES = 1_500 * 10**6
+# As in `trainers.predict.server`, which needs torch.
+ORDER_BYTES = 16
+
+Answer = dict[str, Any]
+
+
+class TemplateError(ConnectionError):
+    """The template could not be started, or was closed."""
+
+
+class Fork:
+    """A process forked from the template, and the socket to it."""
+
+    def __init__(self, connected: socket.socket, control: socket.socket) -> None:
+        self._socket, self._control = connected, control
+        self._read = b""
+        self.pid = int(self.receive(time.monotonic() + START_S)["pid"])
+
+    def send(self, line: bytes) -> None:
+        """Send a line of JSON."""
+        self._socket.settimeout(SEND_S)
+        self._socket.sendall(line)
+
+    def receive(self, until: float) -> Answer:
+        """Return the next answer.
+
+        Raises:
+            TimeoutError: if there is none until then.
+            ConnectionError: if the process has ended.
+        """
+        while b"\n" not in self._read:
+            rest_s = until - time.monotonic()
+            if rest_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(rest_s)
+            piece = self._socket.recv(65536)
+            if not piece or len(self._read) > MAX_LINE:
+                raise ConnectionResetError
+            self._read += piece
+        line, _, self._read = self._read.partition(b"\n")
+        answer: Answer = orjson.loads(line)
+        return answer
+
+    def has_ended(self) -> bool:
+        """Return True if an idle process is gone: it ends after some minutes, or was killed."""
+        try:
+            return bool(select.select([self._socket], [], [], 0)[0])
+        except (OSError, ValueError):
+            return True
+
+    def close(self) -> None:
+        """Close the socket: a process that reads from it ends."""
+        self._socket.close()
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._signal(b"term")
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._signal(b"kill")
+
+    def _signal(self, name: bytes) -> None:
+        # By the template, which knows whether the process id still belongs to its child.
+        with contextlib.suppress(OSError):  # the template has ended, and its forks with it
+            self._control.sendall(_order(b"%s %d" % (name, self.pid)))
+
+
+Forked = TypeVar("Forked", bound=Fork)
+
+
+class TorchTemplate:
+    """The template of a page, started when it is first needed; thread-safe."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._code = ""
+
+    def get_ready(self) -> None:
+        """Start the template, because it may soon be needed; does nothing without enough free memory."""
+        if psutil.virtual_memory().available < READY_BYTES:
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                self._running()
+            except OSError as error:
+                print(f"Models could not be made ready ({explain(error)}).", flush=True)
+            finally:
+                self._lock.release()
+
+    def fork(
+        self, kind: Callable[[socket.socket, socket.socket], Forked], order: bytes, *descriptors: int
+    ) -> Forked:
+        """Return a new process.
+
+        Args:
+            kind: constructs the result.
+            order: what the process does, as in `trainers.predict.server`.
+            descriptors: files that it needs for that.
+        Raises:
+            TemplateError: if the template was closed, or two templates in a row failed to fork.
+        """
+        for is_last in (False, True):
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs, self._lock:
+                    control = self._running()
+                    socket.send_fds(control, [_order(order)], [theirs.fileno(), *descriptors])
+                return kind(ours, control)
+            except (OSError, LookupError, ValueError) as error:
+                ours.close()
+                # The template exits when it is idle, perhaps at this moment.
+                with self._lock:
+                    self._end()
+                if is_last or self.is_closed:
+                    raise TemplateError(explain(error)) from error
+        raise AssertionError
+
+    def close(self) -> None:
+        """End the template and its forks, when the page ends."""
+        self.is_closed = True
+        process = self._process
+        if process is not None:
+            process.kill()  # without the lock: it may just be starting
+            process.wait()
+
+    def _running(self) -> socket.socket:
+        code = plain_files.fingerprint_of_code()
+        is_alive = self._process is not None and self._process.poll() is None
+        if is_alive and code == self._code and self._control is not None:
+            return self._control
+        self._end()
+        if self.is_closed:
+            raise ConnectionAbortedError("the page ends")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, str(theirs.fileno())],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(cuda_environment.none_visible()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._control, self._code = ours, code
+        ours.settimeout(START_S)
+        if ours.recv(16) != b"ready\n":
+            raise ConnectionResetError("it ended while it started")
+        return ours
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()  # it never computes, and its forks end with it
+            self._process.wait()
+            self._process = None
+
+
+def _order(words: bytes) -> bytes:
+    return words.ljust(ORDER_BYTES)
