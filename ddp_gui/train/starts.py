@@ -52,7 +52,7 @@ class Starts:
         return {**raw, **inherited, "sequence_length": raw.get("sequence_length") or length}
 
     def check(self, planned: Plan) -> Plan:
-        """Return the plan of a run that starts from a checkpoint, with what adds the weights to its directory.
+        """Return the plan of a run that starts from a checkpoint, with the function that adds its weights.
 
         Raises:
             ConfigError: if a tensor does not fit the data; names the tensor and both shapes.

@@ -1,7 +1,7 @@
 """A run that starts from a checkpoint of another run: `start/` in its directory.
 
-The folder holds that checkpoint's weights and description, because the other run may be deleted. They are hard
-links where the file system has them: no file of a checkpoint is changed after it was saved.
+The folder holds that checkpoint's weights and description, because the other run may be deleted. They are
+hard links where the file system has them: no file of a checkpoint is changed after it was saved.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Link a file, which needs neither time nor space; copy it if it cannot be linked (vfat; another owner)."""
+    """Link a file, or copy it if it cannot be linked (vfat; another owner)."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
