@@ -48,18 +48,20 @@ IMAGE_SUFFIXES = (
 )  # fmt: skip
 TEXT_SUFFIXES = (".txt", ".md")
 # If several folders could be for validation, the one with the first of VALIDATION_WORDS is used.
-TRAIN_WORDS = ("train", "training", "trn", "训练")
+TRAIN_WORDS = ("train", "training", "trainings", "trn", "训练")
 VALIDATION_WORDS = (
     "val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout", "验证", "测试",
 )  # fmt: skip
+_SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
-    rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=(set|data|images|imgs|files)?(?![a-z]))"
+    rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
 NO_CLASSES = (  # folders of other tasks
     "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
 )  # fmt: skip
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
+DOMINANT = 0.9  # share of the samples
 MUCH = 0.05  # share of the images: leaving out more is the user's decision
 PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
 UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
@@ -158,6 +160,8 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
     if all(_split_of(inside, [], 0) for inside in _inside(names, depth).values()):
         # Each class has its own folders for training and validation.
         sided = {name: side_of(_part(name, depth + 1)) for name in names}
+        shown = listed(sorted({_part(name, depth + 1) for name, side in sided.items() if side}))
+        problems.note("the data", f"the folders {shown} in each class are for training and validation.")
         return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
     _report_inner_folders(_inside(names, depth), unit, problems)
     return [(name, _part(name, depth), None) for name in names], depth
@@ -222,13 +226,14 @@ def check_counts(
     if len(counts) == 1:
         message = f"there is one class only, {quoted(next(iter(counts)))}."
         problems.fault("the classes", message, "At least two are needed to tell apart.")
+    total = sum(counts.values())
     lone = {name: count for name, count in counts.items() if count < MIN_PER_CLASS}
     few = [f"{quoted(name)} ({n:,})" for name, n in counts.items() if MIN_PER_CLASS <= n < FEW_PER_CLASS]
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
         names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
         hint = "Two are needed: one to train with, one to validate. Add some, or leave the class out."
-        num, total = sum(lone.values()), sum(counts.values())
+        num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
         problems.fault(
             next(iter(lone)) if len(lone) == 1 else "the classes",
@@ -237,6 +242,10 @@ def check_counts(
             suggested=suggested,
             action=action if suggested else "",
         )
+    most = max(counts, key=lambda name: counts[name], default="")
+    if len(counts) > 1 and counts[most] >= DOMINANT * total:
+        message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
+        problems.note("the classes", f"{message}: always answering it has that accuracy.")
     if few:
         message = f"these classes have few {unit}: {listed(few)}."
         problems.note("the classes", message, "Little can be learned from so few.")
@@ -304,7 +313,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
         return None
     has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    is_pure = all(re.fullmatch(r"(set|data|images|imgs|files)?[\W\d_]*", rest) for rest in rests)
+    is_pure = all(re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest) for rest in rests)
     return (train[0], held[0]) if has_classes or is_pure or len(rests) == 1 else None
 
 
