@@ -656,10 +656,13 @@ class _Batch:
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
             tests += [f"regexp_matches(v, {literal(_POINTED)})"]
-            for place, *fits, plain, num_long, num_pointed in self._table.query(
+            tests += [f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"]
+            for place, *fits, plain, num_long, num_pointed, num_plus, num_minus in self._table.query(
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
+                if num_plus and num_minus and not self._chosen[place]:
+                    continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
                 number = self._as_number(place, by_notation, plain, num_long, num_pointed, others[place])
                 if number is not None:

@@ -234,7 +234,8 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
             f"max({each.number}) FILTER (NOT {is_end}) FROM rows"
         )[0]
         distance = low - end if function == "min" else end - high
-        if count < 2 or distance <= 2 * (high - low):
+        is_only_negative = end <= -9 and low >= 0
+        if count < 2 or (distance <= 2 * (high - low) and not is_only_negative):
             continue
         shown, line = table.examples(each.cell, is_end)
         spelled = table.query(

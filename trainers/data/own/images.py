@@ -202,10 +202,28 @@ def arrange_listed(
             problems.fault(where, message, "Give the folder that contains them.")
         else:
             problems.note(where, message, "They are left out.")
+    num_images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in source.files)
+    if num_others := num_images - sum(file is not None for file in found.values()):
+        message = f"{num_others:,} of {num_images:,} images are not in the table."
+        problems.note("the folder of the images", message, "They are left out.")
     labelled: list[Labelled] = [
         (file, labels[name], None) for name, file in found.items() if file is not None
     ]
     return _numbered(labelled, reading, len(labelled), problems)
+
+
+def table_beside(names: Sequence[str]) -> tuple[str, list[PurePosixPath]] | None:
+    """Return a table that may have the labels of images, and the images; None if they are in several folders.
+
+    Folders for validation or testing are not counted: they often have no labels.
+    """
+    images = [PurePosixPath(name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+    images = [image for image in images if side_of(image.parent.name) in ("", "train")]
+    folders = {image.parent for image in images}
+    tables = [PurePosixPath(name) for name in names if name.lower().endswith(LISTS)]
+    tables = [table for table in tables if all(folder.is_relative_to(table.parent) for folder in folders)]
+    tables.sort(key=lambda table: "train" not in table.name.lower())
+    return (str(tables[0]), images) if tables and len(folders) == 1 else None
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:
@@ -632,19 +650,18 @@ class Images:
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
         """Report images in one folder next to a table that probably has their labels; True if so."""
-        images = [name for name in source.files if name.lower().endswith(IMAGE_SUFFIXES)]
-        folders = {name.rpartition("/")[0] for name in images}
-        lists = [name for name in source.files if name.lower().endswith(LISTS) and name.count("/") < 2]
-        if len(folders) != 1 or not lists:
+        found = table_beside(source.files)
+        if found is None:
             return False
-        folder = self._path / folders.pop()
-        suggested = {"data_path": str(self._path / lists[0]), "images_path": str(folder)}
+        table, images = found
+        folder = self._path / images[0].parent
+        suggested = {"data_path": str(self._path / table), "images_path": str(folder)}
         problems.fault(
             "the data",
-            f"its {len(images):,} images are in one folder, next to the table {lists[0]}.",
+            f"its {len(images):,} images are in one folder, next to the table {table}.",
             "If the table contains their file names and labels, give its path and the folder of the images.",
             suggested=suggested,
-            action=f"Read the labels from {lists[0]}",
+            action=f"Read the labels from {table}",
         )
         return True
 

@@ -10,14 +10,14 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
 from trainers.data.own.cache import TemporaryFolder
 from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
 from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
-from trainers.data.own.images import IMAGE_SUFFIXES, LISTS, Images
+from trainers.data.own.images import IMAGE_SUFFIXES, Images, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import check_time, walk
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
@@ -250,18 +250,15 @@ def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
 
 def _listed_in_zip(path: Path, options: DataOptions, problems: Problems) -> Images | None:
     """Return a reader for a zip of images in one folder and a table of their labels; None for other zips."""
-    names = ZipSource(path, Problems()).files
-    images = [PurePosixPath(name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
-    lists = [name for name in names if name.lower().endswith(LISTS) and name.count("/") < 2]
-    if len(lists) > 1:
-        lists = [name for name in lists if "train" in name.lower()]
-    if len({image.parent for image in images}) != 1 or len(lists) != 1:
+    found = table_beside(ZipSource(path, Problems()).files)
+    if found is None:
         return None
-    found = [image.name for image in images]
-    labels = listed_images(PackedFile(path, "", lists[0]), found, options, Problems())
+    table, images = found
+    names = [image.name for image in images]
+    labels = listed_images(PackedFile(path, "", table), names, options, Problems())
     if labels is None:
         return None
-    problems.note(path.name, f"the labels of the images are in {quoted(lists[0])}.")
+    problems.note(path.name, f"the labels of the images are in {quoted(table)}.")
     return Images(path, options, labels=labels)
 
 

@@ -131,7 +131,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         return None
     best = max(dialect.share for dialect, _ in found)
     close = [each for each in found if each[0].share > best - 0.1]
-    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each))
+    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each) - _share_of_unsplit(*each))
     return _with_header(dialect, rows, has_header)
 
 
@@ -203,6 +203,13 @@ def _has_stray_quotes(lines: list[str]) -> bool:
 def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
     cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
     return round(sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells), 1)
+
+
+def _share_of_unsplit(dialect: Dialect, rows: list[NumberedCells]) -> float:
+    """Return the share of cells that contain another delimiter and are no numbers with a decimal comma."""
+    cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
+    unsplit = [cell for cell in cells if any(mark in cell for mark in DELIMITERS)]
+    return round(sum(LIKE_A_NUMBER.fullmatch(cell) is None for cell in unsplit) / len(cells), 1)
 
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:

@@ -28,7 +28,8 @@ LABEL_NAMES = (
 )  # fmt: skip
 # Other common label names; if another column is the label, a note suggests them.
 OTHER_LABEL_NAMES = (
-    "y", "species", "outcome", "diagnosis", "category", "sentiment", "survived", "churn",
+    "y", "species", "outcome", "diagnosis", "category", "sentiment", "survived", "churn", "stars", "emotion",
+    "intent",
 )  # fmt: skip
 MAX_NAME_WORDS = 7.0  # per cell; a text column with more decides the task
 MIN_OF_TABLE = 4  # features beside texts that are names

@@ -547,7 +547,7 @@ def test_labels_in_a_table_in_the_zip(tmp_path: Path, folder: str, name: str) ->
     path = write(tmp_path, files | {"set/labels.csv": f"file,label\n{rows}".encode()}, as_zip=True)
     answer = inspected(path)
     assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}, said(answer)
-    assert "the labels of the images are in 'set/labels.csv'" in said(answer)
+    assert "the labels of the images are in 'top/set/labels.csv'" in said(answer)
 
 
 def review(folder: str, n: int) -> tuple[str, bytes]:

@@ -1419,6 +1419,22 @@ CASES |= {
         )
         for name in ("KundenNr", "userid", "EAN", "N° client", "社員番号")
     },
+    "grades": Case(
+        content=table({"height": HEIGHT, "grade": cycle("1-", "2+", "2", "2-", "3")}),
+        expected=told(label="grade", used=("height",), classes={"1-", "2+", "2", "2-", "3"}),
+    ),
+    "decimal commas and few other numbers": Case(
+        content=table(
+            {
+                "height": each(lambda n: f"{n * 7 % 60},5"),
+                "when": each(lambda n: f"{n % 28 + 1}/13/2021"),
+                "kind": KIND,
+            },
+            sep=";",
+        ),
+        expected=told(used=("height", "when")),
+        first={"height": 0.5},
+    ),
     "dates as SAS writes them": dates(lambda d: d.strftime("%d%b%Y").upper()),
     "dates in two formats": dates(
         lambda d: d.strftime("%Y-%m-%d" if d.day % 2 else "%d.%m.%Y"), "ignored", "dates in several formats"
