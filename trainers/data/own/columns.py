@@ -204,7 +204,7 @@ class Notation:
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
-        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9\s]-$') THEN -1 ELSE 1 END"
+        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[^./]-$') THEN -1 ELSE 1 END"
         if self.is_scaled:
             letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
             cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())

@@ -65,8 +65,9 @@ DOMINANT = 0.9  # share of the samples
 MUCH = 0.05  # share of the images: leaving out more is the user's decision
 PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
 UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
-# The beginning of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg.
-_CLASS_IN_NAME = re.compile(r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)[ ._(-]*\d")
+# The part of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg, 3_cat.jpg.
+_WORDS = r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)"
+_CLASS_IN_NAME = re.compile(rf"{_WORDS}[ ._(-]*\d|\d+[ _-]+{_WORDS}\.")
 CAMERA_NAMES = {
     "img", "image", "images", "dsc", "dscn", "dscf", "pic", "photo", "picture", "frame", "scan", "screenshot",
     "file", "bild", "foto", "pxl", "sample", "train", "test", "val", "untitled",
@@ -169,16 +170,17 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
 
 def _by_file_names(names: Sequence[str]) -> dict[str, str]:
     """Return the files by names with a class folder, if their own names begin with a class: cat.17.jpg."""
-    classes = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
-    counts = Counter(found[1].lower() for found in classes.values() if found)
+    found = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
+    classes = {name: (one[1] or one[2]).lower() for name, one in found.items() if one}
+    counts = Counter(classes.values())
     known = sum(count for label, count in counts.items() if label not in CAMERA_NAMES)
     is_usual = 2 <= len(counts) <= known / 5 and min(counts.values()) >= MIN_PER_CLASS
     if not is_usual or known < len(names) / 2 or CAMERA_NAMES & counts.keys():
         return {}
     virtual = {}
-    for name, found in classes.items():
+    for name in names:
         folder, _, own = name.rpartition("/")
-        virtual[f"{folder}/{found[1].lower()}/{own}".lstrip("/") if found else name] = name
+        virtual[f"{folder}/{classes[name]}/{own}".lstrip("/") if name in classes else name] = name
     return virtual
 
 

@@ -341,6 +341,11 @@ CASES = {
         classes={"boxer": 6, "egyptian_mau": 6},
         told=("in the names of the files",),
     ),
+    "classes after numbers in file names": Case(
+        files={f"{n}_{('cat', 'dog')[n % 2]}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+        classes={"cat": 6, "dog": 6},
+        told=("in the names of the files",),
+    ),
     "classes in file names, test without": Case(
         files={f"train/{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)}
         | images("test1", count=4),

@@ -1427,7 +1427,7 @@ CASES |= {
         content=table(
             {
                 "height": each(lambda n: f"{n * 7 % 60},5"),
-                "when": each(lambda n: f"{n % 28 + 1}/13/2021"),
+                "when": each(lambda n: f"{n % 12 + 1}/13/2021"),
                 "kind": KIND,
             },
             sep=";",
