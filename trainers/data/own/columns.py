@@ -184,7 +184,7 @@ class Notation:
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
         scale = f"(?:{'|'.join(MAGNITUDES)})?" if self.is_scaled else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}{_GAP}{unit}[)+-]?{_TAIL}?"
+        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}-?{_GAP}{unit}[)+-]?{_TAIL}?"
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL if it is not one."""
@@ -204,7 +204,7 @@ class Notation:
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
-        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[^./]-$') THEN -1 ELSE 1 END"
+        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9]-|[^./]-$') THEN -1 ELSE 1 END"
         if self.is_scaled:
             letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
             cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())

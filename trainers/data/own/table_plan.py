@@ -216,11 +216,11 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
         kinds = (columns_module.NUMBER, columns_module.MIXED, columns_module.CATEGORY)
         able = [place for place, each in enumerate(columns) if each.kind in kinds]
         full = [place for place in able if 2 * columns[place].num_present > columns[place].num_rows]
-        # Numbers cannot be predicted from texts.
+        # Beside texts, times and whole numbers that are all different identify a text.
         has_text = any(each.kind == columns_module.TEXT for each in columns)
-        classes = [place for place in full if has_text and _is_class_label(columns[place])]
+        likely = [place for place in full if not (has_text and _is_of_text(columns[place]))]
         constant = [place for place, each in enumerate(columns) if each.kind == columns_module.CONSTANT]
-        return next((some[-1] for some in (classes, full, able, constant) if some), len(names) - 1)
+        return next((some[-1] for some in (likely, full, able, constant) if some), len(names) - 1)
     if wanted in names:
         return names.index(wanted)
     close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
@@ -271,7 +271,8 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
         for each in columns
         if each.index != label.index and each.kind not in (*columns_module.LEFT_OUT, columns_module.TEXT)
     ]
-    if len(features) >= MIN_OF_TABLE and all(_is_name(columns[place]) for place in texts):
+    are_long = (columns[place].ideographs or columns[place].words >= MAX_NAME_WORDS for place in texts)
+    if len(features) >= MIN_OF_TABLE and not any(are_long):
         texts = []  # names of persons or products in a table
     if label.kind in (
         columns_module.NUMBER,
@@ -293,13 +294,8 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     return TEXT_CLASSIFICATION if texts else TABULAR_CLASSIFICATION
 
 
-def _is_name(each: Column) -> bool:
-    return not each.ideographs and each.words < MAX_NAME_WORDS
-
-
-def _is_class_label(each: Column) -> bool:
-    """Return True if a column can be the label of texts."""
-    return each.kind == columns_module.CATEGORY or _are_classes(each, has_text=True)
+def _is_of_text(each: Column) -> bool:
+    return (each.all_whole and each.all_different) or each.name.lower() in columns_module.ORDERED_NAMES
 
 
 def _are_classes(label: Column, has_text: bool) -> bool:

@@ -1419,6 +1419,32 @@ CASES |= {
         )
         for name in ("KundenNr", "userid", "EAN", "N° client", "社員番号")
     },
+    "money with the minus before the unit": Case(
+        content=with_width(lambda n: f"{grouped(n, '.', 2, ',')}- EUR", sep=";"),
+        expected=told("unit EUR"),
+        first={"width": -float(WIDTHS[0])},
+    ),
+    "price beside a text": Case(
+        content=table(
+            {
+                "stars": cycle("1", "2", "3"),
+                "about": FILM,
+                "height": HEIGHT,
+                "price": each(lambda n: f"{WIDTHS[n]}.50"),
+            }
+        ),
+        expected=told(
+            "predicting a number from texts",
+            task=NUMBER,
+            label="price",
+            used=("stars", "height"),
+            classes=set(),
+        ),
+    ),
+    "a rating before a time and a text": Case(
+        content=table({"rating": cycle("1", "2", "3"), "time": WIDTH, "text": FILM}),
+        expected=Reading(task=TEXTS, label="rating", used=("text",), classes=set("123"), rows=NUM),
+    ),
     "grades": Case(
         content=table({"height": HEIGHT, "grade": cycle("1-", "2+", "2", "2-", "3")}),
         expected=told(label="grade", used=("height",), classes={"1-", "2+", "2", "2-", "3"}),
