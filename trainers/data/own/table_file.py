@@ -841,7 +841,7 @@ class Table:
             return ""
         try:
             whole = json.loads(self._path.read_text("utf-8-sig"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return ""
         rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
         if not rows:
@@ -865,7 +865,8 @@ def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
     """Return the rows in a JSON object, as pandas writes them or in its only list, and a note on the list."""
     values = list(whole.values())
     if isinstance(whole.get("columns"), list) and isinstance(data := whole.get("data"), list):
-        return [dict(zip(whole["columns"], row, strict=False)) for row in data if isinstance(row, list)], ""
+        names = list(map(str, whole["columns"]))
+        return [dict(zip(names, row, strict=False)) for row in data if isinstance(row, list)], ""
     if values and all(isinstance(each, dict) and each.keys() == values[0].keys() for each in values):
         if len(values) > len(values[0]):
             return values, ""

@@ -220,7 +220,11 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
         has_text = any(each.kind == columns_module.TEXT for each in columns)
         likely = [place for place in full if not (has_text and _is_of_text(columns[place]))]
         constant = [place for place, each in enumerate(columns) if each.kind == columns_module.CONSTANT]
-        return next((some[-1] for some in (likely, full, able, constant) if some), len(names) - 1)
+        chosen = next((some[-1] for some in (likely, full, able, constant) if some), len(names) - 1)
+        if constant and constant[-1] > chosen:
+            message = f"all cells of {quoted(names[constant[-1]])} are the same"
+            problems.note("the label column", f"{message}: {quoted(names[chosen])} is predicted.")
+        return chosen
     if wanted in names:
         return names.index(wanted)
     close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
