@@ -44,6 +44,7 @@ AS_MEAN = "A missing number is read as the mean, with a column that says so."
 AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
 CLASS_LIKE_MISSING = 0.02  # from this share of rows on, labels spelled like a missing value are a class
+TOTAL_WORDS = r"(?i)\b(sub)?(total|sum|summe|gesamt\w*|ergebnis)\b"
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
@@ -400,7 +401,7 @@ def _classes(
     is_joined = bool(reading.get("join_labels"))
     groups: dict[str, Counter[str]] = {}
     is_number = label.kind == columns_module.NUMBER
-    numbers = (
+    numbers: dict[str, float] = (
         dict(table.query(f"SELECT DISTINCT {label.cell}, {label.number} FROM rows")) if is_number else {}
     )
     for name, count in labels.items():
@@ -503,7 +504,10 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
-        hint = "Fill them in or delete the rows."
+        some = ", ".join(column(place) for place in range(min(3, len(table.names))))
+        is_total = f"regexp_matches(concat_ws(' ', {some}), {literal(TOTAL_WORDS)})"
+        are_totals = table.value(f"SELECT bool_and({is_total}) FROM rows WHERE {label.cell} IS NULL")
+        hint = "They look like totals of the others." if are_totals else "Fill them in or delete the rows."
         problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
         check_numbers(table, label, skip, problems)

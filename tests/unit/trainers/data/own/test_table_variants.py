@@ -1445,6 +1445,13 @@ CASES |= {
         content=table({"rating": cycle("1", "2", "3"), "time": WIDTH, "text": FILM}),
         expected=Reading(task=TEXTS, label="rating", used=("text",), classes=set("123"), rows=NUM),
     ),
+    "totals of groups": Case(
+        content=table(above="", below="")
+        + "".join(f"{n} Total,{n * 9},\n" for n in range(3))
+        + table(header=False),
+        expected=told("They look like totals of the others", rows=2 * NUM + 3, is_faulty=True),
+        kinds={"height": "mixed"},
+    ),
     "grades": Case(
         content=table({"height": HEIGHT, "grade": cycle("1-", "2+", "2", "2-", "3")}),
         expected=told(label="grade", used=("height",), classes={"1-", "2+", "2", "2-", "3"}),
