@@ -206,10 +206,10 @@ def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
 
 
 def _share_of_unsplit(dialect: Dialect, rows: list[NumberedCells]) -> float:
-    """Return the share of cells that contain another delimiter and are no numbers with a decimal comma."""
+    """Return the share of cells that contain a delimiter which is preferred to that of the dialect."""
     cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
-    unsplit = [cell for cell in cells if any(mark in cell for mark in DELIMITERS)]
-    return round(sum(LIKE_A_NUMBER.fullmatch(cell) is None for cell in unsplit) / len(cells), 1)
+    others = DELIMITERS[: DELIMITERS.index(dialect.delimiter)] if dialect.delimiter in DELIMITERS else ()
+    return round(sum(any(mark in cell for mark in others) for cell in cells) / len(cells), 1)
 
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
@@ -953,6 +953,7 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
                 f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
             )
         rows = workbook.get_sheet_by_name(wanted or names[0]).to_python(skip_empty_area=True)
+        _note_hidden(path, names.index(wanted or names[0]), problems)
     except (calamine.CalamineError, OSError, zipfile.BadZipFile, ValueError, IndexError) as error:
         if isinstance(error, ReadingError):
             raise
@@ -967,6 +968,20 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
         )
     with to.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _note_hidden(path: Path, place: int, problems: Problems) -> None:
+    """Report hidden rows, which are read, and formulas without values, which are not."""
+    name = f"xl/worksheets/sheet{place + 1}.xml"
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        sheet = archive.read(name) if name in archive.namelist() else b""
+    if num := len(re.findall(rb'<row [^>]*hidden="(?:1|true)"', sheet)):
+        problems.note(path.name, f"{num:,} rows of the sheet are hidden; they are read like the others.")
+    if num := sheet.count(b"</f></c>") + sheet.count(b"</f><v></v>") + sheet.count(b"</f><v/>"):
+        message = f"{num:,} formulas have no value and are empty cells."
+        problems.note(path.name, message, "Open it in a spreadsheet program and save it.")
 
 
 def _cell(value: Any) -> str:

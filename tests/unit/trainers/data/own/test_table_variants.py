@@ -1452,6 +1452,10 @@ CASES |= {
         expected=told("They look like totals of the others", rows=2 * NUM + 3, is_faulty=True),
         kinds={"height": "mixed"},
     ),
+    "commas in each text, between tabs": Case(
+        content=table({"label": MOOD, "text": [f"{text}, yes, really" for text in FILM]}, sep="\t"),
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+    ),
     "grades": Case(
         content=table({"height": HEIGHT, "grade": cycle("1-", "2+", "2", "2-", "3")}),
         expected=told(label="grade", used=("height",), classes={"1-", "2+", "2", "2-", "3"}),
@@ -1646,6 +1650,20 @@ def test_sheets_of_a_spreadsheet(tmp_path: Path, sheet: str) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", rows, ("First", "Second"))
     answer = inspected(path, reading=json.dumps({"sheet": sheet}) if sheet else "")
     check(answer, told(f"the sheet '{sheet or 'First'}' is read"))
+
+
+def test_hidden_rows_and_formulas_without_values_are_reported(tmp_path: Path) -> None:
+    rows = [[*TREES, "half"], *([*row, "0"] for row in zip(*TREES.values(), strict=True))]
+    plain = write_xlsx(tmp_path / "plain.xlsx", rows)
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(tmp_path / "t.xlsx", "w") as new:
+        for name in old.namelist():
+            text = old.read(name).replace(b"<v>0</v></c></row>", b"<f>A2/2</f></c></row>")
+            new.writestr(name, text.replace(b"<row><c><v>5.25", b'<row r="2" hidden="1"><c><v>5.25'))
+    check(
+        inspected(tmp_path / "t.xlsx", label_column="kind"),
+        told(f"{NUM} formulas have no value", "1 rows of the"),
+    )
+    assert "hidden" not in said(inspected(plain, label_column="kind"))
 
 
 def test_title_and_body_are_joined_by_a_click(tmp_path: Path) -> None:
