@@ -156,6 +156,8 @@ COLUMN_KINDS = (
     "category",
     "text",
     "date",
+    "date, day first",
+    "date, month first",
     "ignored",
 )
 # User overrides of how a table is read: each name with the JSON values it accepts.

@@ -29,7 +29,7 @@ COORDINATES = "coordinates"
 EMPTY, MIXED, IGNORED, SPLIT = "empty", "mixed", "ignored", "split"
 LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME, SPLIT)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
-KINDS = (NUMBER, DECIMAL_COMMA, DECIMAL_POINT, CATEGORY, TEXT, DATE, IGNORED)  # what a user can choose
+ORDERS = {"date, day first": "%d", "date, month first": "%m"}
 
 # Spellings of a missing value: in any column, and in columns of numbers or dates only.
 MISSING = (
@@ -40,7 +40,9 @@ MISSING_NUMBER = (
     *MISSING, ".", "..", "...", "unknown", "unk", "missing", "undefined", "nil", "n.a.", "n. a.", "k.a.",
     "k. a.", "not available", "not applicable", "no data", "nodata", "empty", "(empty)", "<null>",
     "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "n/d", "s/d", "n.d.",
-    "#nv", "#n/d",    "无", "未知", "keine angabe",
+    "#nv", "#n/v", "#n/d", "#wert!", "#bezug!", "#zahl!", "#valeur!", "#nom?", "#nombre!", "无", "未知",
+    "不明", "keine angabe", "n.v.", "o.a.", "fehlt", "unbekannt", "leer", "nd", "nc", "s.o.", "inconnu",
+    "non renseigné", "sin datos", "desconocido",
 )  # fmt: skip
 MAX_COUNTED = 20_000
 MAX_EXAMINED = 1000  # only this many characters of a cell are examined
@@ -56,8 +58,8 @@ LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
-    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "#", "编号", "序号", "学号",
-    "номер", "rownames",
+    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "n°", "№", "#", "编号", "序号",
+    "学号", "номер", "rownames", "ean", "gtin", "isbn", "imei", "ssn",
 )  # fmt: skip
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
@@ -68,9 +70,14 @@ IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 _SIDES = "|".join((*TRAIN_WORDS, *VALIDATION_WORDS))
 SPLITS = rf"(?i)(?:public|private)?[ _-]?(?:{_SIDES})[ _-]?(?:set|data|集)?[0-9]?"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
-_BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
+_BODY = r"[0-9][0-9.,'’\x{a0}\x{2009}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
+_POINTED = r"(?:^|[^0-9.,])[1-9][0-9]{1,2}\.[0-9]{3}(?:$|[^0-9.,])"
+EUROS = ("€", "EUR", "Euro")  # amounts in euros have two decimals, or points between thousands
+EVERY_THREE = "every separator has three digits after it"
 _NUMBER_HERE = "\u0001"  # replaces the number while the rest of a cell is examined
-_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{202f}]*"
+_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{2009}\x{202f}]*"
+# After a number: 1234/-, 12.—, a footnote's 1234* or 1234[2].
+_TAIL = r"(?:/-|\.?[—–]|\.-|\*{1,3}|\[[0-9a-z]{1,2}\]|[†‡])"
 # Letters allowed before a number; other letters make the cell a name, such as A-17.
 _CURRENCIES = re.compile(
     r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
@@ -110,7 +117,7 @@ _ARE_CODES = (
 _LIKE_A_DATE = (
     r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
     r"|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}(?:T[0-9]{4,6}Z?)?|[0-9]{4}[年년].*"
-    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?)?(?:{_MONTH})\pL*[-., ].*[0-9]{{2,4}}.*)"
+    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?)?(?:{_MONTH})\pL*[-., ]?.*[0-9]{{2,4}}.*)"
 )
 # Phone numbers: +49 30 1234567, (555) 123-4567, 0171/2345678, 555-123-4567.
 _PHONE = (
@@ -128,7 +135,7 @@ _CODE_NAME = (
 # Two numbers in one cell: 52.52, 13.405; (52.52 13.405).
 _PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
 # Forms of cells that are rewritten as plain numbers before they are read.
-WIDE, UNCERTAIN, FEET, FRACTION = "wide", "uncertain", "feet", "fraction"
+WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 _FORM_PATTERNS = {
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
@@ -138,12 +145,17 @@ _FORM_PATTERNS = {
     ),
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
     FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
+    MINUTES: (
+        r"(?i)([0-9]{1,3})\s*h(?:rs?|ours?)?\.?\s*(?:([0-9]{1,2})\s*(?:m(?:ins?|inutes?)?\.?)?)?"
+        r"|([0-9]{1,3})\s*min(?:s|utes?)?\.?"
+    ),
 }
 _FORM_LINES = {
     WIDE: " in digits of another script",
     UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
     FEET: " of inches: 5'11\" is read as 71",
     FRACTION: ": the fraction 1/8 is read as 0.125",
+    MINUTES: " of minutes: 1h 30min is read as 90",
 }
 
 
@@ -162,9 +174,9 @@ class Notation:
     def pattern(self) -> str:
         """A regular expression that matches exactly these numbers."""
         if self.is_time:
-            return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?)?"
+            return r"(?i)[0-9]{1,3}(?::[0-5][0-9]){1,2}(?:[.,][0-9]+)?(?:\s?[ap]\.?m\.?|\s?uhr)?"
         point = re.escape(self.decimal)
-        mark = {" ": r"[ \x{a0}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
+        mark = {" ": r"[ \x{a0}\x{2009}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
         whole = "[0-9]+"
         if mark:
             indian = f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}"
@@ -172,7 +184,7 @@ class Notation:
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
         scale = f"(?:{'|'.join(MAGNITUDES)})?" if self.is_scaled else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}{_GAP}{unit}[)+-]?"
+        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}-?{_GAP}{unit}[)+-]?{_TAIL}?"
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL if it is not one."""
@@ -180,20 +192,19 @@ class Notation:
             return f"TRY_CAST(translate({cell}, '_(', 'xx') AS DOUBLE)"  # 1_000 and nan(1) are names
         matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
         if self.is_time:
+            point = f"replace({cell}, ',', '.')"
             parts = [
-                f"coalesce(TRY_CAST(replace(regexp_extract({cell}, '([0-9]+):([0-9]+):?([0-9.,]*)', {place}),"
-                f" ',', '.') AS DOUBLE), 0)"
-                for place in (1, 2, 3)
+                f"coalesce({_group(point, '([0-9]+):([0-9.]+):?([0-9.]*)', place)}, 0)" for place in (1, 2, 3)
             ]
             half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
             hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
             return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
         body = f"regexp_extract({cell}, {literal(_BODY)})"
-        gone = {" ": " \u00a0\u202f", "'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u202f"
+        gone = {"'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u2009\u202f"
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
-        sign = f"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|-$') THEN -1 ELSE 1 END"
+        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9]-|[^./]-$') THEN -1 ELSE 1 END"
         if self.is_scaled:
             letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
             cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())
@@ -214,7 +225,8 @@ class Notation:
 
 MAGNITUDES = {
     "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6, "Mio": 1e6, "Mn": 1e6, "mn": 1e6, "M": 1e6, "Mrd.": 1e9,
-    "Mrd": 1e9, "bn": 1e9, "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4, "亿": 1e8, "億": 1e8,
+    "Mrd": 1e9, "Lakhs": 1e5, "Lakh": 1e5, "Lacs": 1e5, "Lac": 1e5, "Crore": 1e7, "Cr": 1e7, "bn": 1e9,
+    "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4, "亿": 1e8, "億": 1e8,
 }  # fmt: skip
 PLAIN = Notation(is_plain=True)
 
@@ -232,8 +244,8 @@ class Column:
         num_numbers: number of cells that are numbers; `num_too_large` of them exceed float32.
         is_chosen: True if the user has chosen the kind.
         example: a cell in an unusual number format, and the number that it is read as.
-        form: WIDE for numbers or dates with digits of other scripts, such as １２ or ١٢; UNCERTAIN, FEET or
-            FRACTION for numbers of that form; empty for others.
+        form: WIDE for numbers or dates with digits of other scripts, such as １２ or ١٢; UNCERTAIN, FEET,
+            FRACTION or MINUTES for numbers of that form; empty for others.
     """
 
     index: int
@@ -390,6 +402,7 @@ class _Shares:
     uncertain: int = 0
     feet: int = 0
     fractions: int = 0
+    minutes: int = 0
     ideographs: int = 0
     present: int = 0
     distinct: int = 0
@@ -530,6 +543,7 @@ class _Batch:
                 (UNCERTAIN, shares.uncertain),
                 (FEET, shares.feet),
                 (FRACTION, shares.fractions),
+                (MINUTES, shares.minutes),
             ):
                 is_usual = num > 0.5 * shares.present and self._chosen[place] in ("", NUMBER)
                 if is_usual and not self._profiles[place].form:
@@ -544,7 +558,7 @@ class _Batch:
         """Return the columns that hold dates."""
         least: dict[int, float] = {}
         for place in places:
-            profile, chosen = self._profiles[place], self._chosen[place]
+            profile, chosen = self._profiles[place], self._chosen[place].partition(",")[0]
             shares = self._shares[place]
             is_plain = profile.num_numbers == profile.num_present
             is_possible = shares.digits > 0.5 * profile.num_present and profile.characters < 60
@@ -570,10 +584,14 @@ class _Batch:
             place: [
                 form
                 for form, count in zip(DATE_FORMATS, counts, strict=True)
-                if count > 0.5 * least[place] * total
+                if count > 0.5 * least[place] * total and _has_order(form, self._chosen[place])
             ]
             for place, total, *counts in some
         }
+        for place, total, *counts in some:
+            second, first = sorted(counts)[-2:]
+            if first < least[place] * total <= first + second:
+                self._doubts[place] = "dates in several formats"
         forms = [form for form in DATE_FORMATS if any(form in fitting for fitting in possible.values())]
         if not forms:
             return {}
@@ -637,12 +655,16 @@ class _Batch:
             ] + [Notation(is_time=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
-            for place, *fits, plain, num_long in self._table.query(
+            tests += [f"regexp_matches(v, {literal(_POINTED)})"]
+            tests += [f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"]
+            for place, *fits, plain, num_long, num_pointed, num_plus, num_minus in self._table.query(
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
+                if num_plus and num_minus and not self._chosen[place]:
+                    continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
-                number = self._as_number(place, by_notation, plain, num_long, others[place])
+                number = self._as_number(place, by_notation, plain, num_long, num_pointed, others[place])
                 if number is not None:
                     found[place] = number
         return found
@@ -656,7 +678,13 @@ class _Batch:
         return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
 
     def _as_number(
-        self, place: int, fits: Mapping[Notation, int], plain: int, num_long: int, others: Mapping[str, int]
+        self,
+        place: int,
+        fits: Mapping[Notation, int],
+        plain: int,
+        num_long: int,
+        num_pointed: int,
+        others: Mapping[str, int],
     ) -> Column | None:
         """Return the column as numbers, or None if too few cells are numbers.
 
@@ -664,6 +692,7 @@ class _Batch:
             fits: number of cells that are numbers in each format.
             plain: number of cells that are plain numbers.
             num_long: number of cells that begin with four digits.
+            num_pointed: number of cells such as 123.450.
             others: number of cells of each value without a digit.
         """
         profile, chosen = self._profiles[place], self._chosen[place]
@@ -690,17 +719,15 @@ class _Batch:
             notation = usual if usual in fitting else fitting[0]
             # Is 1,266 a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
             grouped = next((each for each in fitting if each.thousands), None)
+            if num_pointed > 0.5 * best and notation.unit in EUROS:
+                grouped = next((each for each in fitting if each.thousands == "."), grouped)
             is_ambiguous = (
                 grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
             )
             if grouped is not None and is_ambiguous and not chosen:
                 notation = notation if num_long else grouped
                 confidence = "medium"
-                reason = (
-                    "longer numbers have no separator"
-                    if num_long
-                    else "every separator has three digits after it"
-                )
+                reason = "longer numbers have no separator" if num_long else EVERY_THREE
         known = {value for value, _ in self._spelled[place]}
         return replace(
             profile,
@@ -719,7 +746,7 @@ class _Batch:
         chosen = self._chosen[profile.index]
         if chosen in (IGNORED, CATEGORY, TEXT):
             return replace(self._with_missing(profile, MISSING), kind=chosen, reason="chosen")
-        if chosen == DATE:
+        if chosen.startswith(DATE):
             return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
         if not chosen and self._are_images(profile):
             reason = "the cells are names of image files"
@@ -794,12 +821,13 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
         if _NUMBER_HERE not in text:
             others[text] = count
             continue
+        text = re.sub(_TAIL + "$", "", text)
         before, _, after = (re.sub(r"[-+−–()\s]", "", part) for part in text.partition(_NUMBER_HERE))
         unit = before + after
         is_name = re.search(r"[^\W\d_]", before) and not _CURRENCIES.fullmatch(before)
         if unit == "":
             num_bare += count
-        elif not is_name and not re.search(rf"[\d{_NUMBER_HERE}]", unit) and len(unit) <= 12:
+        elif not is_name and not re.search(rf"(?<![^\W\d_])\d|{_NUMBER_HERE}", unit) and len(unit) <= 12:
             units[unit] = units.get(unit, 0) + count
     unit = max(units, key=lambda name: units[name], default="")
     num_like = num_bare + sum(units.values())
@@ -845,6 +873,8 @@ def _rewritten(cell: str, form: str) -> str:
         return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
     first, second, third = (_group(cell, _FORM_PATTERNS[form] + "()", group) for group in (1, 2, 3))
     number = f"12 * {first} + coalesce({second}, 0)"
+    if form == MINUTES:
+        number = f"coalesce(60 * {first}, 0) + coalesce({second}, {third}, 0)"
     if form == FRACTION:
         number = f"coalesce({first}, 0) + {second} / {third}"
     is_such = f"regexp_full_match({cell}, {literal(_FORM_PATTERNS[form])})"
@@ -870,7 +900,7 @@ def _spelled(cell: str, form: str) -> str:
     )
     names = literal(" ".join(f"{each}:{month}" for month, some in MONTHS.items() for each in some.split("|")))
     month = f"substr({names}, strpos({names}, lower({start}) || ':') + length({start}) + 1, 3)"
-    date = f"replace({date}, {word}, {month})"
+    date = f"replace({date}, {word}, ' ' || {month} || ' ')"  # 31DEC2020 has no spaces
     # Ordinals and prepositions: 1er, 5th, 5 de marzo.
     date = f"regexp_replace({date}, '([0-9])(?:st|nd|rd|th|er|º|°)', '\\1', 'i')"
     return f"trim(regexp_replace({date}, '(?: de | del |[-., /])+', ' ', 'g'))"
@@ -886,15 +916,26 @@ def _parsed(text: str, form: str) -> str:
     return f"CASE WHEN regexp_matches({text}, '[12][0-9]{{3}}') THEN {parsed} END" if "%Y" in form else parsed
 
 
+def _has_order(form: str, chosen: str) -> bool:
+    """Return False for a format in which day and month have another order than the user has chosen."""
+    return chosen not in ORDERS or form[:2] not in ORDERS.values() or form.startswith(ORDERS[chosen])
+
+
 def _date_sql(cell: str, form: str) -> str:
     return _parsed(_spelled(cell, form), form)
 
 
 def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Interpret ambiguous separators as in the other columns of the file."""
-    if not any(each.confidence == "high" and each.notation.decimal == "," for each in columns):
-        return list(columns)
+    """Interpret ambiguous separators and dates as in the other columns of the file."""
     found = {each.index: each for each in columns}
+    has_commas = any(each.confidence == "high" and each.notation.decimal == "," for each in columns)
+    orders = {each.date_format[:2] for each in columns if each.kind == DATE and each.confidence == "high"}
+    if "%d" in orders or (has_commas and "%m" not in orders):
+        for each in columns:
+            if each.kind == DATE and each.confidence == "medium" and each.date_format.startswith("%m"):
+                found[each.index] = replace(each, date_format=each.date_format.replace("%m/%d", "%d/%m"))
+    if not has_commas:
+        return list(found.values())
     reason = "other columns have decimal commas"
     numbers = {each.index: each for each in columns if each.kind == NUMBER and not each.is_chosen}
     for each in numbers.values():
@@ -1030,7 +1071,10 @@ def is_id_name(name: str) -> bool:
     parts = [part for part in re.split(r"[_\-. ]", name.lower()) if part] or [""]
     return (
         parts[-1] in ID_NAMES
-        or parts[0] in ("id", "uuid")
-        or name.endswith(("Id", "ID", "编号"))
-        or re.fullmatch(r".{3,}(nummer|number)", name.lower()) is not None
+        or parts[0] in ("id", "uuid", "n°")
+        or name.endswith(("Id", "ID", "编号", "番号", "Nr", "Nr."))
+        or re.fullmatch(
+            r".{3,}(nummer|number)|(user|customer|client|patient|student|order|product|item)id", name.lower()
+        )
+        is not None
     )

@@ -9,13 +9,13 @@ from typing import Any
 from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own import columns as columns_module
 from trainers.data.own.columns import Column, batches, long_cells
-from trainers.data.own.problems import Problems, quoted
+from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.table_file import MAX_TOTAL, TOTALS, Table, column, literal
 from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
-SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
+SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 
@@ -26,6 +26,7 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
     if problems.num_faults:
         return
     _other_label(columns, plan, problems)
+    _one_hot(table, columns, plan, problems)
     _copies(table, columns, plan, problems)
     used = [columns[place] for place in plan.used[:MAX_CHECKED]]
     for each in used:
@@ -36,22 +37,28 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
             _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
         if (
-            each.confidence == "medium"
-            and each.kind == columns_module.NUMBER
-            and each.notation.thousands == ","
+            each.kind == columns_module.NUMBER
+            and each.reason == columns_module.EVERY_THREE
             and not each.is_chosen
         ):
             as_decimal = each.example[0].replace(",", ".")
+            mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
-            suggested = patch(columns={each.name: "number, decimal comma"})
+            suggested = patch(columns={each.name: f"number, decimal {mark}"})
             problems.note(
                 f"column {quoted(each.name)}",
                 message,
                 suggested=suggested,
-                action="Read the comma as a decimal mark",
+                action=f"Read the {mark} as a decimal mark",
             )
         elif each.confidence == "medium" and each.kind == columns_module.DATE:
-            problems.note(f"column {quoted(each.name)}", f"{each.reason}; it is read as {each.date_format}.")
+            first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
+            problems.note(
+                f"column {quoted(each.name)}",
+                f"{each.reason}; the {first} is read first.",
+                suggested=patch(columns={each.name: f"date, {other} first"}),
+                action=f"Read the {other} first",
+            )
 
 
 def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -61,6 +68,9 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
         if each.name.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) and each.index != plan.label
         and each.kind not in (columns_module.EMPTY, columns_module.CONSTANT, columns_module.INDEX)
     ]  # fmt: skip
+    categories = [each.name for each in columns if each.kind == columns_module.CATEGORY]
+    if plan.task == TABULAR_REGRESSION and len(categories) == 1 and categories[0].startswith("column "):
+        called = categories  # without names, the only column of words may be the label
     if called and plan.label_name.lower() not in (*LABEL_NAMES, *OTHER_LABEL_NAMES):
         message = f"{quoted(plan.label_name)} is predicted, but there is also a column {quoted(called[0])}."
         problems.note(
@@ -69,6 +79,30 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
             suggested={"label_column": called[0]},
             action=f"Predict {called[0][:40]}",
         )
+
+
+def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Report a label that is one of several columns of 0 and 1, of which one is 1 in each row."""
+    if {name.lower() for name in plan.class_names} not in ({"0", "1"}, {"false", "true"}):
+        return
+    label = columns[plan.label]
+    ones = [f"(lower({label.cell}) IN ('1', 'true'))::INT"]
+    others: list[str] = []
+    for each in reversed(columns[max(0, plan.label - MAX_CHECKED) : plan.label]):
+        if each.kind != label.kind or each.num_distinct != 2 or each.num_missing:
+            break
+        others.append(each.name)
+        ones.append(f"(lower({each.cell}) IN ('1', 'true'))::INT")
+        if len(others) > 1 and table.value(f"SELECT bool_and({' + '.join(ones)} = 1) FROM rows"):
+            shown = listed(list(map(quoted, others[::-1])))
+            message = f"it and {shown} are one label in several columns: one of them is 1 in each row."
+            hint = "One column with the names of the classes would teach all of them."
+            suggested = patch(columns=dict.fromkeys(others, "ignored"))
+            where = f"column {quoted(label.name)}"
+            problems.note(
+                where, message, hint, suggested=suggested, action="Ignore the other columns of the label"
+            )
+            return
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
@@ -200,7 +234,8 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
             f"max({each.number}) FILTER (NOT {is_end}) FROM rows"
         )[0]
         distance = low - end if function == "min" else end - high
-        if count < 2 or distance <= 2 * (high - low):
+        is_only_negative = end <= -9 and low >= 0
+        if count < 2 or (distance <= 2 * (high - low) and not is_only_negative):
             continue
         shown, line = table.examples(each.cell, is_end)
         spelled = table.query(

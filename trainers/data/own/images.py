@@ -48,23 +48,26 @@ IMAGE_SUFFIXES = (
 )  # fmt: skip
 TEXT_SUFFIXES = (".txt", ".md")
 # If several folders could be for validation, the one with the first of VALIDATION_WORDS is used.
-TRAIN_WORDS = ("train", "training", "trn", "训练")
+TRAIN_WORDS = ("train", "training", "trainings", "trn", "训练")
 VALIDATION_WORDS = (
     "val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout", "验证", "测试",
 )  # fmt: skip
+_SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
-    rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=(set|data|images|imgs|files)?(?![a-z]))"
+    rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
 NO_CLASSES = (  # folders of other tasks
     "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
 )  # fmt: skip
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
+DOMINANT = 0.9  # share of the samples
 MUCH = 0.05  # share of the images: leaving out more is the user's decision
 PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
 UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
-# The beginning of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg.
-_CLASS_IN_NAME = re.compile(r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)[ ._(-]*\d")
+# The part of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg, 3_cat.jpg.
+_WORDS = r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)"
+_CLASS_IN_NAME = re.compile(rf"{_WORDS}[ ._(-]*\d|\d+[ _-]+{_WORDS}\.")
 CAMERA_NAMES = {
     "img", "image", "images", "dsc", "dscn", "dscf", "pic", "photo", "picture", "frame", "scan", "screenshot",
     "file", "bild", "foto", "pxl", "sample", "train", "test", "val", "untitled",
@@ -158,6 +161,8 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
     if all(_split_of(inside, [], 0) for inside in _inside(names, depth).values()):
         # Each class has its own folders for training and validation.
         sided = {name: side_of(_part(name, depth + 1)) for name in names}
+        shown = listed(sorted({_part(name, depth + 1) for name, side in sided.items() if side}))
+        problems.note("the data", f"the folders {shown} in each class are for training and validation.")
         return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
     _report_inner_folders(_inside(names, depth), unit, problems)
     return [(name, _part(name, depth), None) for name in names], depth
@@ -165,16 +170,17 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
 
 def _by_file_names(names: Sequence[str]) -> dict[str, str]:
     """Return the files by names with a class folder, if their own names begin with a class: cat.17.jpg."""
-    classes = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
-    counts = Counter(found[1].lower() for found in classes.values() if found)
+    found = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
+    classes = {name: (one[1] or one[2]).lower() for name, one in found.items() if one}
+    counts = Counter(classes.values())
     known = sum(count for label, count in counts.items() if label not in CAMERA_NAMES)
     is_usual = 2 <= len(counts) <= known / 5 and min(counts.values()) >= MIN_PER_CLASS
     if not is_usual or known < len(names) / 2 or CAMERA_NAMES & counts.keys():
         return {}
     virtual = {}
-    for name, found in classes.items():
+    for name in names:
         folder, _, own = name.rpartition("/")
-        virtual[f"{folder}/{found[1].lower()}/{own}".lstrip("/") if found else name] = name
+        virtual[f"{folder}/{classes[name]}/{own}".lstrip("/") if name in classes else name] = name
     return virtual
 
 
@@ -198,10 +204,28 @@ def arrange_listed(
             problems.fault(where, message, "Give the folder that contains them.")
         else:
             problems.note(where, message, "They are left out.")
+    num_images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in source.files)
+    if num_others := num_images - sum(file is not None for file in found.values()):
+        message = f"{num_others:,} of {num_images:,} images are not in the table."
+        problems.note("the folder of the images", message, "They are left out.")
     labelled: list[Labelled] = [
         (file, labels[name], None) for name, file in found.items() if file is not None
     ]
     return _numbered(labelled, reading, len(labelled), problems)
+
+
+def table_beside(names: Sequence[str]) -> tuple[str, list[PurePosixPath]] | None:
+    """Return a table that may have the labels of images, and the images; None if they are in several folders.
+
+    Folders for validation or testing are not counted: they often have no labels.
+    """
+    images = [PurePosixPath(name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+    images = [image for image in images if side_of(image.parent.name) in ("", "train")]
+    folders = {image.parent for image in images}
+    tables = [PurePosixPath(name) for name in names if name.lower().endswith(LISTS)]
+    tables = [table for table in tables if all(folder.is_relative_to(table.parent) for folder in folders)]
+    tables.sort(key=lambda table: "train" not in table.name.lower())
+    return (str(tables[0]), images) if tables and len(folders) == 1 else None
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:
@@ -222,13 +246,14 @@ def check_counts(
     if len(counts) == 1:
         message = f"there is one class only, {quoted(next(iter(counts)))}."
         problems.fault("the classes", message, "At least two are needed to tell apart.")
+    total = sum(counts.values())
     lone = {name: count for name, count in counts.items() if count < MIN_PER_CLASS}
     few = [f"{quoted(name)} ({n:,})" for name, n in counts.items() if MIN_PER_CLASS <= n < FEW_PER_CLASS]
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
         names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
         hint = "Two are needed: one to train with, one to validate. Add some, or leave the class out."
-        num, total = sum(lone.values()), sum(counts.values())
+        num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
         problems.fault(
             next(iter(lone)) if len(lone) == 1 else "the classes",
@@ -237,6 +262,10 @@ def check_counts(
             suggested=suggested,
             action=action if suggested else "",
         )
+    most = max(counts, key=lambda name: counts[name], default="")
+    if len(counts) > 1 and counts[most] >= DOMINANT * total:
+        message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
+        problems.note("the classes", f"{message}: always answering it has that accuracy.")
     if few:
         message = f"these classes have few {unit}: {listed(few)}."
         problems.note("the classes", message, "Little can be learned from so few.")
@@ -304,7 +333,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
         return None
     has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    is_pure = all(re.fullmatch(r"(set|data|images|imgs|files)?[\W\d_]*", rest) for rest in rests)
+    is_pure = all(re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest) for rest in rests)
     return (train[0], held[0]) if has_classes or is_pure or len(rests) == 1 else None
 
 
@@ -623,19 +652,18 @@ class Images:
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
         """Report images in one folder next to a table that probably has their labels; True if so."""
-        images = [name for name in source.files if name.lower().endswith(IMAGE_SUFFIXES)]
-        folders = {name.rpartition("/")[0] for name in images}
-        lists = [name for name in source.files if name.lower().endswith(LISTS) and name.count("/") < 2]
-        if len(folders) != 1 or not lists:
+        found = table_beside(source.files)
+        if found is None:
             return False
-        folder = self._path / folders.pop()
-        suggested = {"data_path": str(self._path / lists[0]), "images_path": str(folder)}
+        table, images = found
+        folder = self._path / images[0].parent
+        suggested = {"data_path": str(self._path / table), "images_path": str(folder)}
         problems.fault(
             "the data",
-            f"its {len(images):,} images are in one folder, next to the table {lists[0]}.",
+            f"its {len(images):,} images are in one folder, next to the table {table}.",
             "If the table contains their file names and labels, give its path and the folder of the images.",
             suggested=suggested,
-            action=f"Read the labels from {lists[0]}",
+            action=f"Read the labels from {table}",
         )
         return True
 

@@ -17,7 +17,7 @@ from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, Data
 from trainers.data.own.cache import TemporaryFolder
 from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
 from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
-from trainers.data.own.images import IMAGE_SUFFIXES, Images
+from trainers.data.own.images import IMAGE_SUFFIXES, Images, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import check_time, walk
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
@@ -56,6 +56,10 @@ MAX_ENTRIES_COMPARED = 10_000
 LOOKED_AT_CHARACTERS = 400_000
 MIN_TABLE_ROWS = 5
 TABLE_SHARE = 0.9  # minimum share of lines with the same number of cells
+# A line of an exported chat: 12.03.21, 14:05 - Anna: Hello
+_CHAT = re.compile(
+    r"\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}(:\d{2})?( ?[AP]M)?(\]| -) [^:]{1,60}: "
+)
 AnyKind = Images | TableData | PlainText
 
 
@@ -173,7 +177,7 @@ def _kind_of(
         message, hint = "it is compressed twice.", "Unpack it and give what is in it."
     # Check the first bytes, because any file can have a zip appended to it.
     elif not message and (is_zip or suffix == ".zip"):
-        return _texts_in(path, options) or Images(path, options)
+        return _texts_in(path, options) or _listed_in_zip(path, options, problems) or Images(path, options)
     elif not message and suffix in IMAGE_SUFFIXES:
         message, hint = "one image is no data set.", "Give a folder with a folder for each class."
     if message:
@@ -244,6 +248,20 @@ def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
     return PackedFile(path, "", chosen[0])
 
 
+def _listed_in_zip(path: Path, options: DataOptions, problems: Problems) -> Images | None:
+    """Return a reader for a zip of images in one folder and a table of their labels; None for other zips."""
+    found = table_beside(ZipSource(path, Problems()).files)
+    if found is None:
+        return None
+    table, images = found
+    names = [image.name for image in images]
+    labels = listed_images(PackedFile(path, "", table), names, options, Problems())
+    if labels is None:
+        return None
+    problems.note(path.name, f"the labels of the images are in {quoted(table)}.")
+    return Images(path, options, labels=labels)
+
+
 def _texts_in(path: Path, options: DataOptions) -> AnyKind | None:
     """Return a reader for texts in class folders, in a folder or zip without images; else None."""
     if path.is_dir():
@@ -278,6 +296,8 @@ def _looks_like_table(text: str) -> bool:
     """Return True if a text with an unknown suffix is more likely a table than prose."""
     dialect = find_dialect(text)
     if dialect is None or dialect.share < TABLE_SHARE or text.count("\n") < MIN_TABLE_ROWS:
+        return False
+    if all(map(_CHAT.match, text.split("\n", 5)[1:5])):
         return False
     rows = [row for row in dialect.reader(text.split("\n")[:500]) if len(row) == dialect.num_cells]
     columns = [[cell.strip() for cell in cells] for cells in zip(*rows, strict=True) if any(cells)]

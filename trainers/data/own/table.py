@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -341,7 +341,7 @@ class TableData:
             rest = [other for other in others if other.index != each.index]
             if len(rest) > 1:
                 continue
-            found = [folder for folder in folders if _num_images(table, each, folder)]
+            found = [folder for folder in folders if _num_images(table, each, _files_in(folder))]
             if not (named or found):
                 continue
             problems.fault(
@@ -564,36 +564,42 @@ class TableData:
         )
 
 
-def _num_images(table: Table, each: Column, folder: Path) -> int:
-    """Return how many of the first 20 cells are names of images in a folder, with or without a suffix."""
+def _num_images(table: Table, each: Column, is_there: Callable[[str], bool]) -> int:
+    """Return how many of the first 20 cells are names of images that are there, with or without a suffix."""
     names = table.query(f"SELECT {each.cell} FROM rows WHERE {each.cell} IS NOT NULL ORDER BY row LIMIT 20")
     suffixes = ("",) if each.kind == FILE_NAME else IMAGE_SUFFIXES
     return sum(
-        any(_is_file(folder / f"{name}{suffix}") for suffix in suffixes)
-        for (name,) in names
-        if len(name) < 250
+        any(is_there(f"{name}{suffix}") for suffix in suffixes) for (name,) in names if len(name) < 250
     )
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long or has a zero byte
-        return False
+def _files_in(folder: Path) -> Callable[[str], bool]:
+    def is_file(name: str) -> bool:
+        try:
+            return (folder / name).is_file()
+        except (OSError, ValueError):  # a name that is too long or has a zero byte
+            return False
+
+    return is_file
 
 
 def listed_images(
-    file: DataFile, folder: Path, options: DataOptions, problems: Problems
+    file: DataFile, images: Path | Sequence[str], options: DataOptions, problems: Problems
 ) -> dict[str, str] | None:
-    """Return the label of each image named in a table; if there are none, add a fault and return None."""
+    """Return the label of each image named in a table; if there are none, add a fault and return None.
+
+    Args:
+        images: the folder of the images, or their names.
+    """
     reading = parse_reading(options.reading)
     path = file.local(problems)
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
     if problems.num_faults:
         return None
     columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+    is_there = _files_in(images) if isinstance(images, Path) else set(images).__contains__
     able = [each for each in columns if each.kind == FILE_NAME] or [
-        each for each in columns if each.all_different and _num_images(table, each, folder)
+        each for each in columns if each.all_different and _num_images(table, each, is_there)
     ]
     names = next(iter(able), None)
     others = [each for each in columns if names is None or each.index != names.index]

@@ -34,6 +34,7 @@ NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spac
 LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
+MIN_NUMBERS = 0.3  # share of the cells of a table that is separated by spaces or colons
 MANY_ABOVE = 12  # rows above a table: they are a table too
 MIN_ENDING_EMPTY = 0.05  # of the examined rows; a single longer row is more likely shifted by a delimiter
 LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
@@ -41,7 +42,10 @@ COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
 _QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
 _ESCAPED = re.compile(r'\\([\\"])')
-LIKE_A_NUMBER = re.compile(r"[^\w\s]{0,2}\s?\d[\d.,'’ \u00a0\u202f]*([eE][+-]?\d+)?\s?(%|[^\W\d]{1,3})?")
+LIKE_A_NUMBER = re.compile(
+    r"[^\w\s]{0,2}\s?\d(?:[\d.,'’]|[ \u00a0\u2009\u202f](?=\d{3}(?!\d)))*([eE][+-]?\d+)?"
+    r"\s?(%|[€$£¥₹]|[^\W\d]{1,3})?"
+)
 
 NumberedCells = tuple[int, list[str]]  # first line of a row, from 0, and its cells
 
@@ -55,6 +59,7 @@ class Dialect:
         num_cells: number of cells in a row.
         names: column names, at most one per cell; None without a header.
         share: fraction of the examined rows that have this number of cells.
+        quote: the quote character; empty if quotes are characters of the cells.
         has_escapes: True if a quote within a cell is written \\" and not "".
         may_end_empty: True if some rows end with a delimiter, which is an empty cell too many.
         has_quoted_lines: True if each line is in quotes as a whole.
@@ -87,7 +92,8 @@ class Dialect:
         return csv.reader(
             lines,
             delimiter="\x1f" if self.delimiter == "  " else self.delimiter,
-            quotechar=self.quote,
+            quotechar=self.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             skipinitialspace=self.ignores_space,
             strict=is_strict and not self.ignores_space,
         )
@@ -112,7 +118,11 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
     for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
         dialects = [Dialect(delimiter=each, quote=quote, has_escapes=has_escapes) for each in group]
         found += [each for dialect in dialects if (each := _rows(dialect, lines, first)) is not None]
-        if found and max(dialect.share for dialect, _ in found) >= FITS:
+        found = [
+            each for each in found if each[0].delimiter not in " :" or _share_of_numbers(*each) >= MIN_NUMBERS
+        ]
+        # 18.0 8 307.0<tab>"ford pinto" is separated by spaces, and a tab is one of them.
+        if any(dialect.share >= FITS and _share_of_numbers(dialect, rows) for dialect, rows in found):
             break
     if not found and text.startswith('"') and (inner := _unquoted(text)) != text:
         quoted_lines = find_dialect(inner, delimiter=delimiter, has_header=has_header)
@@ -121,7 +131,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         return None
     best = max(dialect.share for dialect, _ in found)
     close = [each for each in found if each[0].share > best - 0.1]
-    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each))
+    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each) - _share_of_unsplit(*each))
     return _with_header(dialect, rows, has_header)
 
 
@@ -146,6 +156,8 @@ def _unquoted(text: str) -> str:
 
 def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list[NumberedCells]] | None:
     delimiter = dialect.delimiter
+    if delimiter == "\t" and _has_stray_quotes(lines[first:-1]):
+        dialect = replace(dialect, quote="", has_escapes=False)
     pattern = f"{re.escape(delimiter)} +{dialect.quote}"
     ignores_space = delimiter in (" ", "  ") or any(re.search(pattern, line) for line in lines[:50])
     dialect = replace(dialect, ignores_space=ignores_space)
@@ -182,9 +194,22 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     ), rows
 
 
+def _has_stray_quotes(lines: list[str]) -> bool:
+    """Return True for rows of one line each, of which some have a quote that is not closed."""
+    widths = {line.count("\t") for line in lines if line}
+    return len(widths) == 1 and widths != {0} and any(line.count('"') % 2 for line in lines)
+
+
 def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
     cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
     return round(sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells), 1)
+
+
+def _share_of_unsplit(dialect: Dialect, rows: list[NumberedCells]) -> float:
+    """Return the share of cells that contain a delimiter which is preferred to that of the dialect."""
+    cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
+    others = DELIMITERS[: DELIMITERS.index(dialect.delimiter)] if dialect.delimiter in DELIMITERS else ()
+    return round(sum(any(mark in cell for mark in others) for cell in cells) / len(cells), 1)
 
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
@@ -335,7 +360,6 @@ MAX_COLUMNS = 10_000
 # DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
-MAX_KEYS = 100  # of an object around a list of rows
 MAX_ROW_BYTES = 16 * 2**20
 MAX_ROW_LINES = 100_000
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
@@ -344,10 +368,10 @@ MIN_SECOND = 3  # rows of a second table
 MAX_START = 200  # characters of a row in a message
 ROWS = "rows.csv"
 DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
-AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
+AROUND_CELLS = " \t\r\n\u00a0\u2009\u202f\u200b\ufeff"
 TOTALS = re.compile(
-    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|"
-    r"mean|average|avg|std|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio|"
+    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe|ergebnis)?|insgesamt|"
+    r"overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio|"
     r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
     re.IGNORECASE,
 )
@@ -777,7 +801,7 @@ class Table:
             )
         try:
             described = self.query(f"DESCRIBE SELECT * FROM {scan}")
-            if suffix == ".json" and (inner := self._list_in_object(scan, described, problems)):
+            if suffix == ".json" and (inner := self._list_in_object(problems)):
                 scan = scan.replace(source, literal(inner))
                 described = self.query(f"DESCRIBE SELECT * FROM {scan}")
         except self._duckdb.BinderException as error:
@@ -811,19 +835,21 @@ class Table:
         self._create(cells, scan)
         self.names = column_names(kept, len(kept))
 
-    def _list_in_object(self, scan: str, described: Sequence[Row], problems: Problems) -> str:
-        """Write the only list of objects in a JSON object, as in {"data": [{…}]}; return the path or ""."""
-        names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
-        if len(names) > MAX_KEYS or self.value(f"SELECT count(*) FROM (FROM {scan} LIMIT 2)") != 1:
+    def _list_in_object(self, problems: Problems) -> str:
+        """Write the rows in a single JSON object as a list; return the path, or "" if it is another JSON."""
+        if self._path.stat().st_size > MAX_ROW_BYTES:
             return ""
-        tests = [f"json_type({name}) = 'ARRAY' AND json_type({name}, '$[0]') = 'OBJECT'" for name in names]
-        are_lists = self.query(f"SELECT {', '.join(tests)} FROM {scan}")[0]
-        found = [place for place, is_list in enumerate(are_lists) if is_list]
-        if len(found) != 1:
+        try:
+            whole = json.loads(self._path.read_text("utf-8-sig"))
+        except (ValueError, RecursionError):
             return ""
+        rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
+        if not rows:
+            return ""
+        if note:
+            problems.note(self._path.name, note)
         path = self._place / "list.json"
-        path.write_text(self.value(f"SELECT {names[found[0]]}::VARCHAR FROM {scan}"), "utf-8")
-        problems.note(self._path.name, f"the list {quoted(described[found[0]][0])} in it is read.")
+        path.write_text(json.dumps(rows), "utf-8")
         return str(path)
 
     def _pandas_index(self, source: str) -> set[str]:
@@ -833,6 +859,25 @@ class Table:
                 found = json.loads(bytes(value)).get("index_columns", [])
                 return {name for name in found if isinstance(name, str)}
         return set()
+
+
+def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
+    """Return the rows in a JSON object, as pandas writes them or in its only list, and a note on the list."""
+    values = list(whole.values())
+    if isinstance(whole.get("columns"), list) and isinstance(data := whole.get("data"), list):
+        names = list(map(str, whole["columns"]))
+        return [dict(zip(names, row, strict=False)) for row in data if isinstance(row, list)], ""
+    if values and all(isinstance(each, dict) and each.keys() == values[0].keys() for each in values):
+        if len(values) > len(values[0]):
+            return values, ""
+        return [{name: cells[key] for name, cells in whole.items()} for key in values[0]], ""
+    lists = {name: each for name, each in whole.items() if isinstance(each, list) and each}
+    tables = [name for name, cells in lists.items() if isinstance(cells[0], dict)]
+    if len(tables) == 1:
+        return lists[tables[0]], f"the list {quoted(tables[0])} in it is read."
+    if len(lists) == len(values) > 1 and len({len(cells) for cells in values}) == 1 and not tables:
+        return [dict(zip(whole, row, strict=True)) for row in zip(*values, strict=True)], ""
+    return [], ""
 
 
 def _write_rows(text: Path, dialect: Dialect, *, has_formulas: bool) -> Rejected:
@@ -908,6 +953,7 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
                 f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
             )
         rows = workbook.get_sheet_by_name(wanted or names[0]).to_python(skip_empty_area=True)
+        _note_hidden(path, names.index(wanted or names[0]), problems)
     except (calamine.CalamineError, OSError, zipfile.BadZipFile, ValueError, IndexError) as error:
         if isinstance(error, ReadingError):
             raise
@@ -922,6 +968,20 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
         )
     with to.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _note_hidden(path: Path, place: int, problems: Problems) -> None:
+    """Report hidden rows, which are read, and formulas without values, which are not."""
+    name = f"xl/worksheets/sheet{place + 1}.xml"
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        sheet = archive.read(name) if name in archive.namelist() else b""
+    if num := len(re.findall(rb'<row [^>]*hidden="(?:1|true)"', sheet)):
+        problems.note(path.name, f"{num:,} rows of the sheet are hidden; they are read like the others.")
+    if num := sheet.count(b"</f></c>") + sheet.count(b"</f><v></v>") + sheet.count(b"</f><v/>"):
+        message = f"{num:,} formulas have no value and are empty cells."
+        problems.note(path.name, message, "Open it in a spreadsheet program and save it.")
 
 
 def _cell(value: Any) -> str:

@@ -22,11 +22,17 @@ from trainers.data.own.columns import Column
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.table_file import Table, column, literal
 
-LABEL_NAMES = ("label", "labels", "target", "class")
+LABEL_NAMES = (
+    "label", "labels", "target", "class", "klasse", "ziel", "zielvariable", "zielgröße", "classe", "cible",
+    "étiquette", "clase", "etiqueta", "objetivo", "标签", "类别", "目标", "ラベル", "分類", "クラス", "метка",
+)  # fmt: skip
 # Other common label names; if another column is the label, a note suggests them.
 OTHER_LABEL_NAMES = (
-    "y", "species", "outcome", "diagnosis", "category", "sentiment", "标签", "klasse", "survived", "churn",
+    "y", "species", "outcome", "diagnosis", "category", "sentiment", "survived", "churn", "stars", "emotion",
+    "intent",
 )  # fmt: skip
+MAX_NAME_WORDS = 7.0  # per cell; a text column with more decides the task
+MIN_OF_TABLE = 4  # features beside texts that are names
 MAX_NUMBER_CLASSES = 20  # integers with at most this many distinct values are classes
 MAX_CLASSES = 1_000
 MAX_CLASS_NAME = 200
@@ -38,6 +44,7 @@ AS_MEAN = "A missing number is read as the mean, with a column that says so."
 AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
 CLASS_LIKE_MISSING = 0.02  # from this share of rows on, labels spelled like a missing value are a class
+TOTAL_WORDS = r"(?i)\b(sub)?(total|sum|summe|gesamt\w*|ergebnis)\b"
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
@@ -207,13 +214,18 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
         called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
         if len(called) == 1:
             return called[0]
-        able = [
-            place
-            for place, each in enumerate(columns)
-            if each.kind
-            in (columns_module.NUMBER, columns_module.MIXED, columns_module.CATEGORY, columns_module.CONSTANT)
-        ]
-        return able[-1] if able else len(names) - 1
+        kinds = (columns_module.NUMBER, columns_module.MIXED, columns_module.CATEGORY)
+        able = [place for place, each in enumerate(columns) if each.kind in kinds]
+        full = [place for place in able if 2 * columns[place].num_present > columns[place].num_rows]
+        # Beside texts, times and whole numbers that are all different identify a text.
+        has_text = any(each.kind == columns_module.TEXT for each in columns)
+        likely = [place for place in full if not (has_text and _is_of_text(columns[place]))]
+        constant = [place for place, each in enumerate(columns) if each.kind == columns_module.CONSTANT]
+        chosen = next((some[-1] for some in (likely, full, able, constant) if some), len(names) - 1)
+        if constant and constant[-1] > chosen:
+            message = f"all cells of {quoted(names[constant[-1]])} are the same"
+            problems.note("the label column", f"{message}: {quoted(names[chosen])} is predicted.")
+        return chosen
     if wanted in names:
         return names.index(wanted)
     close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
@@ -259,26 +271,21 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     if wanted != "auto":
         return wanted
     texts = _candidates(columns, label.index)
+    features = [
+        each
+        for each in columns
+        if each.index != label.index and each.kind not in (*columns_module.LEFT_OUT, columns_module.TEXT)
+    ]
+    are_long = (columns[place].ideographs or columns[place].words >= MAX_NAME_WORDS for place in texts)
+    if len(features) >= MIN_OF_TABLE and not any(are_long):
+        texts = []  # names of persons or products in a table
     if label.kind in (
         columns_module.NUMBER,
         columns_module.MIXED,
         columns_module.INDEX,
         columns_module.IDENTIFIER,
     ) and not _are_classes(label, bool(texts)):
-        others = [
-            each
-            for each in columns
-            if each.index != label.index
-            and each.kind
-            in (
-                columns_module.NUMBER,
-                columns_module.CATEGORY,
-                columns_module.MIXED,
-                columns_module.DATE,
-                columns_module.COORDINATES,
-            )
-        ]
-        if texts and not others:
+        if texts and not features:
             message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
             hint = "Choose a label with classes, or replace the numbers by a few classes."
             problems.fault(where, message, hint)
@@ -292,9 +299,14 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     return TEXT_CLASSIFICATION if texts else TABULAR_CLASSIFICATION
 
 
+def _is_of_text(each: Column) -> bool:
+    return (each.all_whole and each.all_different) or each.name.lower() in columns_module.ORDERED_NAMES
+
+
 def _are_classes(label: Column, has_text: bool) -> bool:
-    """Return True if the numbers of a label column are class numbers."""
-    if not label.all_whole or label.is_chosen:
+    """Return True if the numbers of a label column are class numbers or, with texts, ratings such as 4.5."""
+    is_rating = has_text and 5 * label.num_distinct <= label.num_numbers
+    if label.is_chosen or not (label.all_whole or is_rating):
         return False
     if label.num_distinct <= MAX_NUMBER_CLASSES:
         return True
@@ -388,14 +400,21 @@ def _classes(
         return nothing
     is_joined = bool(reading.get("join_labels"))
     groups: dict[str, Counter[str]] = {}
+    is_number = label.kind == columns_module.NUMBER
+    numbers: dict[str, float] = (
+        dict(table.query(f"SELECT DISTINCT {label.cell}, {label.number} FROM rows")) if is_number else {}
+    )
     for name, count in labels.items():
-        key = _same_number(name) if label.kind == columns_module.NUMBER and label.notation.is_plain else name
+        key = _number_name(numbers[name]) if is_number else name
         groups.setdefault(images.alike(key) if is_joined else key, Counter())[name] = count
     spelled = {
-        key: key if label.kind == columns_module.NUMBER else group.most_common(1)[0][0]
+        key: key if is_number and label.notation.is_plain else group.most_common(1)[0][0]
         for key, group in groups.items()
     }
-    _report_alike(where, {spelled[key]: group.total() for key, group in groups.items()}, problems)
+    _report_alike(
+        where, {spelled[key]: group.total() for key, group in groups.items()}, problems, is_label=True
+    )
+    _report_several(where, list(labels), problems)
     _report_like_missing(table, label, labels, where, problems)
     counts = {spelled[key]: group.total() for key, group in groups.items()}
     if reading.get("leave_out_rare"):
@@ -424,13 +443,30 @@ def _classes(
     return tuple(names), class_of, {name: counts[name] for name in names}
 
 
-def _same_number(text: str) -> str:
+def _number_name(value: float) -> str:
     """Return the canonical spelling of a number: 1 for 1.0 and 01."""
-    value = float(text)
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
-def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> None:
+def _report_several(where: str, labels: Sequence[str], problems: Problems) -> None:
+    """Report cells with several labels, such as drama|comedy."""
+    for mark in "|;,/":
+        parts = [[part.strip() for part in label.split(mark)] for label in labels if mark in label]
+        some = {part for found in parts for part in found}
+        if 2 * len(parts) > len(labels) > 2 and len(some) < len(labels) and all(map(len, some)):
+            message = (
+                f"cells hold several labels, such as {quoted(mark.join(parts[0]))}: each combination is one."
+            )
+            problems.note(
+                where, message, "Only one label for each row can be learned: keep the most important one."
+            )
+            return
+
+
+def _report_alike(
+    where: str, counts: Mapping[str, int], problems: Problems, *, is_label: bool = False
+) -> None:
+    """Report values that differ in case, spaces or invisible characters only."""
     groups: dict[str, list[str]] = {}
     for name in counts:
         groups.setdefault(images.alike(name), []).append(name)
@@ -439,12 +475,14 @@ def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> 
         shown = "; ".join(
             ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
         )
+        what, one = ("labels", "class") if is_label else ("values", "category")
         message = (
-            f"labels differ in case, spaces or invisible characters only: {shown}. Each is "
-            f"a class of its own now."
+            f"{what} differ in case, spaces or invisible characters only: {shown}. Each is "
+            f"a {one} of its own now."
         )
-        action = f"Join them: {len(counts):,} classes become {len(groups):,}"
-        problems.note(where, message, suggested=patch(join_labels=True), action=action)
+        action = f"Join them: {len(counts):,} classes become {len(groups):,}" if is_label else ""
+        suggested = patch(join_labels=True) if is_label else {}
+        problems.note(where, message, suggested=suggested, action=action)
 
 
 def _report_like_missing(
@@ -466,7 +504,10 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
-        hint = "Fill them in or delete the rows."
+        some = ", ".join(column(place) for place in range(min(3, len(table.names))))
+        is_total = f"regexp_matches(concat_ws(' ', {some}), {literal(TOTAL_WORDS)})"
+        are_totals = table.value(f"SELECT bool_and({is_total}) FROM rows WHERE {label.cell} IS NULL")
+        hint = "They look like totals of the others." if are_totals else "Fill them in or delete the rows."
         problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
         check_numbers(table, label, skip, problems)
@@ -531,6 +572,7 @@ def _features(
         message = f"it has {each.num_distinct:,} categories, most of them rare. It is left out."
         problems.note(where, message, "Group them into fewer, to use them.")
         return
+    _report_alike(where, dict(common), problems)
     values = tuple(images.sort_classes(value for value, _ in common))
     yield Feature(
         name=each.name,

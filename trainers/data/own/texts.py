@@ -112,6 +112,9 @@ class PlainText:
         except ReadingError as error:
             problems.fault(self._path.name, error.message, error.hint, line=error.line)
         progress.finish()
+        if "project gutenberg" in beginning.lower():
+            message = "the header and the licence of Project Gutenberg are part of the text."
+            problems.note(self._path.name, message, "Delete them if they should not be learned.")
         with self._path.open("rb") as file:
             if b"\r" in file.read(2**16):
                 message = "its lines end in CR LF or CR; they are read as line feeds."

@@ -132,6 +132,7 @@ LAYOUTS = {
     "camel case": ("trainData/{}", "testData/{}"),
     "with a space": ("Train Set/{}", "Validation Set/{}"),
     "Chinese": ("训练集/{}", "测试集/{}"),
+    "German": ("Trainingsdaten/{}", "Testdaten/{}"),
     "classes above": ("{}/train", "{}/test"),
     "classes above in capitals": ("{}/Train", "{}/Validation"),
 }
@@ -340,6 +341,11 @@ CASES = {
         classes={"boxer": 6, "egyptian_mau": 6},
         told=("in the names of the files",),
     ),
+    "classes after numbers in file names": Case(
+        files={f"{n}_{('cat', 'dog')[n % 2]}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+        classes={"cat": 6, "dog": 6},
+        told=("in the names of the files",),
+    ),
     "classes in file names, test without": Case(
         files={f"train/{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)}
         | images("test1", count=4),
@@ -535,6 +541,18 @@ def test_images_that_a_table_lists(tmp_path: Path, spelling: str) -> None:
     assert "1 of 21 images of the table are not there" in said(answer)
     about = answer["dataset"]
     assert (about["task"], about["num_train"], about["num_validation"]) == ("image_classification", 16, 4)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("photos/", "{}.png"), ("photos/", "photos/{}.png"), ("", "{}")]
+)
+def test_labels_in_a_table_in_the_zip(tmp_path: Path, folder: str, name: str) -> None:
+    files = {f"set/{folder}{n}.png": encoded(noise()) for n in range(20)}
+    rows = "".join(f"{name.format(n)},{('cat', 'dog')[n % 2]}\n" for n in range(20))
+    path = write(tmp_path, files | {"set/labels.csv": f"file,label\n{rows}".encode()}, as_zip=True)
+    answer = inspected(path)
+    assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}, said(answer)
+    assert "the labels of the images are in 'top/set/labels.csv'" in said(answer)
 
 
 def review(folder: str, n: int) -> tuple[str, bytes]:

@@ -607,16 +607,66 @@ CASES: dict[str, Case] = {
     "label first": Case(
         content=table({"target": KIND, "height": HEIGHT, "width": WIDTH}), expected=told(label="target")
     ),
-    "Klasse in the middle": Case(
-        content=table({"height": HEIGHT, "Klasse": KIND, "width": WIDTH}),
+    **{
+        f"{name} in the middle": Case(
+            content=table({"height": HEIGHT, name: KIND, "width": WIDTH}),
+            expected=told(label=name, used=("height", "width")),
+        )
+        for name in ("Klasse", "Ziel", "cible", "类别", "分類")
+    },
+    "word among columns without names": Case(
+        content=table({"height": HEIGHT, "kind": KIND, "width": WIDTH}, header=False),
         expected=told(
-            "also a column 'Klasse'",
+            "also a column 'column 2'",
             task=NUMBER,
-            label="width",
-            used=("height", "Klasse"),
+            label="column 3",
+            used=("column 1", "column 2"),
             classes=set(),
-            suggested=("label_column", "Klasse"),
+            suggested=("label_column", "column 2"),
         ),
+    ),
+    "names of persons in a table": Case(
+        content=table(
+            {
+                "survived": cycle("0", "1"),
+                "name": each(lambda n: f"Braund, Mr. Owen H{n}"),
+                "sex": cycle("m", "f"),
+                "age": HEIGHT,
+                "fare": WIDTH,
+                "port": KIND,
+            }
+        ),
+        expected=told("it holds texts", label="port", used=("survived", "sex", "age", "fare")),
+    ),
+    "zero with a decimal comma as label": Case(
+        content=table({"height": HEIGHT, "label": cycle("0", "0,0", "1")}, sep=";"),
+        expected=told(label="label", used=("height",), classes={"0", "1"}),
+    ),
+    "one label in several columns": Case(
+        content=table(
+            {"height": HEIGHT, **{f"is {k}": [str(int(each == k)) for each in KIND] for k in sorted(OAK)}}
+        ),
+        expected=told(
+            "are one label in several columns",
+            label="is oak",
+            classes=set("01"),
+            used=("height", "is elm", "is fir"),
+            suggested=("data_reading", "is elm"),
+        ),
+    ),
+    "several labels in a cell": Case(
+        content=table(
+            {"height": HEIGHT, "width": WIDTH, "kind": cycle("war", "war|love", "love|spy", "spy|war", "spy")}
+        ),
+        expected=told("cells hold several labels", classes={"war", "war|love", "love|spy", "spy|war", "spy"}),
+    ),
+    "values that differ in case": Case(
+        content=table({"city": cycle("Ulm", "ulm", "Bonn"), **TREES}),
+        expected=told("values differ in case", used=("city", "height", "width")),
+    ),
+    "nearly always one class": Case(
+        content=table({**TREES, "kind": each(lambda n: "elm" if n in (7, 50) else "oak")}),
+        expected=told("97% of the rows are of the class 'oak'", classes={"elm", "oak"}),
     ),
     "Survived first": Case(
         content=table(
@@ -737,7 +787,21 @@ CASES: dict[str, Case] = {
     "JSON of columns": Case(
         name="t.json",
         content=json.dumps({name: {str(n): c for n, c in enumerate(cells)} for name, cells in TREES.items()}),
-        expected=refused("JSON"),
+        expected=OAKS,
+        first=W0,
+    ),
+    "JSON of lists": Case(name="t.json", content=json.dumps(TREES), expected=OAKS, first=W0),
+    "JSON with columns and data": Case(
+        name="t.json",
+        content=json.dumps({"columns": list(TREES), "data": list(zip(*TREES.values(), strict=True))}),
+        expected=OAKS,
+        first=W0,
+    ),
+    "JSON by row name": Case(
+        name="t.json",
+        content=json.dumps({f"tree {n}": {name: c[n] for name, c in TREES.items()} for n in range(NUM)}),
+        expected=OAKS,
+        first=W0,
     ),
     "Parquet with nulls and dates": Case(
         name="t.parquet",
@@ -1307,6 +1371,179 @@ CASES |= {
 }
 
 
+CASES |= {
+    **{
+        f"number {write(12345)}": Case(
+            content=with_width(write, sep=";"), expected=told("number"), first={"width": float(WIDTHS[0])}
+        )
+        for write in (
+            lambda n: grouped(n, "\u2009", 2, ","),
+            lambda n: f"Fr. {n}.—",
+            lambda n: f"Rs. {indian(n)}/-",
+            lambda n: f"{n} kg/m2",
+            lambda n: f"{n}*" if n % 3 else f"{n}[2]",
+            lambda n: f"{n / 1e5:.5f} Lac" if n < 1_000_000 else f"{n / 1e7:.7f} Cr",
+        )
+    },
+    "euros with points between thousands": Case(
+        content=with_width(lambda n: f"{grouped(n % 900_000 + 10_000, '.')} €", sep=";"),
+        expected=told("it could also be", suggested=("data_reading", "decimal point")),
+        first={"width": float(WIDTHS[0] % 900_000 + 10_000)},
+    ),
+    "durations in words": form(
+        lambda n: f"{n % 3 + 1}h {n * 7 % 60}min" if n % 5 else "45 min", "1h 30min is read as 90", first=45.0
+    ),
+    "clock with Uhr": form(lambda n: f"{n * 5 % 24}:{n * 7 % 60:02} Uhr", "hours", first=0.0),
+    "minutes, seconds and tenths": form(lambda n: f"{n % 3}:{n * 7 % 60:02},5", "hours", first=0.5 / 60),
+    "missing in German and French": Case(
+        content=table(
+            {
+                **TREES,
+                "height": [
+                    {3: "#N/V", 9: "#WERT!", 20: "fehlt", 31: "#VALEUR!", 40: "s.o.", 50: "n.v."}.get(n, c)
+                    for n, c in enumerate(HEIGHT)
+                ],
+            }
+        ),
+        expected=told("missing"),
+        missing={"height": 6},
+    ),
+    "-99.9 for missing": Case(
+        content=table({**TREES, "height": ["-99.9" if n % 10 == 3 else c for n, c in enumerate(HEIGHT)]}),
+        expected=told("far from the others", suggested=("data_reading", "-99.9")),
+    ),
+    **{
+        f"identifier {name}": Case(
+            content=table({name: each(lambda n: str(104233 + n * 7919 % 5003)), **TREES}),
+            expected=told(f"{name}: identifier"),
+        )
+        for name in ("KundenNr", "userid", "EAN", "N° client", "社員番号")
+    },
+    "money with the minus before the unit": Case(
+        content=with_width(lambda n: f"{grouped(n, '.', 2, ',')}- EUR", sep=";"),
+        expected=told("unit EUR"),
+        first={"width": -float(WIDTHS[0])},
+    ),
+    "price beside a text": Case(
+        content=table(
+            {
+                "stars": cycle("1", "2", "3"),
+                "about": FILM,
+                "height": HEIGHT,
+                "price": each(lambda n: f"{WIDTHS[n]}.50"),
+            }
+        ),
+        expected=told(
+            "predicting a number from texts",
+            task=NUMBER,
+            label="price",
+            used=("stars", "height"),
+            classes=set(),
+        ),
+    ),
+    "a rating before a time and a text": Case(
+        content=table({"rating": cycle("1", "2", "3"), "time": WIDTH, "text": FILM}),
+        expected=Reading(task=TEXTS, label="rating", used=("text",), classes=set("123"), rows=NUM),
+    ),
+    "totals of groups": Case(
+        content=table(above="", below="")
+        + "".join(f"{n} Total,{n * 9},\n" for n in range(3))
+        + table(header=False),
+        expected=told("They look like totals of the others", rows=2 * NUM + 3, is_faulty=True),
+        kinds={"height": "mixed"},
+    ),
+    "commas in each text, between tabs": Case(
+        content=table({"label": MOOD, "text": [f"{text}, yes, really" for text in FILM]}, sep="\t"),
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "grades": Case(
+        content=table({"height": HEIGHT, "grade": cycle("1-", "2+", "2", "2-", "3")}),
+        expected=told(label="grade", used=("height",), classes={"1-", "2+", "2", "2-", "3"}),
+    ),
+    "decimal commas and few other numbers": Case(
+        content=table(
+            {
+                "height": each(lambda n: f"{n * 7 % 60},5"),
+                "when": each(lambda n: f"{n % 12 + 1}/13/2021"),
+                "kind": KIND,
+            },
+            sep=";",
+        ),
+        expected=told(used=("height", "when")),
+        first={"height": 0.5},
+    ),
+    "dates as SAS writes them": dates(lambda d: d.strftime("%d%b%Y").upper()),
+    "dates in two formats": dates(
+        lambda d: d.strftime("%Y-%m-%d" if d.day % 2 else "%d.%m.%Y"), "ignored", "dates in several formats"
+    ),
+    "dates that may have the day first": Case(
+        content=table({"when": each(lambda n: f"{n * 7 % 12 + 1:02}/{n * 5 % 12 + 1:02}/2021"), **TREES}),
+        expected=told(
+            "the month is read first",
+            used=("when", "height", "width"),
+            suggested=("data_reading", "date, day first"),
+        ),
+        kinds={"when": "date"},
+    ),
+    "dates as in another column": Case(
+        content=table(
+            {
+                "start": each(lambda n: f"{n * 7 % 12 + 1:02}/{n * 5 % 12 + 1:02}/2021"),
+                "end": [d.strftime("%d/%m/%Y") for d in WHEN],
+                **TREES,
+            }
+        ),
+        expected=told("the day is read first", used=("start", "end", "height", "width")),
+        first={"start": "2021-01-01"},
+    ),
+    "euro after numbers, old Mac": Case(
+        content=table(
+            {
+                "height": [h.replace(".", ",") for h in HEIGHT],
+                "width": each(lambda n: grouped(WIDTHS[n], "\u00a0", 2, ",") + "\u00a0€"),
+                "kind": KIND,
+            },
+            sep=";",
+            end="\r",
+        ),
+        code="mac_roman",
+        expected=told("unit €"),
+        first=W0,
+    ),
+    "spaces, and a tab before the name": Case(
+        content="".join(f'{HEIGHTS[n]:<8}{WIDTHS[n]:<12}{n % 3}\t"tree {n}"\n' for n in range(NUM)),
+        name="t.data",
+        expected=told(
+            "separated by spaces", label="column 3", used=("column 1", "column 2"), classes=set("012")
+        ),
+    ),
+    "texts below one name": is_refused(
+        "t.csv", "text\n" + "a line of words\n" * 60, "there is one column only"
+    ),
+    "quotes that are not closed, between tabs": Case(
+        content="label\ttext\n"
+        + "".join(f"{MOOD[n]}\t{chr(34) * (n % 9 == 4)}{FILM[n]}\n" for n in range(NUM)),
+        name="t.tsv",
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "overflow of texts in further columns": Case(
+        content="v1,v2,,\n"
+        + "".join(f"{MOOD[n]},{FILM[n]!r},{'more' * (n % 30 == 7)},\n" for n in range(NUM)),
+        expected=Reading(task=TEXTS, label="v1", used=("v2",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "a constant before the text": Case(
+        content=table({"polarity": cycle("0", "4"), "query": ["NONE"] * NUM, "text": FILM}, header=False),
+        expected=Reading(task=TEXTS, label="column 1", used=("column 3",), classes=set("04"), rows=NUM),
+    ),
+    "half stars of texts": Case(
+        content=table({"text": FILM, "stars": cycle("1", "2.5", "4.5", "5")}),
+        expected=Reading(
+            task=TEXTS, label="stars", used=("text",), classes={"1", "2.5", "4.5", "5"}, rows=NUM
+        ),
+    ),
+}
+
+
 def make(case: Case, folder: Path) -> Path:
     """Write the file of a case."""
     path = folder / case.name
@@ -1413,6 +1650,20 @@ def test_sheets_of_a_spreadsheet(tmp_path: Path, sheet: str) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", rows, ("First", "Second"))
     answer = inspected(path, reading=json.dumps({"sheet": sheet}) if sheet else "")
     check(answer, told(f"the sheet '{sheet or 'First'}' is read"))
+
+
+def test_hidden_rows_and_formulas_without_values_are_reported(tmp_path: Path) -> None:
+    rows = [[*TREES, "half"], *([*row, "0"] for row in zip(*TREES.values(), strict=True))]
+    plain = write_xlsx(tmp_path / "plain.xlsx", rows)
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(tmp_path / "t.xlsx", "w") as new:
+        for name in old.namelist():
+            text = old.read(name).replace(b"<v>0</v></c></row>", b"<f>A2/2</f></c></row>")
+            new.writestr(name, text.replace(b"<row><c><v>5.25", b'<row r="2" hidden="1"><c><v>5.25'))
+    check(
+        inspected(tmp_path / "t.xlsx", label_column="kind"),
+        told(f"{NUM} formulas have no value", "1 rows of the"),
+    )
+    assert "hidden" not in said(inspected(plain, label_column="kind"))
 
 
 def test_title_and_body_are_joined_by_a_click(tmp_path: Path) -> None:

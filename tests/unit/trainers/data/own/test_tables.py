@@ -309,7 +309,8 @@ def test_open_quote_is_named_by_the_line_it_opens_in(tmp_path: Path) -> None:
 
 def test_classes_must_be_some_and_have_rows(tmp_path: Path) -> None:
     path = people(tmp_path / "t.csv", change=lambda index, row: [*row[:3], "no"])
-    assert "one class only" in fault(path).message
+    assert "one class only" in fault(path, label_column="tall").message
+    assert any("all cells of 'tall' are the same: 'left' is predicted" in one.message for one in notes(path))
     path = people(tmp_path / "u.csv", change=spoilt({5: ["1", "red", "1", "maybe"]}))
     assert (fault(path).where, fault(path).message) == ("maybe", "the class has 1 row.")
 

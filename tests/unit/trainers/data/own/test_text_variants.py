@@ -52,6 +52,8 @@ PLAIN = lines("some words of a text")
 PROSE = "".join(
     f"First{', then' * (n % 3)} we go home{', or not' * (n % 2)} {n * n} times.\n" for n in range(60)
 )
+CHAT = "".join(f"12.03.21, 14:{n:02} - {('Anna', 'Ben')[n % 2]}: we go home {n * n}\n" for n in range(60))
+GUTENBERG = "The Project Gutenberg eBook of Emma\n\n" + PLAIN
 CASES = {
     "UTF-8": coded(GERMAN, "utf-8"),
     "UTF-8 with a mark": coded(GERMAN, "utf-8-sig"),
@@ -85,6 +87,8 @@ CASES = {
         content=PROSE.encode(),
         text=PROSE,
     ),
+    "chat": Case(content=CHAT.encode(), text=CHAT),
+    "Gutenberg": Case(content=GUTENBERG.encode(), text=GUTENBERG, told=("licence of Project Gutenberg",)),
     "the same text twice": Case(
         content=2 * PLAIN.encode(), text=2 * PLAIN, told=("lines at its end", "are also in the training text")
     ),
