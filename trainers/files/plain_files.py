@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,7 +81,7 @@ def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
 FILE_SUFFIXES = (".json", ".jsonl", ".lock")
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a regular file for reading; refuses links, and pipes that wait for a writer.
 
     Raises:
