@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
