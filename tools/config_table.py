@@ -30,8 +30,9 @@ def table() -> str:
 
 
 def _only(name: str, setting: config.Setting) -> str:
-    users = tuple(kind.name for kind in catalog.ordered_strategies() if name in kind.options)
-    only_with = ("strategy", users) if setting.by_strategy else setting.only_with
+    kinds = {"strategy": catalog.ordered_strategies(), "model": registry.models().values(), "": ()}
+    users = tuple(kind.name for kind in kinds[setting.by_plugin] if name in kind.options)
+    only_with = (setting.by_plugin, users) if setting.by_plugin else setting.only_with
     if only_with is None:
         return ""
     other, values = only_with

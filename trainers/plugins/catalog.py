@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,10 +103,10 @@ def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
     return {size: _num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
 
 
-def missing_packages(entry: ModelEntry) -> list[str]:
-    """Return the packages a model needs that are not installed."""
-    names = [requirement.split("==")[0] for requirement in entry.requires]
-    return [name for name in names if not _is_installed(name)]
+def missing_packages(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the required packages that are not installed."""
+    names = [requirement.split("==")[0] for requirement in requirements]
+    return tuple(name for name in names if not _is_installed(name))
 
 
 def _is_installed(package: str) -> bool:
@@ -173,7 +173,8 @@ def _describe_model(
         sizes=tuple(sizes),
         strategies=tuple(strategies),
         may_have_path=entry.needs_path or bool(entry.requires),
-        missing_packages=tuple(missing_packages(entry)),
+        missing_packages=missing_packages(entry.requires),
+        options={name: missing_packages(packages) for name, packages in entry.options.items()},
     )
 
 

@@ -141,7 +141,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
     registry.discover_all()
     counts, needs = {}, {}
     for entry in registry.models().values():
-        if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
+        if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry.requires):
             continue
         try:
             counts[entry.name] = catalog.count_parameters(entry, spec)
