@@ -30,8 +30,10 @@ def table() -> str:
 
 
 def _only(name: str, setting: config.Setting) -> str:
-    kinds = {"strategy": catalog.ordered_strategies(), "model": registry.models().values(), "": ()}
-    users = tuple(kind.name for kind in kinds[setting.by_plugin] if name in kind.options)
+    users = (
+        *(strategy.name for strategy in catalog.ordered_strategies() if name in strategy.options),
+        *(model.name for model in registry.models().values() if name in model.options),
+    )
     only_with = (setting.by_plugin, users) if setting.by_plugin else setting.only_with
     if only_with is None:
         return ""

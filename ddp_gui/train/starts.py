@@ -43,7 +43,9 @@ class Starts:
         config, length = run.read_config(), start_from.sequence_length(item)
         inherited = {field: getattr(config, field) for field in INHERITED}
         problems = [
-            Problem(field=field, value=raw[field], allowed=f"{'empty' if value == '' else value}, as in {name}")
+            Problem(
+                field=field, value=raw[field], allowed=f"{'empty' if value == '' else value}, as in {name}"
+            )
             for field, value in inherited.items()
             if raw.get(field) not in (None, "", value)
         ]

@@ -83,7 +83,9 @@ def check_export(run: RunDirectory, home: Path) -> None:
     facts = take_home.fill(run, None, home, lambda _: None)
     assert max(facts["differences"].values()) < 1e-4
     assert facts["about"]["model"]["lora_rank"] == RANK
-    files = {name: load_file(home / name) for name in ("weights.safetensors", "huggingface/model.safetensors")}
+    files = {
+        name: load_file(home / name) for name in ("weights.safetensors", "huggingface/model.safetensors")
+    }
     assert not [name for names in files.values() for name in names if "lora" in name or "base_layer" in name]
     assert not (home / "huggingface" / "adapter_config.json").exists()
     tokens = torch.randint(3, 300, (2, 32), generator=torch.Generator().manual_seed(0))
@@ -120,7 +122,9 @@ def test_a_run_continues_the_adapters_of_another_one_on_other_classes(
 ) -> None:
     values = values_of("hf_text", tmp_path)
     source = leave_trained_run(launcher.runs_dir, values.pop("dataset"), values.pop("model"), **values)[0]
-    rows = [f"the {'good' if row % 2 else 'bad'} film {row},{'yes' if row % 2 else 'no'}" for row in range(60)]
+    rows = [
+        f"the {'good' if row % 2 else 'bad'} film {row},{'yes' if row % 2 else 'no'}" for row in range(60)
+    ]
     (tmp_path / "texts.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     own = {"dataset": "own", "data_path": str(tmp_path / "texts.csv")}
     live = start_from_step_1(launcher, source, **values | UNCHANGED | own)

@@ -98,7 +98,7 @@ def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> d
     model = load(run, item)
     if model.about["model"].get("lora_rank"):
         lora.merge_adapters(model.network)
-        model.about["model"] |= description.describe_network(model.network)
+        model.about["model"].update(description.describe_network(model.network))
     report("copying the weights")
     _write_weights(model, folder / WEIGHTS)
     report("exporting the program")

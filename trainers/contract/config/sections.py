@@ -327,8 +327,8 @@ class Network:
         0,
         label="LoRA rank",
         term="LoRA",
-        help="0: all weights are trained. 4 to 16: only small adapters of this rank are, which needs less memory "
-        "and a smaller checkpoint.",
+        help="0: trains all weights. 4 to 16 are usual: trains small adapters of this rank only, which takes "
+        "less memory.",
         by_plugin="model",
         topic="model",
         minimum=0,

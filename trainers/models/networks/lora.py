@@ -44,10 +44,8 @@ def add_adapters(network: Any, rank: int, *, offline: bool) -> None:
 
 def merge_adapters(network: nn.Module) -> None:
     """Add the adapters to the weights below them, in place: the network then consists of its own layers."""
-    pretrained.import_peft(offline=True)
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
+    adapted_layer = pretrained.import_peft(offline=True).tuners.tuners_utils.BaseTunerLayer
     for name, layer in list(network.named_modules()):
-        if isinstance(layer, BaseTunerLayer):
+        if isinstance(layer, adapted_layer):
             layer.merge()
             network.set_submodule(name, layer.get_base_layer())

@@ -272,7 +272,10 @@ def test_what_was_frozen_before_is_not_said_to_be_unused() -> None:
     network.used.requires_grad_(False)
     network.unused.requires_grad_(False)
     assert pretrained.freeze_unused(network, torch.ones(2, 3)) == []
-    assert [name for name, each in network.named_parameters() if each.requires_grad] == ["norm.weight", "norm.bias"]
+    assert [name for name, each in network.named_parameters() if each.requires_grad] == [
+        "norm.weight",
+        "norm.bias",
+    ]
 
 
 def test_text_that_is_too_long_for_the_places_is_said() -> None:
