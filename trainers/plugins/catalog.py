@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -59,7 +60,8 @@ def describe() -> PrintedCatalogue:
         mistakes=tuple(entry_of(Mistake, entry) for entry in registry.mistakes().values()),
         tasks=tuple(entry_of(Task, task, name=name) for name, task in registry.tasks().items()),
         errors=tuple(broken),
-        watched_paths=tuple(sorted(map(str, watched))),
+        # pip changes the folder of packages whenever it installs one that a model lacked.
+        watched_paths=tuple(sorted(map(str, {*watched, sysconfig.get_path("purelib")}))),
     )
 
 
