@@ -30,8 +30,11 @@ def table() -> str:
 
 
 def _only(name: str, setting: config.Setting) -> str:
-    users = tuple(kind.name for kind in catalog.ordered_strategies() if name in kind.options)
-    only_with = ("strategy", users) if setting.by_strategy else setting.only_with
+    users = (
+        *(strategy.name for strategy in catalog.ordered_strategies() if name in strategy.options),
+        *(model.name for model in registry.models().values() if name in model.options),
+    )
+    only_with = (setting.by_plugin, users) if setting.by_plugin else setting.only_with
     if only_with is None:
         return ""
     other, values = only_with

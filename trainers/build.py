@@ -9,6 +9,7 @@ import logging
 import os
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -72,9 +73,7 @@ def build_job(
     set_seed(config)
     registry.check_mistake(config)
     model_entry = pick(registry.models(), config.model, "model")
-    options = ModelOptions(
-        size=config.model_size, pretrained_path=config.pretrained_path, offline=config.hub_offline
-    )
+    options = ModelOptions.of(config)
     start = Start.of_run(run, config)
     dataset = create_dataset(config, model_entry, options, start)
     spec = dataset.spec() if start is None else start.spec(dataset.spec())
@@ -98,7 +97,9 @@ def build_job(
         else start.begin(network, spec, build_for, train, validation, loads=resume_step is None)
     )
     size = sum(parameter.numel() for parameter in network.parameters())
-    log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
+    num_trained = sum(each.numel() for each in network.parameters() if each.requires_grad)
+    log.info("%s: %d training samples", config.dataset, len(train))
+    log.info("%s: %d parameters, of which %d are trained", config.model, size, num_trained)
 
     described = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
@@ -168,6 +169,7 @@ def build_job(
         checkpointer=checkpointer,
         num_train=len(train),
         num_parameters=size,
+        num_trained=num_trained,
         num_shards=batches.num_replicas,
         global_batch=config.global_batch(batches.num_replicas),
         answers=answers,
@@ -219,9 +221,7 @@ def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> n
     size = options.size or entry.default_size
     if size not in entry.sizes:
         raise ValueError(f"model_size is {size!r}, but {entry.name} has: {', '.join(entry.sizes)}")
-    return entry.build(
-        spec, ModelOptions(size=size, pretrained_path=options.pretrained_path, offline=options.offline)
-    )
+    return entry.build(spec, replace(options, size=size))
 
 
 def make_strategy(config: Config, world: World) -> Strategy:

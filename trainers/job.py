@@ -71,6 +71,7 @@ class Job:
     checkpointer: Checkpointer
     num_train: int
     num_parameters: int
+    num_trained: int
     num_shards: int
     global_batch: int
     answers: SaveAnswers
@@ -86,6 +87,7 @@ class Job:
             "num_train": self.num_train,
             "num_validation": len(self.validation),
             "num_parameters": self.num_parameters,
+            "num_trained": self.num_trained,
             "global_batch": self.global_batch,
             "steps_per_epoch": self.rate.steps_per_epoch,
             "num_steps": self.config.num_steps(

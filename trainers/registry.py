@@ -37,11 +37,23 @@ class ModelOptions:
         size: one of the model's sizes.
         pretrained_path: local folder of a pretrained model, for models that are fine-tuned.
         offline: True if nothing may be downloaded from a model hub.
+        lora_rank: rank of the adapters of LoRA; 0 trains all weights.
     """
 
     size: str = ""
     pretrained_path: str = ""
     offline: bool = True
+    lora_rank: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> ModelOptions:
+        """Return the options of the configured model, which must be registered."""
+        return cls(
+            size=config.model_size,
+            pretrained_path=config.pretrained_path,
+            offline=config.hub_offline,
+            lora_rank=config.lora_rank if "lora_rank" in _models[config.model].options else 0,
+        )
 
 
 class ModelBuilder(Protocol):
@@ -57,12 +69,15 @@ class ModelEntry(ModelDeclaration):
     Attributes:
         sizes: presets by name, each with a short description; the first is the default. Never empty.
         requires: pip names of packages it needs beyond requirements.txt.
+        options: fields of the configuration that it uses and most models ignore, each with the pip names of
+            packages that it needs if the field is set.
         tokenizer: loads the tokenizer of the pretrained model; None if the model does not read text.
     """
 
     build: ModelBuilder
     sizes: Mapping[str, str]
     requires: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tokenizer: Callable[[ModelOptions], Tokenizer] | None = None
 
     @property
@@ -136,6 +151,7 @@ def register_model(
     family: str = "dense",
     needs_path: bool = False,
     requires: tuple[str, ...] = (),
+    options: Mapping[str, tuple[str, ...]] | None = None,
     tokenizer: Callable[[ModelOptions], Tokenizer] | None = None,
 ) -> Callable[[ModelBuilder], ModelBuilder]:
     """Register a function that builds a network for a `DataSpec`; see `ModelEntry` for the arguments."""
@@ -154,6 +170,7 @@ def register_model(
             family=family,
             needs_path=needs_path,
             requires=requires,
+            options=options or {},
             tokenizer=tokenizer,
         )
         _add(_models, name, entry, "model")

@@ -52,7 +52,9 @@ class Catalogue:
     def only_with(self, field: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the condition on another field under which a field applies; None: always."""
         setting = config_module.settings().get(field)
-        if setting is not None and not setting.by_strategy:
+        if setting is not None and setting.by_plugin == "model":
+            return "model", tuple(model.name for model in self.models.values() if field in model.options)
+        if setting is not None and not setting.by_plugin:
             return setting.only_with
         users = [
             strategy.name

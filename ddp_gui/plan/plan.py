@@ -223,6 +223,10 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
     elif (model.needs_path or config.pretrained_path) and not Path(config.pretrained_path or " ").is_dir():
         allowed = f"a folder on this machine with the trained model that {model.name} starts from"
         problems.append(Problem(field="pretrained_path", value=config.pretrained_path, allowed=allowed))
+    for name, missing in model.options.items():
+        if missing and (value := getattr(config, name)):
+            allowed = f"0 without {' and '.join(missing)}: {INSTALL_FINE_TUNING}"
+            problems.append(Problem(field=name, value=value, allowed=allowed))
     return problems
 
 

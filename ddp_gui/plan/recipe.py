@@ -24,6 +24,7 @@ from trainers.contract.config.sections import NO_MISTAKE
 FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")
 STEPS_PER_EPOCH = 20  # at least: the global batch is at most this part of the rows
 SGD_RATE_FACTOR = 10  # SGD with momentum needs a higher rate than AdamW
+LORA_RATE_FACTOR = 10  # adapters start at zero and are few (docs/fine-tuning.md)
 MAX_EPOCHS = 100_000
 MEASURED = Path(__file__).with_name("recipes.json")
 # Fields that change neither the result nor, on a CPU, the time of a run by much.
@@ -134,6 +135,8 @@ def values(
     num_rows = dataset.num_samples(config.sequence_length)
     num_per_step = num_replicas * config.gradient_accumulation_steps
     factor = SGD_RATE_FACTOR if config.optimizer == "sgd" else 1
+    if config.lora_rank and "lora_rank" in model.options:
+        factor *= LORA_RATE_FACTOR
     found: dict[str, Any] = {
         "batch_size": _batch(min(rule.largest_batch, num_rows // (STEPS_PER_EPOCH * num_per_step))),
         "learning_rate": rule.learning_rate * factor,

@@ -40,7 +40,7 @@ CARD = """\
 A model for {task}: `{model}`, size `{size}`, {num_parameters:,} parameters, trained on
 `{dataset}`, checkpoint of step {step:,}.
 
-{start}## Use
+{lora}{start}## Use
 
 ```sh
 python predict.py {example}
@@ -103,6 +103,7 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         num_parameters=about["model"]["num_parameters"],
         dataset=config.dataset,
         step=step,
+        lora=_lora(view, about["model"].get("lora_rank", 0)),
         start=_start(view),
         example=facts["example"],
         snippet=facts["snippet"].rstrip(),
@@ -122,6 +123,15 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         checks=_checks(facts),
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
     )
+
+
+def _lora(view: RunView, rank: int) -> str:
+    if not rank:
+        return ""
+    with view.lock:
+        trained, total = (view.series.plan.get(name) for name in ("num_trained", "num_parameters"))
+    num = f": {trained:,} of {total:,} parameters were trained" if trained and total else ""
+    return f"Fine-tuned with LoRA of rank {rank}{num}. The adapters are merged into the weights.\n\n"
 
 
 def _start(view: RunView) -> str:

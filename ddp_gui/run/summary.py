@@ -58,6 +58,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "model_label": model.label if model else plan.get("model") or config.model,
         "dataset_label": listing.dataset_label(config, catalogue),
         "num_parameters": plan.get("num_parameters", expected_size),
+        "num_trained": plan.get("num_trained"),
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,

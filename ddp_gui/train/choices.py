@@ -380,8 +380,14 @@ class Choices:
             as_current_user(self._choose_own_data), inputs, [dataset, model, *fitted], **QUIET
         )
         model.input(as_current_user(self._pick_model), inputs, [*of_model, *fitted], **QUIET)
-        deciding = [fields[name] for name in ("nproc_per_node", "num_nodes", "strategy") if name in fields]
-        gr.on([each.input for each in deciding], as_current_user(self._fit_ranks), inputs, fitted, **QUIET)
+        deciding = ("nproc_per_node", "num_nodes", "strategy", "lora_rank")
+        gr.on(
+            [fields[name].input for name in deciding if name in fields],
+            as_current_user(self._fit_ranks),
+            inputs,
+            fitted,
+            **QUIET,
+        )
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             show = partial(self.form.shown_if_meant, other)

@@ -125,10 +125,10 @@ OWN_DATA_FIELDS = (
     "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
 )  # fmt: skip
 FOLDED_WHERE = ("account", "qos", "extra_lines")
-FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
+FINE_TUNING_FIELDS = ("pretrained_path", "lora_rank", "hub_offline")
 START_FIELD = "start_from"
 # A run that starts from another one's weights takes over its model.
-FIXED_BY_START = ("model", "model_size", "pretrained_path")
+FIXED_BY_START = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
 class Form:

@@ -16,7 +16,7 @@ from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.machine.os_errors import explain
 
 MOST_KEPT = 200
-INHERITED = ("model", "model_size", "pretrained_path")
+INHERITED = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
 class Starts:
@@ -43,7 +43,9 @@ class Starts:
         config, length = run.read_config(), start_from.sequence_length(item)
         inherited = {field: getattr(config, field) for field in INHERITED}
         problems = [
-            Problem(field=field, value=raw[field], allowed=f"{value or 'empty'}, as in {name}")
+            Problem(
+                field=field, value=raw[field], allowed=f"{'empty' if value == '' else value}, as in {name}"
+            )
             for field, value in inherited.items()
             if raw.get(field) not in (None, "", value)
         ]

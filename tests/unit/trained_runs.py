@@ -36,7 +36,7 @@ def leave_trained_run(
     """Return a run with these checkpoints, its network with the last weights, and its data specification."""
     registry.discover_all()
     config = Config(dataset=dataset, model=model, nproc_per_node=1, device="cpu", **values)
-    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    options = ModelOptions.of(config)
     entry = registry.models()[model]
     data = build.create_dataset(config, entry, options)
     spec = data.spec()

@@ -74,8 +74,8 @@ def describe(config: Config, spec: DataSpec, split: Split, network: nn.Module) -
             "name": config.model,
             "size": config.model_size or registry.models()[config.model].default_size,
             "pretrained_path": config.pretrained_path,
-            "num_parameters": sum(parameter.numel() for parameter in network.parameters()),
-            "layers": str(network).splitlines(),
+            "lora_rank": registry.ModelOptions.of(config).lora_rank,
+            **describe_network(network),
         },
         "task": spec.task,
         "input": inputs,
@@ -88,6 +88,14 @@ def describe(config: Config, spec: DataSpec, split: Split, network: nn.Module) -
             "num_train": spec.num_train,
             "num_validation": spec.num_validation,
         },
+    }
+
+
+def describe_network(network: nn.Module) -> dict[str, Any]:
+    """Return the fields of `model` that follow from a network."""
+    return {
+        "num_parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "layers": str(network).splitlines(),
     }
 
 
@@ -124,6 +132,8 @@ def check(found: Any) -> None:
     model, inputs, output = found["model"], found["input"], found["output"]
     for name in ("name", "size", "pretrained_path"):
         _require(isinstance(model.get(name), str), f"model.{name}", "a text")
+    rank = model.get("lora_rank", 0)  # absent before schema version 10 of the configuration
+    _require(rank == 0 or _is_count(rank), "model.lora_rank", "a whole number")
     _require(isinstance(found.get("task"), str), "task", "a text")
     shape = inputs.get("shape")
     is_shape = isinstance(shape, list) and 0 < len(shape) <= 3 and all(_is_count(side) for side in shape)

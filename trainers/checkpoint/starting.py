@@ -21,6 +21,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions, DataSpec, Split
 from trainers.data.text import LetterTokenizer
+from trainers.registry import ModelOptions
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +59,14 @@ class Start:
             raise StartError(f"{run.path / start_from.FOLDER} is missing: the weights to start from")
         folder = run.path / start_from.FOLDER
         start = cls(Checkpoint(step=origin.step, path=folder, size_bytes=0, saved_unix_s=0.0), origin.run_id)
-        model = start.about["model"]
-        if (config.model, config.pretrained_path) != (model["name"], model["pretrained_path"]):
-            raise StartError(
-                f"model is {config.model!r}, but {config.start_from} is of model {model['name']}"
-            )
+        model, options = start.about["model"], ModelOptions.of(config)
+        for field, now, before in (
+            ("model", config.model, model["name"]),
+            ("pretrained_path", options.pretrained_path, model["pretrained_path"]),
+            ("lora_rank", options.lora_rank, model.get("lora_rank", 0)),
+        ):
+            if now != before:
+                raise StartError(f"{field} is {now!r}, but {config.start_from} was trained with {before!r}")
         return start
 
     def data_options(self, options: DataOptions) -> DataOptions:

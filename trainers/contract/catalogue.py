@@ -43,12 +43,18 @@ class ModelDeclaration:
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ModelDeclaration):
-    """A model; `missing_packages` are not installed on this machine."""
+    """A model; `missing_packages` are not installed on this machine.
+
+    Attributes:
+        options: fields of the configuration that it uses and most models ignore, each with the packages for
+            it that are not installed.
+    """
 
     sizes: tuple[Size, ...]
     strategies: tuple[str, ...]
     may_have_path: bool = False
     missing_packages: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def size(self, name: str) -> Size | None:
         """Return the size of this name; the default size if the name is empty; None if unknown."""

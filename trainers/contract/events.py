@@ -151,7 +151,8 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
 # Not every version writes these fields; if present, they have these types in events of any kind.
 _FURTHER: Mapping[str, Check] = {
     **dict.fromkeys(
-        ("num_validation", "num_parameters", "global_batch", "steps_per_epoch"), _is_count_or_none
+        ("num_validation", "num_parameters", "num_trained", "global_batch", "steps_per_epoch"),
+        _is_count_or_none,
     ),
     **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
     **dict.fromkeys(
@@ -196,6 +197,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "num_train",
         "num_validation",
         "num_parameters",
+        "num_trained",
         "global_batch",
         "steps_per_epoch",
         "num_steps",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import LANGUAGE_MODELLING, DataSpec, Tokenizer
-from trainers.models.networks import pretrained, pretrained_text
+from trainers.models.networks import lora, pretrained, pretrained_text
 from trainers.registry import ModelOptions, register_model
 
 NAME = "hf_causal"
@@ -45,10 +45,11 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     family="pretrained",
     needs_path=True,
     requires=(pretrained.TRANSFORMERS,),
+    options={"lora_rank": pretrained.PEFT},
     tokenizer=tokenizer,
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
-    """Load the folder's model with all weights.
+    """Load the folder's model with all weights; with LoRA, only the adapters are trained.
 
     Raises:
         ValueError: if it is not a causal language model, or is incompatible with the data.
@@ -57,6 +58,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     pretrained_text.transformers_config(folder, NAME)
     transformers = pretrained.import_transformers(offline=options.offline)
     trained = pretrained_text.load(transformers.AutoModelForCausalLM, folder, NAME)
+    lora.add_adapters(trained, options.lora_rank, offline=options.offline)
     pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
     network = TrainedWriter(trained, spec.num_classes)
     example = torch.arange(spec.input_shape[0]).remainder(spec.num_classes).unsqueeze(0)

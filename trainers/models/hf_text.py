@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import TEXT_CLASSIFICATION, DataSpec, Tokenizer
-from trainers.models.networks import pretrained, pretrained_text
+from trainers.models.networks import lora, pretrained, pretrained_text
 from trainers.registry import ModelOptions, register_model
 
 NAME = "hf_text"
@@ -79,6 +79,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     family="pretrained",
     needs_path=True,
     requires=(pretrained.TRANSFORMERS,),
+    options={"lora_rank": pretrained.PEFT},
     tokenizer=tokenizer,
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
@@ -93,6 +94,8 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     else:
         trained = pretrained_text.load(transformers.AutoModel, folder, NAME)
         network = MeanOfWords(trained, trained.config.get_text_config().hidden_size, spec)
+    # The output layer, which is not part of `base_model`, is trained in full.
+    lora.add_adapters(trained.base_model, options.lora_rank, offline=options.offline)
     pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
     # Any token except padding.
     example = torch.full((1, spec.input_shape[0]), 1 if spec.padding == 0 else 0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Mapping
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +60,8 @@ def describe() -> PrintedCatalogue:
         mistakes=tuple(entry_of(Mistake, entry) for entry in registry.mistakes().values()),
         tasks=tuple(entry_of(Task, task, name=name) for name, task in registry.tasks().items()),
         errors=tuple(broken),
-        watched_paths=tuple(sorted(map(str, watched))),
+        # pip changes the folder of packages whenever it installs one that a model lacked.
+        watched_paths=tuple(sorted(map(str, {*watched, sysconfig.get_path("purelib")}))),
     )
 
 
@@ -103,10 +105,10 @@ def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
     return {size: num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
 
 
-def missing_packages(entry: ModelEntry) -> list[str]:
-    """Return the packages a model needs that are not installed."""
-    names = [requirement.split("==")[0] for requirement in entry.requires]
-    return [name for name in names if not _is_installed(name)]
+def missing_packages(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the required packages that are not installed."""
+    names = [requirement.split("==")[0] for requirement in requirements]
+    return tuple(name for name in names if not _is_installed(name))
 
 
 def _is_installed(package: str) -> bool:
@@ -173,7 +175,8 @@ def _describe_model(
         sizes=tuple(sizes),
         strategies=tuple(strategies),
         may_have_path=entry.needs_path or bool(entry.requires),
-        missing_packages=tuple(missing_packages(entry)),
+        missing_packages=missing_packages(entry.requires),
+        options={name: missing_packages(packages) for name, packages in entry.options.items()},
     )
 
 

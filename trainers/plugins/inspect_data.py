@@ -145,7 +145,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
     registry.discover_all()
     counts, needs = {}, {}
     for entry in registry.models().values():
-        if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
+        if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry.requires):
             continue
         try:
             networks = {size: catalog.on_meta(entry, spec, size) for size in entry.sizes}

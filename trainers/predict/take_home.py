@@ -28,12 +28,14 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from trainers import registry
+from trainers.checkpoint import description
 from trainers.checkpoint.description import IMAGE, TABLE, TEXT
 from trainers.contract.checkpoint_files import sha256_of
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.data.dataset import LANGUAGE_MODELLING
 from trainers.files.json_files import parse_json
 from trainers.machine import facilities
+from trainers.models.networks import lora
 from trainers.predict.program import program, snippet
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
 from trainers.report import samples
@@ -45,7 +47,7 @@ MEMORY_BYTES = 32 * 2**30
 ONNX_PACKAGES = ("onnx", "onnxscript")
 PROGRAM, ONNX, WEIGHTS, ABOUT = "model.pt2", "model.onnx", "weights.safetensors", "model.json"
 HUGGING_FACE = "huggingface"
-CHECKED = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm", "safetensors")
+CHECKED = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm", "peft", "safetensors")
 
 # Of which `fill` reports the beginning.
 NUM_PARTS = 6
@@ -94,6 +96,9 @@ def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> d
     report("loading the model")
     item = find_checkpoint(run, step)
     model = load(run, item)
+    if model.about["model"].get("lora_rank"):
+        lora.merge_adapters(model.network)
+        model.about["model"].update(description.describe_network(model.network))
     report("copying the weights")
     _write_weights(model, folder / WEIGHTS)
     report("exporting the program")

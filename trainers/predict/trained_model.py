@@ -70,7 +70,11 @@ class TrainedModel:
         self.spec: DataSpec = description.spec_of(about)
         model = about["model"]
         self._entry: ModelEntry = build.pick(registry.models(), model["name"], "model")
-        self._options = ModelOptions(size=model["size"], pretrained_path=model["pretrained_path"])
+        self._options = ModelOptions(
+            size=model["size"],
+            pretrained_path=model["pretrained_path"],
+            lora_rank=model.get("lora_rank", 0),
+        )
         self.tokenizer = self._tokenizer()
         self.network = build.build_network(self._entry, self.spec, self._options)
         weights = loaded_state.read_weights(item.path)
@@ -359,7 +363,7 @@ def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:
     """
     config = run.read_config()
     entry = build.pick(registry.models(), config.model, "model")
-    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    options = ModelOptions.of(config)
     start = Start.of_run(run, config)
     dataset = build.create_dataset(config, entry, options, start)
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
@@ -385,7 +389,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
     """
     start, before = Start(model.item, model.run.run_id), model.spec
     entry = build.pick(registry.models(), config.model, "model")
-    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    options = ModelOptions.of(config)
     dataset = build.create_dataset(config, entry, options)  # without its tokenizer, as the page inspected it
     is_known = not isinstance(dataset, Own) or cache.find(dataset.fingerprint) is not None
     is_text = model.about["input"]["kind"] == TEXT
@@ -421,7 +425,7 @@ def describe_older(run: RunDirectory) -> dict[str, Any]:
     config = run.read_config()
     spec, validation = data_of(run)
     entry = build.pick(registry.models(), config.model, "model")
-    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    options = ModelOptions.of(config)
     network = build.build_network(entry, spec, options)
     return description.describe(config, spec, validation, network)
 

@@ -33,9 +33,9 @@ from trainers.contract.config.sections import (
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 # Fields added by later versions have defaults, so older configurations keep their meaning.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Users watch the hang that a deliberate mistake causes, so it is detected early.

@@ -33,7 +33,7 @@ class Setting:
     Attributes:
         term: the glossary term (docs/glossary.md) of the label, if any; the form shows its definition.
         only_with: another field, and its values for which this field has an effect; None: always.
-        by_strategy: it has an effect only with strategies that list it in their `options`.
+        by_plugin: it has an effect only with strategies, or models, that list it in their `options`.
         is_path: surrounding quotes and a leading file:// are removed.
         check: raises ValueError with the allowed values if the text is invalid.
     """
@@ -49,7 +49,7 @@ class Setting:
     catalog: Literal["models", "model_sizes", "datasets", "strategies", "mistakes", ""] = ""
     max_length: int = 200
     only_with: tuple[str, tuple[str, ...]] | None = None
-    by_strategy: bool = False
+    by_plugin: Literal["strategy", "model", ""] = ""
     is_path: bool = False
     check: Callable[[str], object] | None = None
 

@@ -325,6 +325,17 @@ class Network:
         help="On: nothing is downloaded (HF_HUB_OFFLINE=1).",
         topic="model",
     )
+    lora_rank: int = setting(
+        0,
+        label="LoRA rank",
+        term="LoRA",
+        help="0: trains all weights. 4 to 16 are usual: trains small adapters of this rank only, which takes "
+        "less memory.",
+        by_plugin="model",
+        topic="model",
+        minimum=0,
+        maximum=1024,
+    )
     start_from: str = setting(
         "",
         label="Start from",
@@ -473,7 +484,7 @@ class Parallelism:
         label="Ranks per replica",
         term="tensor parallelism",
         help="How many ranks share one copy of the model.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -483,7 +494,7 @@ class Parallelism:
         label="Pipeline micro-batches",
         term="pipeline parallelism",
         help="The micro-batches that a batch is split into, so that all stages work at once.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -493,7 +504,7 @@ class Parallelism:
         label="Bucket size, MB",
         term="bucket",
         help="Gradients are averaged in buckets of this size.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
         minimum=1,
         maximum=4096,
@@ -503,21 +514,21 @@ class Parallelism:
         label="Gradients as bucket views",
         term="bucket",
         help="Gradients share the buckets' memory, which saves one copy of them.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
     )
     static_graph: bool = setting(
         False,
         label="Static graph",
         help="Promise DDP that every step uses the same parameters.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
     )
     gradient_compression: str = setting(
         "none",
         label="Compress gradients",
         help="Sends gradients in 16 bits, with less precision.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
         choices=("none", "fp16", "bf16"),
     )
@@ -526,7 +537,7 @@ class Parallelism:
         label="Average gradients",
         help="auto: through shared memory for CPU ranks of one machine, if possible; backend: always over "
         "gloo or NCCL.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="parallel",
         choices=("auto", "backend"),
     )
@@ -567,7 +578,7 @@ class Speed:
         label="CUDA graphs",
         help="With compile: a step's kernels are captured once and launched together. For small models on "
         "one GPU, where the host is the limit.",
-        by_strategy=True,
+        by_plugin="strategy",
         topic="speed",
     )
     data_location: str = setting(

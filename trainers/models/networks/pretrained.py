@@ -33,6 +33,7 @@ INSTALL = "pip install -r requirements-finetune.txt"
 TRANSFORMERS = "transformers==5.23.0"
 TIMM = "timm==1.0.31"
 TORCHVISION = "torchvision==0.28.0"
+PEFT = ("peft==0.21.2", "accelerate==1.15.0")
 
 PICKLED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -60,6 +61,11 @@ def import_transformers(*, offline: bool) -> ModuleType:
 def import_timm(*, offline: bool) -> ModuleType:
     """Return the package timm; `offline` and errors as for `import_transformers`."""
     return _import_optional("timm", offline=offline)
+
+
+def import_peft(*, offline: bool) -> ModuleType:
+    """Return the package peft; `offline` and errors as for `import_transformers`."""
+    return _import_optional("peft", offline=offline)
 
 
 def _import_optional(name: str, *, offline: bool) -> ModuleType:
@@ -210,7 +216,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
-    """Freeze the parameters that the output does not depend on; return their names.
+    """Freeze the trained parameters that the output does not depend on; return their names.
 
     DDP waits for a gradient of each trained parameter and raises an error if one has none.
 
@@ -225,7 +231,9 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
         raise ValueError(
             f"the model cannot read {example.shape[1]} tokens at once: choose a smaller sequence_length"
         ) from error
-    unused = [name for name, parameter in network.named_parameters() if parameter not in used]
+    # Frozen parameters, such as those below adapters, are not part of the graph.
+    trained = [(name, each) for name, each in network.named_parameters() if each.requires_grad]
+    unused = [name for name, parameter in trained if parameter not in used]
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
     if unused:

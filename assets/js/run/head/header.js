@@ -104,7 +104,6 @@ export class Header {
 
   layOut(summary, tools) {
     const name = summary.name || summary.config.name || this.runId;
-    const parameters = summary.num_parameters ? ` (${count(summary.num_parameters)} parameters)` : "";
     return el(
       "header",
       { class: "ddp-header" },
@@ -118,7 +117,7 @@ export class Header {
         el(
           "p",
           { class: "ddp-subtitle" },
-          `${summary.model_label}${parameters} · ${summary.dataset_label} · `,
+          `${summary.model_label}${sizeInWords(summary)} · ${summary.dataset_label} · `,
           this.ranks,
           summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
@@ -357,6 +356,14 @@ export class Header {
       ? ""
       : `More epochs: a whole number from 1 to ${count(MAX_MORE_EPOCHS)}.`;
   }
+}
+
+/** Describes the number of parameters, and of the trained ones if some are frozen. */
+function sizeInWords({ num_parameters: all, num_trained: trained }) {
+  if (!all) return "";
+  return (trained ?? all) === all
+    ? ` (${count(all)} parameters)`
+    : ` (${count(trained)} of ${count(all)} parameters are trained)`;
 }
 
 /** Describes the checkpoint that a run started from, and its new layers; empty for a new model. */

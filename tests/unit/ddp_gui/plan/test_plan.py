@@ -65,6 +65,7 @@ def catalogue() -> Catalogue:
                 "sizes": [small],
                 "strategies": ["ddp"],
                 "needs_path": True,
+                "options": {"lora_rank": ["peft"]},
             },
         ],
         "strategies": [asdict(describe_strategy(registry.strategies()[name])) for name in everywhere],
@@ -142,6 +143,11 @@ def test_left_out_ranks_are_what_the_machine_has(
         (LAPTOP, {"model": "tuned", "pretrained_path": "/no/such"}, "pretrained_path is '/no/such'"),
         (
             LAPTOP,
+            {"model": "tuned", "pretrained_path": "/", "lora_rank": 4},
+            "lora_rank is 4, but allowed is: 0 without peft: pip install -r requirements-finetune.txt",
+        ),
+        (
+            LAPTOP,
             {"model": "vit", "strategy": "data_tensor", "nproc_per_node": 3},
             "tensor_parallel_size is 2, but allowed is: a number that divides the 3 ranks",
         ),
@@ -158,6 +164,12 @@ def test_what_cannot_be_is_named_with_what_can(
     with pytest.raises(ConfigError) as refused:
         make(raw, catalogue, machine)
     assert said in str(refused.value)
+
+
+def test_a_field_of_some_models_has_no_effect_with_others(catalogue: Catalogue) -> None:
+    assert make({"lora_rank": 4}, catalogue, LAPTOP).config.lora_rank == 4
+    assert catalogue.means_something("lora_rank", {"model": "tuned"})
+    assert not catalogue.means_something("lora_rank", {"model": "cnn"})
 
 
 def test_copies_of_the_model_and_accumulation_make_the_global_batch(catalogue: Catalogue) -> None:

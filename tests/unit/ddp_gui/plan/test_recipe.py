@@ -107,6 +107,15 @@ def test_pretrained_models_keep_what_they_know(real: Catalogue) -> None:
     assert values["learning_rate"] <= 5e-5 and values["warmup_ratio"] > 0
 
 
+def test_adapters_learn_faster_than_whole_pretrained_models(real: Catalogue) -> None:
+    def rate(model: str, lora_rank: int) -> float:
+        config, data = config_module.parse({"lora_rank": lora_rank}), real.datasets["austen_novels"]
+        return float(recipe.values(config, data, real.models[model], 2, {})["learning_rate"])
+
+    assert rate("hf_text", 4) == pytest.approx(10 * rate("hf_text", 0))
+    assert rate("bert", 4) == rate("bert", 0)
+
+
 def test_lessons_run_with_the_fields_own_defaults() -> None:
     defaults = config_module.default_values()
     for path in sorted((ASSETS / "lessons").glob("*.md")):

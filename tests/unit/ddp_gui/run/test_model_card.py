@@ -76,6 +76,17 @@ def test_a_card_names_the_checkpoint_that_the_run_started_from(tmp_path: Path, c
     assert f"SHA-256 of the weights: `{'a' * 64}`)." in card
 
 
+def test_a_card_names_the_rank_and_the_number_of_trained_parameters(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    assert "LoRA" not in model_card.model_card(view, FACTS)
+    view.series.plan |= {"num_trained": 1_123, "num_parameters": 33_187}
+    about = FACTS["about"] | {"model": {"size": "", "num_parameters": 32_160, "lora_rank": 4}}
+    card = model_card.model_card(view, FACTS | {"about": about})
+    assert "LoRA of rank 4: 1,123 of 33,187 parameters were trained." in card
+
+
 def test_a_curve_without_numbers_is_empty(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     view = store_of(tmp_path, catalogue).view(run.run_id)

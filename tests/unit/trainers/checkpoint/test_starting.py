@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(
     with pytest.raises(DamageError, match=r"model\.safetensors of step 1 is not what was saved"):
         rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_run_written_by_hand_must_have_the_model_of_its_start(tmp_path: Path) -> None:
+    source: RunDirectory = leave_trained_run(tmp_path, "digits", "linear")[0]
+    settings = config_module.parse({"model": "linear", "start_from": f"{source.run_id}/1"})
+    run, item = start_from.find(tmp_path, settings.start_from)
+    made = rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
+    with pytest.raises(StartError, match=r"model is 'cnn', but .*/1 was trained with 'linear'"):
+        Start.of_run(made, replace(settings, model="cnn"))
+    tuned = made.path / start_from.FOLDER / "model.json"
+    about = json.loads(tuned.read_text())
+    tuned.write_text(json.dumps(about | {"model": about["model"] | {"lora_rank": 4}}))
+    with pytest.raises(StartError, match=r"lora_rank is 0, but .*/1 was trained with 4"):
+        Start.of_run(made, settings)
 
 
 def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:

@@ -43,11 +43,13 @@ def test_fields_that_depend_on_a_choice_name_one_that_there_is() -> None:
         assert set(values) <= set(config.settings()[other].choices), (other, values)
 
 
-def test_fields_that_depend_on_the_strategy_are_named_by_one() -> None:
+def test_fields_that_depend_on_the_strategy_or_the_model_are_named_by_one() -> None:
     registry.discover_all()
-    named = {name for kind in registry.strategies().values() for name in kind.options}
-    assert named == {name for name, setting in config.settings().items() if setting.by_strategy}
-    assert named >= {"tensor_parallel_size", "pipeline_microbatches", "bucket_cap_mb"}
+    for plugin, kinds in (("strategy", registry.strategies()), ("model", registry.models())):
+        named = {name for kind in kinds.values() for name in kind.options}
+        assert named == {name for name, each in config.settings().items() if each.by_plugin == plugin}
+    assert "bucket_cap_mb" in registry.strategies()["ddp"].options
+    assert {name for name, each in registry.models().items() if each.options} == {"hf_text", "hf_causal"}
 
 
 def test_options_of_plug_ins_are_kept_as_they_are_and_nothing_else_is() -> None:
@@ -144,7 +146,7 @@ def test_all_problems_are_named_at_once() -> None:
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 8, 9])
 def test_a_configuration_of_an_earlier_version_is_read(version: int) -> None:
     assert config.parse({"schema_version": version, "batch_size": 8}) == config.Config(batch_size=8)
 

@@ -143,7 +143,7 @@ def test_configuration_of_a_newer_version_says_only_that(run: RunDirectory) -> N
     run.config.write_text('{"schema_version": 99, "flying": true}')
     with pytest.raises(ValueError, match="newer version") as caught:
         run.read_config()
-    assert "(schema 99, this one knows 9)" in str(caught.value) and "flying" not in str(caught.value)
+    assert "(schema 99, this one knows 10)" in str(caught.value) and "flying" not in str(caught.value)
 
 
 def test_file_from_the_future_is_not_new_for_ever(run: RunDirectory) -> None:

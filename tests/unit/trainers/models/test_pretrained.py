@@ -194,11 +194,11 @@ def test_folder_without_a_tokenizer(folder: Path) -> None:
         hf_text.tokenizer(ModelOptions(pretrained_path=str(folder)))
 
 
-@pytest.mark.parametrize(("name", "package"), [("transformers", "transformers"), ("timm", "timm")])
+@pytest.mark.parametrize("name", ["transformers", "timm", "peft"])
 def test_missing_package_is_said_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # Python then raises the error of a missing package
+    monkeypatch.setitem(sys.modules, name, None)  # Python then raises the error of a missing package
     monkeypatch.setenv("HF_HUB_OFFLINE", "")
     with pytest.raises(NotInstalledError, match=INSTALL) as raised:
         getattr(pretrained, f"import_{name}")(offline=True)
@@ -226,7 +226,9 @@ def test_pins_are_those_of_the_requirements_file() -> None:
     lines = (REPOSITORY / "requirements-finetune.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line for line in lines if line and not line.startswith("#")}
     registry.discover_all()
-    assert pinned == {package for name in MODELS for package in registry.models()[name].requires}
+    models = [registry.models()[name] for name in MODELS]
+    of_options = {package for model in models for each in model.options.values() for package in each}
+    assert pinned == of_options | {package for model in models for package in model.requires}
     assert not any(line.startswith("torch==") for line in pinned)
 
 
@@ -239,7 +241,7 @@ def test_importing_all_plugins_brings_none_of_the_optional_packages() -> None:
     )
     loaded = {name.partition(".")[0] for name in ended.stdout.split()}
     assert {"trainers", "torch"} <= loaded
-    assert not {"transformers", "timm", "torchvision", "huggingface_hub", "tokenizers"} & loaded
+    assert not {"transformers", "timm", "torchvision", "peft", "accelerate", "tokenizers"} & loaded
     assert set(MODELS) <= set(registry.models())
 
 
@@ -263,6 +265,17 @@ def test_only_parameters_without_a_gradient_are_set_aside() -> None:
     for name, parameter in network.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
     assert network.training
+
+
+def test_what_was_frozen_before_is_not_said_to_be_unused() -> None:
+    network = Half()
+    network.used.requires_grad_(False)
+    network.unused.requires_grad_(False)
+    assert pretrained.freeze_unused(network, torch.ones(2, 3)) == []
+    assert [name for name, each in network.named_parameters() if each.requires_grad] == [
+        "norm.weight",
+        "norm.bias",
+    ]
 
 
 def test_text_that_is_too_long_for_the_places_is_said() -> None:

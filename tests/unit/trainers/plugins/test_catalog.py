@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
+import sysconfig
 from typing import Any
 
 import pytest
@@ -60,6 +62,14 @@ def test_models_are_offered_only_for_data_they_can_learn(catalog: dict[str, Any]
         for size in model["sizes"]:
             assert {datasets[name]["task"] for name in size["num_parameters"]} <= set(model["tasks"])
     assert "austen" in by_name(catalog["models"])["gpt"]["sizes"][0]["num_parameters"]
+
+
+def test_a_package_installed_later_is_noticed(catalog: dict[str, Any]) -> None:
+    models = by_name(catalog["models"])
+    missing = [name for name in ("peft", "accelerate") if importlib.util.find_spec(name) is None]
+    assert models["hf_text"]["options"] == models["hf_causal"]["options"] == {"lora_rank": missing}
+    assert models["timm_image"]["options"] == {}
+    assert sysconfig.get_path("purelib") in catalog["watched_paths"]
 
 
 def test_every_model_trains_with_ddp_and_only_some_can_be_cut(catalog: dict[str, Any]) -> None:
