@@ -242,6 +242,7 @@ def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
         "num_train": 1_437,
         "num_validation": 360,
         "num_parameters": 9_000,
+        "num_trained": 9_000,
         "global_batch": shape.num_ranks * BATCH_SIZE,
         "steps_per_epoch": STEPS_PER_EPOCH,
         "num_steps": planned_steps,

@@ -139,7 +139,7 @@ def values(
         factor *= LORA_RATE_FACTOR
     found: dict[str, Any] = {
         "batch_size": _batch(min(rule.largest_batch, num_rows // (STEPS_PER_EPOCH * num_per_step))),
-        "learning_rate": rule.learning_rate * factor,
+        "learning_rate": float(f"{rule.learning_rate * factor:g}"),
         "weight_decay": rule.weight_decay,
         "lr_schedule": rule.lr_schedule,
         "warmup_ratio": rule.warmup_ratio,

@@ -341,8 +341,10 @@ class Choices:
 
     def add_fine_tuning(self) -> None:
         """Lay out the fields for models with pretrained weights; hidden for other models."""
-        with gr.Group(visible=False) as self._fine_tuning, gr.Row():
-            self.form.add_controls(*FINE_TUNING_FIELDS)
+        with gr.Group(visible=False) as self._fine_tuning:
+            with gr.Row():
+                self.form.add_controls(*FINE_TUNING_FIELDS[:2])
+            self.form.add_controls(*FINE_TUNING_FIELDS[2:])
 
     def add_more_data(self) -> None:
         """Lay out the data sets whose package is missing, if there are any."""

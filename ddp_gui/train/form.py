@@ -222,13 +222,14 @@ class Form:
                 found.setdefault(only_with[0], []).append(name)
         return found
 
-    def shown_if_meant(self, other: str, value: Any) -> list[Any]:
+    def shown_if_meant(self, other: str, value: Any) -> Any:
         """Show or hide fields, such as momentum, that depend on the value of another field."""
         # "hidden" rather than False keeps the control and its value in the document.
-        return [
+        updates = [
             gr.update(visible=self.catalogue.means_something(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
+        return updates if len(updates) > 1 else updates[0]  # Gradio takes a list for the value of one output
 
     def dataset_choices(self, like: str = "") -> list[tuple[str, str]]:
         """Return (label, name) of each data set; with `like`, of those with that one's task, and own data."""

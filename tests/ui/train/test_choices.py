@@ -62,6 +62,23 @@ def test_a_picked_data_set_brings_values_that_learn_and_what_to_expect(
     assert watched.complaints == []
 
 
+def test_the_rank_of_lora_belongs_to_models_that_have_it_and_sets_the_rate(
+    server: Server, watched: Watched
+) -> None:
+    open_form(watched, server)
+    rank, rate = (watched.page.locator(f"#field-{name}") for name in ("lora_rank", "learning_rate"))
+    pick(watched, "Data set", "Jane Austen's novels")
+    pick(watched, "Model", "Fine-tune a language model")
+    expect(rank).to_be_visible()
+    expect(rate.locator("textarea, input")).to_have_value("3e-05")
+    rank.locator("input").fill("8")
+    rank.locator("input").press("Tab")
+    expect(rate.locator("textarea, input")).to_have_value("0.0003")
+    pick(watched, "Model", "GPT with experts")
+    expect(rank).to_be_hidden()
+    expect(rate.locator("textarea, input")).to_have_value("0.001")
+
+
 def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
     page = watched.page
     open_form(watched, server)
