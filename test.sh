@@ -71,7 +71,7 @@ run_tests() {
     failed=$("$PYTHON" -c 'import json; print(*json.load(open(".pytest_cache/v/cache/lastfailed")), sep="\n")')
     [ "$(wc -l <<<"$failed")" -le 5 ] || return "$status"
     mapfile -t failed <<<"$failed"
-    printf 'FAILED BESIDE OTHER TESTS, run again alone: %s\n' "${failed[@]}"
+    printf 'FAILED BESIDE OTHER TESTS, run again: %s\n' "${failed[@]}"
     "$PYTHON" -m pytest "${failed[@]}"
 }
 

@@ -76,17 +76,17 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
     ),
     ("… largest difference of a loss among the first 100 steps", "compare", losses_apart),
     (
-        "Click on Start to the first point: ranks standing by / none; bare `torchrun` to its first step",
+        "Click on Start to the first point: with / without a warm pool; bare `torchrun` to its first step",
         "startup",
         written("{standing by:2 s} / {cold:2 s}; {bare torchrun:2 s}"),
     ),
     (
-        "… against bare `torchrun`: ranks standing by / none",
+        "… against bare `torchrun`: with / without a warm pool",
         "startup",
         written("{ratio of standing by:2 ×} / {ratio of cold:2 ×}"),
     ),
     ("Five viewers and all that is measured, against neither", "watching", written("{ratio:3 ×}")),
-    ("Training stands still for a checkpoint of 10 million weights", "saving", written("{stall_ms:1 ms}")),
+    ("A checkpoint of 10 million weights pauses training for", "saving", written("{stall_ms:1 ms}")),
     ("… written, against the disk's own speed", "saving", written("{saved_against_disk:2 ×}")),
     (
         "A folder of images while it is prepared / once it is, against decoding alone",
