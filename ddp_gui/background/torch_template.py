@@ -137,6 +137,7 @@ class TorchTemplate:
         """
         for is_last in (False, True):
             ours, theirs = socket.socketpair()
+            control = None
             try:
                 with theirs, self._lock:
                     control = self._running()
@@ -144,9 +145,13 @@ class TorchTemplate:
                 return kind(ours, control)
             except (OSError, LookupError, ValueError) as error:
                 ours.close()
-                # The template exits when it is idle, perhaps at this moment.
+                # The template exits when it is idle, perhaps at this moment. One that lives is kept, because
+                # others use its forks. Another thread may have replaced it.
                 with self._lock:
-                    self._end()
+                    if control is not None and self._control is control:
+                        has_ended = bool(select.select([control], [], [], 0)[0])
+                        if has_ended or isinstance(error, TimeoutError):
+                            self._end()
                 if is_last or self.is_closed:
                     raise TemplateError(explain(error)) from error
         raise AssertionError
@@ -176,11 +181,19 @@ class TorchTemplate:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                # Ctrl+C in the page's terminal reaches only the page, which closes the template.
+                start_new_session=True,
             )
         self._control, self._code = ours, code
         ours.settimeout(START_S)
-        if ours.recv(16) != b"ready\n":
-            raise ConnectionResetError("it ended while it started")
+        try:
+            if self.is_closed:  # meanwhile
+                raise ConnectionAbortedError("the page ends")
+            if ours.recv(16) != b"ready\n":
+                raise ConnectionResetError("it ended while it started")
+        except OSError:
+            self._end()
+            raise
         return ours
 
     def _end(self) -> None:

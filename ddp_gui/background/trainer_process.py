@@ -222,12 +222,15 @@ def _memory_file() -> IO[bytes]:
 
 def _end(process: _Inspection) -> None:
     """Terminate it, so that it removes unfinished files; then kill it."""
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(END_S)
+    for end in (process.terminate, process.kill):
+        end()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:  # even after SIGKILL, if it waits for a device
+            continue
+        except ConnectionError:  # it ended with its template
+            pass
+        return
 
 
 def _failure_text(exit_code: int, error_output: bytes) -> str:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ddp_gui.background import torch_template, trainer_process
-from ddp_gui.background.torch_template import TorchTemplate
+from ddp_gui.background.torch_template import Fork, TemplateError, TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.run.model_process import ModelProcesses
 from tests.harness import wait_until
@@ -157,6 +157,23 @@ def test_what_a_fork_prints_is_reported(lasting: TorchTemplate) -> None:
     start = partial(trainer_process._fork, lasting, ["--path=x", "--nonsense"])
     with pytest.raises(InspectionError, match="unrecognized arguments: --nonsense"):
         trainer_process._answer_of(start)
+
+
+def test_a_failed_fork_and_signals_to_the_page_s_group_leave_the_others_alone(
+    table: Config, lasting: TorchTemplate
+) -> None:
+    def refuse(*_: object) -> Fork:
+        raise ConnectionResetError("it ended before it said its process id")
+
+    with going_on(table, lasting) as (asked, fork):
+        before = pid_of(lasting)
+        with pytest.raises(TemplateError, match="before it said"):
+            lasting.fork(refuse, b"model")
+        assert os.getpgid(before) != os.getpgrp(), "Ctrl+C in the page's terminal does not reach it"
+        os.kill(before, signal.SIGTERM)
+        assert pid_of(lasting) == before and is_alive(fork.pid)
+    assert asked.result()["ok"]
+    assert trainer_process.inspect_data(table, lasting)["ok"] and pid_of(lasting) == before
 
 
 def test_data_is_inspected_although_the_template_is_killed(table: Config, brief: TorchTemplate) -> None:

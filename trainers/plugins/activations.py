@@ -81,7 +81,7 @@ class _KeptByKernels(TorchFunctionMode):
         if function is functional.scaled_dot_product_attention:
             query, key, value = args[:3]
             return _Attention.apply(query, key, value)  # type: ignore[no-untyped-call]
-        if function is functional.batch_norm:
+        if function is functional.batch_norm and args:
             return _BatchNorm.apply(args[0], *args[3:5])  # type: ignore[no-untyped-call]
         return function(*args, **(kwargs or {}))
 

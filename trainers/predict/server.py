@@ -74,6 +74,7 @@ def main() -> None:
     noted.setblocking(False)
     signal.set_wakeup_fd(noted.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the page
     control.sendall(b"ready\n")
     # The descriptor on which the page waits for the exit code of an inspection; None for models.
     children: dict[int, int | None] = {}
@@ -116,8 +117,10 @@ def _reap(children: dict[int, int | None]) -> None:
 def _import_for_inspections() -> None:
     """Import what only inspections need, before the first one is forked. None of it starts a thread."""
     for name in ("torch._dynamo", "duckdb", "PIL.Image"):
-        with contextlib.suppress(ImportError):  # the inspection reports it, if it needs the package
+        try:
             importlib.import_module(name)
+        except Exception:  # noqa: BLE001 - of a broken package; the inspection reports it, if it needs it
+            traceback.print_exc()
     if (images := sys.modules.get("PIL.Image")) is not None:
         images.init()
     gc.freeze()
@@ -127,7 +130,14 @@ def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None])
     if order == INSPECTION:
         _import_for_inspections()
     parent = os.getpid()
-    pid = os.fork()
+    sys.stdout.flush()  # what plug-ins printed, which forks would print again
+    try:
+        pid = os.fork()
+    except OSError:  # no memory, or too many processes; the page sees that the socket is closed
+        traceback.print_exc()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return
     if pid:
         children[pid] = descriptors[0] if order == INSPECTION else None
         for descriptor in descriptors:
@@ -137,13 +147,16 @@ def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None])
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for handled in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(handled, signal.SIG_DFL)
         die_with_parent(parent)
         connected, *outputs = descriptors
         for number, output in enumerate(outputs, start=1):
             os.dup2(output, number)
-        os.closerange(3, connected)
-        os.closerange(connected + 1, os.sysconf("SC_OPEN_MAX"))
+        for descriptor in facilities.own_descriptors():
+            if descriptor > 2 and descriptor != connected:
+                with contextlib.suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
         connection = Connection(socket.socket(fileno=connected))
         connection.send({"pid": os.getpid()})
         code = _inspect(connection) if order == INSPECTION else _answer(connection)

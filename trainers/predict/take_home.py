@@ -96,23 +96,25 @@ def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> d
     report("loading the model")
     item = find_checkpoint(run, step)
     model = load(run, item)
+    example = example_input(model)
+    with torch.no_grad():
+        expected = [(inputs, model.network(inputs)) for inputs in (example, example[:1])]
     if model.about["model"].get("lora_rank"):
         lora.merge_adapters(model.network)
         model.about["model"].update(description.describe_network(model.network))
     report("copying the weights")
     _write_weights(model, folder / WEIGHTS)
     report("exporting the program")
-    example = example_input(model)
     exported = export_program(model.network, example, is_text=_is_text(model))
     torch.export.save(exported, folder / PROGRAM)
     facts: dict[str, Any] = {"step": item.step, "about": dict(model.about)}
-    facts["differences"] = {PROGRAM: _difference(model.network, example, exported.module())}
+    facts["differences"] = {PROGRAM: _difference(expected, exported.module())}
     report("exporting to ONNX")
     facts["onnx_problem"] = missing_onnx()
     if facts["onnx_problem"] is None:
         write_onnx(exported, folder / ONNX)
         if importlib.util.find_spec("onnxruntime"):
-            facts["differences"][ONNX] = _difference(model.network, example, onnx_module(folder / ONNX))
+            facts["differences"][ONNX] = _difference(expected, onnx_module(folder / ONNX))
     report("writing the files around it")
     if model.about["model"]["name"].startswith("hf_"):
         _write_hugging_face(model, folder / HUGGING_FACE)
@@ -215,12 +217,9 @@ def onnx_module(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 @torch.no_grad()
-def _difference(network: nn.Module, example: Tensor, other: Callable[[Tensor], Tensor]) -> float:
-    """Return the largest difference of two outputs, for batches of one and of two."""
-    found = 0.0
-    for inputs in (example, example[:1]):
-        found = max(found, float((network(inputs) - other(inputs)).abs().max()))
-    return found
+def _difference(expected: list[tuple[Tensor, Tensor]], other: Callable[[Tensor], Tensor]) -> float:
+    """Return the largest difference of a model's outputs from those expected for these inputs."""
+    return max(float((outputs - other(inputs)).abs().max()) for inputs, outputs in expected)
 
 
 def _write_weights(model: TrainedModel, path: Path) -> None:

@@ -153,6 +153,7 @@ export class JobCheck {
     /** @type {any} The check that is shown; null before the first. */
     this.check = null;
     this.endFollowing = () => {};
+    this.hasLeft = false;
     this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, begin);
     this.stop = makeButton({ class: "ddp-button ddp-button-stop", onclick: () => this.end() }, stop);
     this.stop.disabled = true;
@@ -193,12 +194,21 @@ export class JobCheck {
 
   /** Polls a check until it has ended. */
   follow(checkId) {
-    this.close();
-    const ask = async () => this.take(await callEndpoint(this.endpoints.read, checkId));
-    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+    this.endFollowing();
+    if (this.hasLeft) return;
+    let hasEnded = false;
+    const ask = async () => {
+      const check = await callEndpoint(this.endpoints.read, checkId);
+      if (!hasEnded) this.take(check);
+    };
+    const end = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
       if (error) this.heard(error);
-      else if (!this.isRunning) this.close();
+      else if (!this.isRunning) this.endFollowing();
     });
+    this.endFollowing = () => {
+      hasEnded = true;
+      end();
+    };
   }
 
   take(check) {
@@ -222,8 +232,9 @@ export class JobCheck {
     this.stop.disabled = !isRunning;
   }
 
-  /** Ends the polling. */
-  close() {
+  /** Ends the polling, because the page is left. */
+  leave() {
+    this.hasLeft = true;
     this.endFollowing();
   }
 }
@@ -322,9 +333,9 @@ export class CommunicationCheck extends JobCheck {
     this.result.say(`${error.message} Trying again …`, "failed");
   }
 
-  /** Called when the page is left. */
+  /** @override */
   leave() {
-    this.close();
+    super.leave();
     this.result.close();
   }
 }

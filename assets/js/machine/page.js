@@ -127,7 +127,7 @@ class MachineView {
   }
 
   close() {
-    this.selfCheck.close();
+    this.selfCheck.leave();
     this.check.leave();
   }
 }

@@ -140,7 +140,7 @@ export class SelfCheck extends JobCheck {
 
   /** The server does not know the check, because a restart of the app stopped it. */
   lose() {
-    this.close();
+    this.endFollowing();
     this.isLost = true;
     if (!this.isRunning) return;
     const findings = this.check.findings.map((finding) =>

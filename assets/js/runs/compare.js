@@ -72,7 +72,9 @@ class CompareTable {
     );
     const differing =
       fields.length > 0
-        ? fields.map((field) => tableRow(field.label, field.values.map(valueWords), field.help))
+        ? fields.map((field) =>
+            tableRow(el("span", { title: field.help }, field.label), field.values.map(valueWords)),
+          )
         : [
             el(
               "tr",
