@@ -1290,6 +1290,8 @@ CASES |= {
     "Zstandard": is_refused("t.csv.zst", b"\x28\xb5\x2f\xfd" + bytes(90), "Unpack it"),
 }
 
+DECIMALS = ("1,0", "1,3", "1,7", "2,0", "2,3", "2,7")
+
 
 def form(write: Callable[[int], str], *words: str, first: float | None = None, kind: str = "number") -> Case:
     used = ("height", "v", "width") if kind in ("number", "coordinates", "category") else ("height", "width")
@@ -1415,7 +1417,7 @@ CASES |= {
     "minutes, and some hours": form(
         lambda n: f"{n % 7}:02:03.5" if n % 5 else "59:59.9", "minutes and seconds", first=3599.9 / 3600
     ),
-    "hours with decimals": form(lambda n: f"{n % 9}{'' if n % 3 else '.5'}h", "the unit h", first=0.5),
+    "hours with decimals": form(lambda n: f"{n % 9 + 2}{'.5' * (n % 3 == 1)}h", "the unit h", first=2.0),
     "hours with decimals and minutes": form(
         lambda n: f"{n % 3 + 1}h {n * 7 % 60}min" if n % 5 else "1,5 h", "1h 30min is read as 90", first=90.0
     ),
@@ -1469,9 +1471,9 @@ CASES |= {
         expected=told(used=tuple(f"gene{k}" for k in range(20)), rows=15),
     ),
     "numbers with decimal commas as classes": Case(
-        content=table({"height": HEIGHT, "kind": cycle("1,0", "1,3", "1,7")}, sep=";"),
+        content=table({"height": HEIGHT, "kind": cycle(*DECIMALS)}, sep=";"),
         options={"task": ROWS},
-        expected=told(used=("height",), classes={"1,0", "1,3", "1,7"}),
+        expected=told(used=("height",), classes=set(DECIMALS)),
         silent=("several labels",),
     ),
     "a chosen text beside numbers": Case(
