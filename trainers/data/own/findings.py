@@ -87,8 +87,11 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
     if {name.lower() for name in plan.class_names} not in ({"0", "1"}, {"false", "true"}):
         return
     label = columns[plan.label]
-    before = reversed(columns[max(0, plan.label - MAX_CHECKED) : plan.label])
-    some = [label, *itertools.takewhile(lambda each: _is_binary(each) and each.kind == label.kind, before)]
+    some = [label]
+    for each in reversed(columns[max(0, plan.label - MAX_CHECKED) : plan.label]):
+        if each.kind != label.kind or each.num_distinct != 2 or each.num_missing:
+            break
+        some.append(each)
     ones = [f"(lower({each.cell}) IN ('1', 'true'))::INT" for each in some]
     (counts,) = table.query_wide([f"sum({one})" for one in ones], "FROM rows")
     sums = list(itertools.accumulate(counts))
@@ -105,10 +108,6 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
             suggested=patch(columns=dict.fromkeys(others, "ignored")),
             action="Ignore the other columns of the label",
         )
-
-
-def _is_binary(each: Column) -> bool:
-    return each.num_distinct == 2 and not each.num_missing
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:

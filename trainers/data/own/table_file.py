@@ -133,9 +133,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         return None
     best = max(dialect.share for dialect, _ in found)
     close = [each for each in found if each[0].share > best - 0.1]
-    shares = [(_share_of_numbers(*each), _share_of_unsplit(*each)) for each in close]
-    numbers_first = [(numbers - unsplit, numbers) for numbers, unsplit in shares]
-    dialect, rows = close[numbers_first.index(max(numbers_first))]
+    dialect, rows = max(close, key=lambda each: _fit(*each))
     return _with_header(dialect, rows, has_header)
 
 
@@ -209,16 +207,14 @@ def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
     return round(sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells), 1)
 
 
-def _share_of_unsplit(dialect: Dialect, rows: list[NumberedCells]) -> float:
-    """Return the share of cells with a delimiter that is preferred to that of the dialect.
-
-    The first row must have it too: without it there, it is a character of the cells.
-    """
+def _fit(dialect: Dialect, rows: list[NumberedCells]) -> tuple[float, float]:
+    """Return the share of numbers, first less that of cells with a preferred delimiter of the first row."""
     whole = [row for _, row in rows if len(row) == dialect.num_cells]
-    others = DELIMITERS[: DELIMITERS.index(dialect.delimiter)] if dialect.delimiter in DELIMITERS else ()
-    others = [mark for mark in others if any(mark in name for name in whole[0])]
+    place = DELIMITERS.index(dialect.delimiter) if dialect.delimiter in DELIMITERS else 0
+    others = [mark for mark in DELIMITERS[:place] if any(mark in name for name in whole[0])]
     unsplit = sum(any(mark in cell for mark in others) for row in whole for cell in row)
-    return round(unsplit / len(whole) / dialect.num_cells, 1)
+    numbers = _share_of_numbers(dialect, rows)
+    return numbers - round(unsplit / len(whole) / dialect.num_cells, 1), numbers
 
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
