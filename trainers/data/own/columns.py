@@ -117,7 +117,8 @@ _ARE_CODES = (
 _LIKE_A_DATE = (
     r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
     r"|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}(?:T[0-9]{4,6}Z?)?|[0-9]{4}[年년].*"
-    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?)?(?:{_MONTH})\pL*[-., ]?.*[0-9]{{2,4}}.*)"
+    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?(?:{_MONTH})\pL*|(?:{_MONTH})\pL*[-., ])"
+    r".*[0-9]{2,4}.*)"
 )
 # Phone numbers: +49 30 1234567, (555) 123-4567, 0171/2345678, 555-123-4567.
 _PHONE = (
@@ -136,6 +137,7 @@ _CODE_NAME = (
 _PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
+_HOURS = r"(?i)([0-9]{1,3}(?:[.,][0-9]+)?)\s*h(?:rs?|ours?)?\.?"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 _FORM_PATTERNS = {
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
@@ -146,8 +148,8 @@ _FORM_PATTERNS = {
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
     FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
     MINUTES: (
-        r"(?i)([0-9]{1,3})\s*h(?:rs?|ours?)?\.?\s*(?:([0-9]{1,2})\s*(?:m(?:ins?|inutes?)?\.?)?)?"
-        r"|([0-9]{1,3})\s*min(?:s|utes?)?\.?"
+        rf"{_HOURS}\s*(?:([0-9]{{1,2}})\s*(?:m(?:ins?|inutes?)?\.?)?)?"
+        r"|([0-9]{1,3}(?:[.,][0-9]+)?)\s*min(?:s|utes?)?\.?"
     ),
 }
 _FORM_LINES = {
@@ -168,13 +170,16 @@ class Notation:
     unit: str = ""
     is_plain: bool = False  # as written by programs: 1234.5, -1e-3
     is_time: bool = False  # 13:45 or 1:45 PM, read as hours
+    is_short: bool = False  # times in which 1:23.4 is minutes and seconds
     is_scaled: bool = False  # 565K and 1.5M in the same column
 
     @property
     def pattern(self) -> str:
         """A regular expression that matches exactly these numbers."""
+        if self.is_short:
+            return r"(?:[0-9]{1,3}:)?[0-9]{1,3}:[0-5][0-9](?:[.,][0-9]+)?"
         if self.is_time:
-            return r"(?i)[0-9]{1,3}(?::[0-5][0-9]){1,2}(?:[.,][0-9]+)?(?:\s?[ap]\.?m\.?|\s?uhr)?"
+            return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?|\s?uhr)?"
         point = re.escape(self.decimal)
         mark = {" ": r"[ \x{a0}\x{2009}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
         whole = "[0-9]+"
@@ -184,7 +189,12 @@ class Notation:
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
         scale = f"(?:{'|'.join(MAGNITUDES)})?" if self.is_scaled else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}-?{_GAP}{unit}[)+-]?{_TAIL}?"
+        # 12- EUR is negative, and the hyphen of 3-door is not a sign.
+        is_word = re.search(r"[^\W\d_]", self.unit) and not _CURRENCIES.fullmatch(self.unit)
+        minus = "" if is_word else "-?"
+        return (
+            rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}{minus}{_GAP}{unit}[)+-]?{_TAIL}?"
+        )
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL if it is not one."""
@@ -193,9 +203,8 @@ class Notation:
         matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
         if self.is_time:
             point = f"replace({cell}, ',', '.')"
-            parts = [
-                f"coalesce({_group(point, '([0-9]+):([0-9.]+):?([0-9.]*)', place)}, 0)" for place in (1, 2, 3)
-            ]
+            form = "([0-9]+:)?([0-9]+):([0-9.]+)" if self.is_short else "([0-9]+):([0-9]+):?([0-9.]*)"
+            parts = [f"coalesce({_group(point, form, place)}, 0)" for place in (1, 2, 3)]
             half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
             hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
             return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
@@ -204,7 +213,7 @@ class Notation:
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
-        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9]-|[^./]-$') THEN -1 ELSE 1 END"
+        sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9]-|[^-.,/]-$') THEN -1 ELSE 1 END"
         if self.is_scaled:
             letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
             cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())
@@ -214,7 +223,7 @@ class Notation:
     def words(self) -> str:
         """Return a description of how the format differs from plain numbers."""
         if self.is_time:
-            return "hours and minutes"
+            return "minutes and seconds, as hours" if self.is_short else "hours and minutes"
         names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
         parts = ["a decimal comma"] if self.decimal == "," else []
         parts += [f"{names[self.thousands]} between thousands"] if self.thousands else []
@@ -403,6 +412,7 @@ class _Shares:
     feet: int = 0
     fractions: int = 0
     minutes: int = 0
+    hours: int = 0
     ideographs: int = 0
     present: int = 0
     distinct: int = 0
@@ -526,7 +536,7 @@ class _Batch:
         tests = ["regexp_matches(v, '[0-9]')", f"regexp_matches(v, {literal('(?i)' + IMAGES)})"]
         tests += [
             f"regexp_full_match(v, {literal(pattern)})"
-            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values())
+            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values(), _HOURS)
         ]
         self._shares = dict.fromkeys(places, _Shares())
         for place, *values in self._table.query(
@@ -543,7 +553,7 @@ class _Batch:
                 (UNCERTAIN, shares.uncertain),
                 (FEET, shares.feet),
                 (FRACTION, shares.fractions),
-                (MINUTES, shares.minutes),
+                (MINUTES, shares.minutes * (shares.minutes > shares.hours)),  # only hours: a unit
             ):
                 is_usual = num > 0.5 * shares.present and self._chosen[place] in ("", NUMBER)
                 if is_usual and not self._profiles[place].form:
@@ -652,7 +662,7 @@ class _Batch:
                 Notation(decimal=point, thousands=mark, unit=unit, is_scaled=is_scaled)
                 for point, mark in _MARKS
                 if decimal in ("", point)
-            ] + [Notation(is_time=True)]
+            ] + [Notation(is_time=True), Notation(is_time=True, is_short=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
             tests += [f"regexp_matches(v, {literal(_POINTED)})"]
@@ -661,7 +671,8 @@ class _Batch:
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
-                if num_plus and num_minus and not self._chosen[place]:
+                is_signed = num_plus + num_minus >= 0.2 * self._shares[place].present
+                if num_plus and num_minus and is_signed and not self._chosen[place]:
                     continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
                 number = self._as_number(place, by_notation, plain, num_long, num_pointed, others[place])
@@ -850,7 +861,8 @@ def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
         match = re.fullmatch(rf"(.*{_NUMBER_HERE}\s*)({'|'.join(map(re.escape, MAGNITUDES))})(\W*)", text)
         found |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
         rest[match[1].strip() + match[3] if match else text] += count
-    return dict(rest) if len({MAGNITUDES.get(each, 1.0) for each in found}) > 1 else {}
+    is_credit = found <= {"Cr", ""}  # Cr is crore only beside other scales
+    return dict(rest) if len({MAGNITUDES.get(each, 1.0) for each in found}) > 1 and not is_credit else {}
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -871,7 +883,8 @@ def _rewritten(cell: str, form: str) -> str:
         return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
     if form == UNCERTAIN:
         return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
-    first, second, third = (_group(cell, _FORM_PATTERNS[form] + "()", group) for group in (1, 2, 3))
+    point = f"replace({cell}, ',', '.')" if form == MINUTES else cell
+    first, second, third = (_group(point, _FORM_PATTERNS[form] + "()", group) for group in (1, 2, 3))
     number = f"12 * {first} + coalesce({second}, 0)"
     if form == MINUTES:
         number = f"coalesce(60 * {first}, 0) + coalesce({second}, {third}, 0)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -86,23 +87,27 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
     if {name.lower() for name in plan.class_names} not in ({"0", "1"}, {"false", "true"}):
         return
     label = columns[plan.label]
-    ones = [f"(lower({label.cell}) IN ('1', 'true'))::INT"]
-    others: list[str] = []
+    some = [label]
     for each in reversed(columns[max(0, plan.label - MAX_CHECKED) : plan.label]):
         if each.kind != label.kind or each.num_distinct != 2 or each.num_missing:
             break
-        others.append(each.name)
-        ones.append(f"(lower({each.cell}) IN ('1', 'true'))::INT")
-        if len(others) > 1 and table.value(f"SELECT bool_and({' + '.join(ones)} = 1) FROM rows"):
-            shown = listed(list(map(quoted, others[::-1])))
-            message = f"it and {shown} are one label in several columns: one of them is 1 in each row."
-            hint = "One column with the names of the classes would teach all of them."
-            suggested = patch(columns=dict.fromkeys(others, "ignored"))
-            where = f"column {quoted(label.name)}"
-            problems.note(
-                where, message, hint, suggested=suggested, action="Ignore the other columns of the label"
-            )
-            return
+        some.append(each)
+    ones = [f"(lower({each.cell}) IN ('1', 'true'))::INT" for each in some]
+    (counts,) = table.query_wide([f"sum({one})" for one in ones], "FROM rows")
+    sums = list(itertools.accumulate(counts))
+    if table.num_rows not in sums[2:]:
+        return
+    num = sums.index(table.num_rows) + 1
+    if table.value(f"SELECT bool_and({' + '.join(ones[:num])} = 1) FROM rows"):
+        others = [each.name for each in some[1:num]]
+        shown = listed(list(map(quoted, others[::-1])))
+        problems.note(
+            f"column {quoted(label.name)}",
+            f"it and {shown} are one label in several columns: one of them is 1 in each row.",
+            "One column with the names of the classes would teach all of them.",
+            suggested=patch(columns=dict.fromkeys(others, "ignored")),
+            action="Ignore the other columns of the label",
+        )
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:

@@ -125,7 +125,7 @@ def labelled_files(
         skip: True if files without a class may be left out.
     """
     labelled, class_depth = _by_folders(names, unit, tried := Problems())
-    if len({label for _, label, _ in labelled}) < 2 and (virtual := _by_file_names(names)):
+    if len({label for _, label, _ in labelled}) < 2 and (virtual := by_file_names(names)):
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
         labelled = [(virtual[name], label, held) for name, label, held in labelled]
         message = (
@@ -168,7 +168,7 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
     return [(name, _part(name, depth), None) for name in names], depth
 
 
-def _by_file_names(names: Sequence[str]) -> dict[str, str]:
+def by_file_names(names: Sequence[str]) -> dict[str, str]:
     """Return the files by names with a class folder, if their own names begin with a class: cat.17.jpg."""
     found = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
     classes = {name: (one[1] or one[2]).lower() for name, one in found.items() if one}

@@ -17,7 +17,7 @@ from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, Data
 from trainers.data.own.cache import TemporaryFolder
 from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
 from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
-from trainers.data.own.images import IMAGE_SUFFIXES, Images, table_beside
+from trainers.data.own.images import IMAGE_SUFFIXES, Images, by_file_names, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import check_time, walk
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
@@ -249,12 +249,17 @@ def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
 
 
 def _listed_in_zip(path: Path, options: DataOptions, problems: Problems) -> Images | None:
-    """Return a reader for a zip of images in one folder and a table of their labels; None for other zips."""
+    """Return a reader for a zip of images in one folder and a table of their labels; None for other zips.
+
+    The table is not read if the names of the images begin with classes, unless its label column is chosen.
+    """
     found = table_beside(ZipSource(path, Problems()).files)
     if found is None:
         return None
     table, images = found
     names = [image.name for image in images]
+    if not options.label_column and by_file_names(names):
+        return None
     labels = listed_images(PackedFile(path, "", table), names, options, Problems())
     if labels is None:
         return None

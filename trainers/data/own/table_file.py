@@ -100,7 +100,7 @@ class Dialect:
 
 
 def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = None) -> Dialect | None:
-    """Detect the dialect of a table from its first lines; None if they have only one cell each.
+    """Detect the dialect of a table from its first lines; None if no delimiter fits.
 
     Args:
         delimiter, has_header: values chosen by the user, if any.
@@ -119,7 +119,9 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         dialects = [Dialect(delimiter=each, quote=quote, has_escapes=has_escapes) for each in group]
         found += [each for dialect in dialects if (each := _rows(dialect, lines, first)) is not None]
         found = [
-            each for each in found if each[0].delimiter not in " :" or _share_of_numbers(*each) >= MIN_NUMBERS
+            each
+            for each in found
+            if delimiter or each[0].delimiter not in " :" or _share_of_numbers(*each) >= MIN_NUMBERS
         ]
         # 18.0 8 307.0<tab>"ford pinto" is separated by spaces, and a tab is one of them.
         if any(dialect.share >= FITS and _share_of_numbers(dialect, rows) for dialect, rows in found):
@@ -131,7 +133,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         return None
     best = max(dialect.share for dialect, _ in found)
     close = [each for each in found if each[0].share > best - 0.1]
-    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each) - _share_of_unsplit(*each))
+    dialect, rows = max(close, key=lambda each: _fit(*each))
     return _with_header(dialect, rows, has_header)
 
 
@@ -205,11 +207,14 @@ def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
     return round(sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells), 1)
 
 
-def _share_of_unsplit(dialect: Dialect, rows: list[NumberedCells]) -> float:
-    """Return the share of cells that contain a delimiter which is preferred to that of the dialect."""
-    cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
-    others = DELIMITERS[: DELIMITERS.index(dialect.delimiter)] if dialect.delimiter in DELIMITERS else ()
-    return round(sum(any(mark in cell for mark in others) for cell in cells) / len(cells), 1)
+def _fit(dialect: Dialect, rows: list[NumberedCells]) -> tuple[float, float]:
+    """Return the share of numbers, first less that of cells with a preferred delimiter of the first row."""
+    whole = [row for _, row in rows if len(row) == dialect.num_cells]
+    place = DELIMITERS.index(dialect.delimiter) if dialect.delimiter in DELIMITERS else 0
+    others = [mark for mark in DELIMITERS[:place] if any(mark in name for name in whole[0])]
+    unsplit = sum(any(mark in cell for mark in others) for row in whole for cell in row)
+    numbers = _share_of_numbers(dialect, rows)
+    return numbers - round(unsplit / len(whole) / dialect.num_cells, 1), numbers
 
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
@@ -868,7 +873,9 @@ def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
         names = list(map(str, whole["columns"]))
         return [dict(zip(names, row, strict=False)) for row in data if isinstance(row, list)], ""
     if values and all(isinstance(each, dict) and each.keys() == values[0].keys() for each in values):
-        if len(values) > len(values[0]):
+        # pandas numbers rows; if neither or both sides have numbers, there are more rows than columns.
+        is_numbered, has_numbers = (all(map(str.isdecimal, keys)) for keys in (whole, values[0]))
+        if is_numbered if is_numbered != has_numbers else len(values) > len(values[0]):
             return values, ""
         return [{name: cells[key] for name, cells in whole.items()} for key in values[0]], ""
     lists = {name: each for name, each in whole.items() if isinstance(each, list) and each}
@@ -979,7 +986,9 @@ def _note_hidden(path: Path, place: int, problems: Problems) -> None:
         sheet = archive.read(name) if name in archive.namelist() else b""
     if num := len(re.findall(rb'<row [^>]*hidden="(?:1|true)"', sheet)):
         problems.note(path.name, f"{num:,} rows of the sheet are hidden; they are read like the others.")
-    if num := sheet.count(b"</f></c>") + sheet.count(b"</f><v></v>") + sheet.count(b"</f><v/>"):
+    # The result of a formula with t="str" may be an empty text.
+    empty = rb'<c(?=[ >])(?![^>]* t="str")[^>]*><f[^>]*>[^<]*</f>(?:<v></v>|<v ?/>)?</c>'
+    if num := len(re.findall(empty, sheet)):
         message = f"{num:,} formulas have no value and are empty cells."
         problems.note(path.name, message, "Open it in a spreadsheet program and save it.")
 

@@ -23,13 +23,13 @@ from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.table_file import Table, column, literal
 
 LABEL_NAMES = (
-    "label", "labels", "target", "class", "klasse", "ziel", "zielvariable", "zielgröße", "classe", "cible",
-    "étiquette", "clase", "etiqueta", "objetivo", "标签", "类别", "目标", "ラベル", "分類", "クラス", "метка",
+    "label", "labels", "target", "class", "zielvariable", "zielgröße", "étiquette", "etiqueta", "标签",
+    "ラベル", "метка",
 )  # fmt: skip
 # Other common label names; if another column is the label, a note suggests them.
 OTHER_LABEL_NAMES = (
     "y", "species", "outcome", "diagnosis", "category", "sentiment", "survived", "churn", "stars", "emotion",
-    "intent",
+    "intent", "klasse", "ziel", "classe", "cible", "clase", "objetivo", "类别", "目标", "分類", "クラス",
 )  # fmt: skip
 MAX_NAME_WORDS = 7.0  # per cell; a text column with more decides the task
 MIN_OF_TABLE = 4  # features beside texts that are names
@@ -208,7 +208,11 @@ def _split(
 
 
 def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
-    """Return the index of the wanted column, else of one named label, target or class, else the last one."""
+    """Return the index of the wanted column, else of the one in `LABEL_NAMES`, else of a likely one.
+
+    Likely are the last numbers or categories with values in more than half of the rows. None if there is no
+    wanted column.
+    """
     names = [each.name for each in columns]
     if not wanted:
         called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
@@ -276,8 +280,11 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
         for each in columns
         if each.index != label.index and each.kind not in (*columns_module.LEFT_OUT, columns_module.TEXT)
     ]
-    are_long = (columns[place].ideographs or columns[place].words >= MAX_NAME_WORDS for place in texts)
-    if len(features) >= MIN_OF_TABLE and not any(are_long):
+    are_read = (
+        each.is_chosen or each.ideographs or each.words >= MAX_NAME_WORDS
+        for each in map(columns.__getitem__, texts)
+    )
+    if len(features) >= MIN_OF_TABLE and not any(are_read):
         texts = []  # names of persons or products in a table
     if label.kind in (
         columns_module.NUMBER,
@@ -312,7 +319,7 @@ def _are_classes(label: Column, has_text: bool) -> bool:
         return True
     is_repeated = label.num_distinct * 5 <= label.num_numbers and label.num_distinct <= MAX_CLASSES
     spans = label.highest - label.lowest + 1
-    is_dense = label.lowest in (0, 1) and spans <= 1.2 * label.num_distinct
+    is_dense = label.all_whole and label.lowest in (0, 1) and spans <= 1.2 * label.num_distinct
     return is_repeated and is_dense and (has_text or label.name.lower() in LABEL_NAMES)
 
 
@@ -414,7 +421,8 @@ def _classes(
     _report_alike(
         where, {spelled[key]: group.total() for key, group in groups.items()}, problems, is_label=True
     )
-    _report_several(where, list(labels), problems)
+    if not is_number:
+        _report_several(where, list(labels), problems)
     _report_like_missing(table, label, labels, where, problems)
     counts = {spelled[key]: group.total() for key, group in groups.items()}
     if reading.get("leave_out_rare"):

@@ -555,6 +555,14 @@ def test_labels_in_a_table_in_the_zip(tmp_path: Path, folder: str, name: str) ->
     assert "the labels of the images are in 'top/set/labels.csv'" in said(answer)
 
 
+def test_sizes_in_a_table_in_the_zip_are_no_labels(tmp_path: Path) -> None:
+    files = {f"{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)}
+    rows = "".join(f"{name},{640 + n},480\n" for n, name in enumerate(files))
+    sizes = {"metadata.csv": f"file,width,height\n{rows}".encode()}
+    answer = inspected(write(tmp_path, files | sizes, as_zip=True))
+    assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 6, "dog": 6}, said(answer)
+
+
 def review(folder: str, n: int) -> tuple[str, bytes]:
     words = ("a great and lovely film", "a bad and boring film")["neg" in folder or "space" in folder]
     return f"{folder}/{n}_7.txt", f"{words} with\na line of number {n} in {folder}".encode()
