@@ -131,14 +131,6 @@ def _watch_steps(recorder: Any) -> None:
 
         return watched
 
-    def around_float(read: Any) -> Any:
-        def watched(tensor: Any) -> float:
-            number: float = read(tensor.detach())  # otherwise a warning of torch would name this line
-            recorder.note_read(number, tensor)
-            return number
-
-        return watched
-
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         recorder.begin_step(optimizer)
 
@@ -168,7 +160,9 @@ def _watch_steps(recorder: Any) -> None:
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
     item = after(torch.Tensor, "item", recorder.note_read)
-    as_float = wrap(torch.Tensor, "__float__", around_float)
+    # Detached: a warning of torch about `float(loss)` would name our line.
+    as_float = wrap(torch.Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
+    after(torch.Tensor, "__float__", recorder.note_read)
 
 
 def _watch_data(recorder: Any) -> None:

@@ -349,7 +349,7 @@ class Recorder:
             self._fingerprint()
 
     def _is_in_step(self) -> bool:
-        """True within the step that began last. One that raised has not reached `end_step`: forget its loss."""
+        """True within the step that began last; one that raised has no end, and its loss is forgotten."""
         if not self.is_in_step:
             return False
         optimizer = self._stepping()
