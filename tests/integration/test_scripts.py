@@ -243,6 +243,7 @@ CORRECT = {
     "tensor_parallel": (8, 24),
     "pipeline": (8, 24),
     "hybrid_shards": (16, 12),
+    "flat_shards": (16, 12),
     "ring": (16, 12),
 }
 

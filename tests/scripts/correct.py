@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -74,6 +74,12 @@ def hybrid_shards(data, rank):
     """FSDP with a mesh of two dimensions: replicas of shards, each of which needs its own samples."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
     model = fully_shard(network(), mesh=mesh)
+    train(model, DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), sgd(model))
+
+
+def flat_shards(data, rank):
+    """FSDP 1, whose parameters are tensors of each rank's own values."""
+    model = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
     train(model, DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), sgd(model))
 
 

@@ -145,7 +145,7 @@ class Recorder:
         self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
-        self._sends_messages = False
+        self._sends_messages = self._has_flat_shards = False
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -582,6 +582,9 @@ class Recorder:
     def _note_first_step(self, optimizer: Any) -> None:
         if self.model is None and (found := _outermost_module(optimizer)) is not None:
             self.note_model(found, "none")
+        modules = () if self.model is None else self.model.modules()
+        # FSDP 1: parameters are a rank's own shards, which look like any other tensor.
+        self._has_flat_shards = any(type(each).__name__ == "FullyShardedDataParallel" for each in modules)
         group = optimizer.param_groups[0]
         sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
         lr = _rate_of(group)
@@ -615,7 +618,8 @@ class Recorder:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        if not gradients or any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients):
+        is_odd = any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients)
+        if not gradients or is_odd or self._has_flat_shards:
             self._norm_due = math.inf  # a shard's norm would not be that of the gradient
             return
         with torch.no_grad():
@@ -625,7 +629,8 @@ class Recorder:
         self._norm_due = now + max(NORM_EVERY_S, (now - began) / NORM_SHARE)
 
     def _fingerprint(self) -> None:
-        if self.world_size == 1 or (optimizer := self._optimizer()) is None:
+        optimizer = self._optimizer()
+        if self.world_size == 1 or self._has_flat_shards or optimizer is None:
             return
         total = torch.zeros((), dtype=torch.int64)
         number = 0
