@@ -56,7 +56,8 @@ def num_steps(frame: FrameType | None) -> int | None:
 def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameType]]:
     """Yield the loops and conditions around a frame's line and those of its callers, each with its frame.
 
-    The innermost comes first. Callers are searched up to a library other than torch, which may repeat the script's functions.
+    The innermost comes first. Callers are searched up to a library other than torch, which may repeat the
+    script's functions.
     """
     for _ in range(MOST_FRAMES):
         if frame is None or _is_library(frame.f_code.co_filename):
