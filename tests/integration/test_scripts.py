@@ -242,6 +242,9 @@ CORRECT = {
     "uneven_inputs": (16, None),
     "tensor_parallel": (8, 24),
     "pipeline": (8, 24),
+    "hybrid_shards": (16, 12),
+    "flat_shards": (16, 12),
+    "ring": (16, 12),
 }
 
 

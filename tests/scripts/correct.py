@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -67,6 +68,41 @@ def pipeline(data, rank):
             dist.send(hidden.grad, dst=0)
         optimizer.step()
         optimizer.zero_grad()
+
+
+def hybrid_shards(data, rank):
+    """FSDP with a mesh of two dimensions: replicas of shards, each of which needs its own samples."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(network(), mesh=mesh)
+    train(model, DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), sgd(model))
+
+
+def flat_shards(data, rank):
+    """FSDP 1, whose parameters are tensors of each rank's own values."""
+    model = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
+    train(model, DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), sgd(model))
+
+
+def ring(data, rank):
+    """Gradients that are averaged by messages in a ring of two ranks, after a greeting."""
+
+    def exchange(mine):
+        others = torch.empty_like(mine)
+        sending = dist.isend(mine, dst=1 - rank)
+        dist.recv(others, src=1 - rank)
+        sending.wait()
+        return others
+
+    exchange(torch.ones(1))
+    model = network()
+    optimizer = sgd(model)
+    for _ in range(NUM_EPOCHS):
+        for x, y in DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)):
+            nn.functional.mse_loss(model(x), y).backward()
+            for parameter in model.parameters():
+                parameter.grad = (parameter.grad + exchange(parameter.grad)) / 2
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def sgd(model):

@@ -27,6 +27,14 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 scaler = torch.cuda.amp.GradScaler()
 begin = torch.cuda.Event(enable_timing=True)
 end = torch.cuda.Event(enable_timing=True)
+
+
+def finish(event: torch.cuda.Event | None = None) -> bool:
+    event.record(stream=None)
+    event.wait()
+    return isinstance(event, torch.cuda.Event)
+
+
 begin.record()
 for x, y in loader:
     x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
@@ -36,7 +44,7 @@ for x, y in loader:
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-end.record()
+assert finish(end)
 torch.cuda.synchronize()
 assert begin.elapsed_time(end) > 0
 print("peak", torch.cuda.max_memory_allocated())

@@ -98,12 +98,11 @@ class Details:
 
     # Losses and gradients
 
-    def _take_criterion(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def _take_criterion(self, value: Any, *args: Any, **kwargs: Any) -> None:
         if torch.is_grad_enabled() and isinstance(value, Tensor) and value.numel() == 1:
             number = args[1].numel() if kwargs.get("reduction") == "sum" and len(args) > 1 else 1
             self._criteria.append(float(value.detach()) / number)
             self._num_criteria += 1
-        return value
 
     def _begin_backward(self, tensors: Any, *_args: Any, **_kwargs: Any) -> None:
         if self._recorder.is_in_backward:

@@ -3,7 +3,8 @@
 torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
 functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
 iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP, DataParallel and
-FSDP, `init_process_group`, `torch.save`, and `Tensor.item`. A test pins each of them for the installed torch.
+`Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with their variants,
+`torch.save`, `torch.compile`, `Tensor.item` and `Tensor.__float__`. Tests pin them for the installed torch.
 
 They are installed when the script itself imports torch, so that what it sets up before that has its effect.
 """
@@ -88,11 +89,13 @@ def before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
 
 
 def after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
-    """Pass the result and the arguments of each call of a function to `note`; return what that returns."""
+    """Call `note` with the result and the arguments of each call of a function after it."""
 
     def make(original: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> Any:
-            return note(original(*args, **kwargs), *args, **kwargs)
+            result = original(*args, **kwargs)
+            note(result, *args, **kwargs)
+            return result
 
         return watched
 
@@ -158,11 +161,8 @@ def _watch_steps(recorder: Any) -> None:
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
     item = after(torch.Tensor, "item", recorder.note_read)
     # Detached: a warning of torch about `float(loss)` would name our line.
-    as_float = wrap(
-        torch.Tensor,
-        "__float__",
-        lambda read: lambda tensor: recorder.note_read(read(tensor.detach()), tensor),
-    )
+    as_float = wrap(torch.Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
+    after(torch.Tensor, "__float__", recorder.note_read)
 
 
 def _watch_data(recorder: Any) -> None:
@@ -193,14 +193,17 @@ def _watch_data(recorder: Any) -> None:
 
         return watched
 
-    def note_dealt(iterator: Any, sampler: Any) -> Any:
-        indices = list(iterator)
-        recorder.note_indices(sampler, indices)
-        return iter(indices)
+    def around_dealing(deal: Any) -> Any:
+        def watched(sampler: Any) -> Any:
+            indices = list(deal(sampler))
+            recorder.note_indices(sampler, indices)
+            return iter(indices)
+
+        return watched
 
     wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
     wrap(DataLoader, "__iter__", around_iter)
-    after(DistributedSampler, "__iter__", note_dealt)
+    wrap(DistributedSampler, "__iter__", around_dealing)
     before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
 
 
@@ -210,10 +213,9 @@ def _watch_modules_and_files(recorder: Any) -> None:
     from torch import nn
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    def note_mode(module: Any, _self: Any, mode: bool = True) -> Any:
+    def note_mode(module: Any, _self: Any, mode: bool = True) -> None:
         if module is recorder.model or module is getattr(recorder.model, "module", None):
             recorder.set_mode(is_training=mode)
-        return module
 
     def note_ddp(_none: None, model: Any, *_args: Any, **_kwargs: Any) -> None:
         recorder.note_model(model, "ddp", **recorder.place())
@@ -278,7 +280,7 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     reductions = ("all_reduce", "reduce", "all_gather", "gather")
     messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv")
-    for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_split)):
+    for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_message)):
         for name in names:
             before(distributed_c10d, name, note)
     for name in ("init_process_group", "destroy_process_group", *reductions, *messages):

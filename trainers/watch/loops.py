@@ -12,8 +12,12 @@ from typing import Any
 
 MOST_FRAMES = 30
 _RANGES = ("range", "trange")
+_Block = ast.For | ast.While | ast.If
+_OWN_FILES = f"{Path(__file__).parent}{os.sep}"
 # The frames that call a script, and above which are those of its parent process if that was forked.
-_STARTS = tuple(str(Path(__file__).with_name(name)) for name in ("__main__.py", "session.py"))
+_STARTS = tuple(f"{_OWN_FILES}{name}" for name in ("__main__.py", "session.py"))
+_PACKAGES = tuple(f"{kind}-packages{os.sep}" for kind in ("site", "dist"))
+_TORCH = tuple(f"{folder}torch{os.sep}" for folder in _PACKAGES)
 _NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -25,10 +29,10 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
     end. The arguments of the range may be numbers, variables, their attributes and entries; they are looked
     up, nothing is called.
     """
-    for loop, where in _enclosing_loops(frame):
+    for loop, where in _enclosing_blocks(frame):
         if isinstance(loop, ast.While):
             return None
-        if (length := _length_of(loop, where, num_done)) is not None:
+        if isinstance(loop, ast.For) and (length := _length_of(loop, where, num_done)) is not None:
             return length
     return None
 
@@ -36,47 +40,56 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 def num_steps(frame: FrameType | None) -> int | None:
     """Return how often a line runs, from loops such as `for step in range(1000)` and `while step < 1000`.
 
-    None if another loop is around it, or if a library calls it.
+    None if another loop is around it, if a loop has it under a condition, or if a library calls it.
     """
-    number = None
-    for loop, where in _enclosing_loops(frame):
-        if (length := _length_of(loop, where)) is None:
+    number, is_conditional = None, False
+    for block, where in _enclosing_blocks(frame):
+        if isinstance(block, ast.If):
+            is_conditional = True
+        elif is_conditional or (length := _length_of(block, where)) is None:
             return None
-        number = length * (number or 1)
+        else:
+            number = length * (number or 1)
     return number
 
 
-def _enclosing_loops(frame: FrameType | None) -> Iterator[tuple[ast.For | ast.While, FrameType]]:
-    """Yield the loops around a frame's line and those of its callers, innermost first, each with its frame.
+def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameType]]:
+    """Yield the loops and conditions around a frame's line and those of its callers, each with its frame.
 
-    Callers are searched up to a library other than torch, which may repeat the script's functions.
+    The innermost comes first. Callers are searched up to a library other than torch, which may repeat the
+    script's functions.
     """
     for _ in range(MOST_FRAMES):
         if frame is None or _is_library(frame.f_code.co_filename):
             return
-        for loop in reversed(list(_loops_around(frame))):
-            yield loop, frame
+        for block in reversed(list(_blocks_around(frame))):
+            yield block, frame
         frame = frame.f_back
 
 
 def _is_library(path: str) -> bool:
-    is_installed = "site-packages" in path or "dist-packages" in path
-    return path in _STARTS or (is_installed and f"{os.sep}torch{os.sep}" not in path)
+    if path.startswith(_OWN_FILES):
+        return path in _STARTS
+    return _has_any(path, _PACKAGES) and not _has_any(path, _TORCH)
 
 
-def _loops_around(frame: FrameType) -> Iterator[ast.For | ast.While]:
-    """Yield the loops whose body has a frame's line, outermost first."""
+def _has_any(path: str, folders: tuple[str, ...]) -> bool:
+    return any(folder in path for folder in folders)
+
+
+def _blocks_around(frame: FrameType) -> Iterator[_Block]:
+    """Yield the loops and conditions whose body has a frame's line, outermost first."""
     path, line = frame.f_code.co_filename, frame.f_lineno
-    if "site-packages" in path or path.startswith("<"):
+    if path.startswith(("<", _OWN_FILES)) or _has_any(path, _PACKAGES):
         return
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
         return
-    # Loops of the frame's own function only: one around its definition does not run it.
+    # Blocks of the frame's own function only: one around its definition does not run it.
     first = frame.f_code.co_firstlineno
     for node in ast.walk(tree):
-        is_around = isinstance(node, ast.For | ast.While) and first <= node.lineno
+        is_around = isinstance(node, _Block) and first <= node.lineno
         if is_around and node.body[0].lineno <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
             yield node  # type: ignore[misc]
 
@@ -87,8 +100,10 @@ def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -
         if isinstance(loop, ast.While):
             match loop.test:
                 case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
-                    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
-                    return rest + isinstance(sign, ast.LtE)
+                    counts = (each.lineno for each in loop.body if _adds_one(each, now))
+                    if (at := next(counts, None)) is not None:
+                        rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+                        return rest + isinstance(sign, ast.LtE) + (at < frame.f_lineno)
             return None
         for call in ast.walk(loop.iter):
             is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
@@ -101,6 +116,14 @@ def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -
         return len(over) if type(over) is range else None
     except _NOT_FOUND:
         return None
+
+
+def _adds_one(statement: ast.stmt, variable: ast.expr) -> bool:
+    """True for `variable += 1`: a loop up to a number of samples or tokens adds more at once."""
+    match statement:
+        case ast.AugAssign(target=target, op=ast.Add(), value=ast.Constant(value=1)):
+            return ast.unparse(target) == ast.unparse(variable)
+    return False
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:

@@ -117,8 +117,9 @@ class HostEvent:
 
     _at_s = math.nan
 
-    def record(self, _stream: Any = None) -> None:
+    def record(self, stream: Any = None) -> None:
         """Take the time."""
+        del stream
         self._at_s = time.perf_counter()
 
     def elapsed_time(self, end: HostEvent) -> float:
@@ -128,6 +129,9 @@ class HostEvent:
     def query(self) -> bool:
         """Return True: the CPU has done what came before."""
         return True
+
+    def wait(self, stream: Any = None) -> None:
+        """Do nothing: there is nothing to wait for."""
 
     def synchronize(self) -> None:
         """Do nothing: there is nothing to wait for."""
@@ -154,11 +158,13 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
 
-    def make_event(*_args: Any, **_kwargs: Any) -> HostEvent:
-        recorder.replace("torch.cuda.Event uses the host's clock", 2)
-        return HostEvent()
+    class Event(HostEvent):
+        """A class, because scripts also name it in annotations and derive from it."""
 
-    setattr(torch.cuda, "Event", make_event)  # noqa: B010 - mypy refuses an assignment
+        def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+            recorder.replace("torch.cuda.Event uses the host's clock", 2)
+
+    setattr(torch.cuda, "Event", Event)  # noqa: B010 - mypy refuses an assignment
 
     def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
         """Answer the script itself; torch's own code, such as its optimizers, gets the truth."""

@@ -9,6 +9,7 @@ ranks into events.
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import importlib.util
 import itertools
@@ -28,10 +29,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch as functorch  # it has no public function for what is asked here
 
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
@@ -63,12 +65,30 @@ MOST_MARKS = 4096
 STEPS_TO_BUCKETS = 5
 BEGIN = "begin"
 MOST_FILES = 1000
-# A file that the script's own code opens: through at most this many frames of libraries.
-MOST_FRAMES_TO_OPEN = 8
+# A file that the script's own code opens: through at most this many frames of libraries and of ours.
+MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
 
 clock = time.perf_counter
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def hook(method: _Method) -> _Method:
+    """Make a method of the recorder safe to call in a script: its first error is printed, none is raised."""
+
+    @functools.wraps(method)
+    def guarded(self: Recorder, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - watching must never end the script
+            if method.__name__ not in self.failed_hooks:
+                self.failed_hooks.add(method.__name__)
+                print("An error of Rankscope, not of the script, which continues:", file=sys.stderr)
+                traceback.print_exc()
+            return None
+
+    return guarded  # type: ignore[return-value]
 
 
 class Recorder:
@@ -84,6 +104,7 @@ class Recorder:
         self._root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.failed_hooks: set[str] = set()
         self.step = self._began_at = 0
         self.epoch = -1
         # Weak: a script that drops its model or optimizer gets the memory back.
@@ -103,7 +124,7 @@ class Recorder:
         self.control: Control | None = None
         self._losses: list[Tensor] = []
         self._backwards_in_step = 0
-        self._stepping: Any = None
+        self._stepping: Callable[[], Any] = lambda: None
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
         self._step_began = clock()
@@ -124,7 +145,7 @@ class Recorder:
         self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
-        self._is_split = False
+        self._sends_messages = self._has_flat_shards = False
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -166,6 +187,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
         self._thread.start()
 
+    @hook
     def join_group(self, rank: int, world_size: int, backend: str, *, by_script: bool) -> None:
         """Note that the script's process group exists; the rank is certain from here on."""
         if self._thread is None:
@@ -225,6 +247,7 @@ class Recorder:
 
     # Hooks, called by the training thread
 
+    @hook
     def begin_backward(self, tensors: Any) -> None:
         """Note the loss of a backward pass."""
         self.is_in_backward = True
@@ -234,7 +257,7 @@ class Recorder:
         if self.step == self._began_at and self._data_s == 0.0:
             self._step_began = now
         self.wait_from = None
-        if self.is_in_step:
+        if self._is_in_step():
             self._backwards_in_step += 1
             if self._backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
@@ -259,6 +282,7 @@ class Recorder:
             self._pass["is_training"] = True
             self._note_training_pass()
 
+    @hook
     def end_backward(self) -> None:
         """Note the end of a backward pass."""
         now = clock()
@@ -271,11 +295,12 @@ class Recorder:
             self._wait_s += now - self.wait_from
             self._mark("wait")
 
+    @hook
     def begin_step(self, optimizer: Any) -> None:
         """Note that an optimizer begins its step."""
-        if self._stepping is not None and self._stepping is not optimizer:
+        if self._stepping() is not optimizer and self._is_in_step():
             return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
-        self._stepping = optimizer
+        self._stepping = weakref.ref(optimizer)
         self._optimizer_began = clock()
         self.is_in_step, self._backwards_in_step = True, 0
         if self._thread is None:
@@ -288,12 +313,13 @@ class Recorder:
         if self.norm is None and self._optimizer_began >= self._norm_due:
             self._measure_norm(optimizer)
 
+    @hook
     def end_step(self, optimizer: Any) -> None:
         """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
-        if optimizer is not self._stepping:
+        if optimizer is not self._stepping():
             return
         now = clock()
-        self.is_in_step, self._stepping = False, None
+        self.is_in_step, self._stepping = False, lambda: None
         self.num_optimizer_steps += 1
         if optimizer is not self._optimizer():
             self._num_steps_of_others += 1
@@ -322,18 +348,35 @@ class Recorder:
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
             self._fingerprint()
 
+    def _is_in_step(self) -> bool:
+        """True within the step that began last; one that raised has no end, and its loss is forgotten."""
+        if not self.is_in_step:
+            return False
+        optimizer = self._stepping()
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
+        while optimizer is not None and frame is not None:
+            # The function that calls the hooks, `Optimizer.profile_hook_step.<locals>.wrapper`.
+            if "wrapper" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
+                return True
+            frame = frame.f_back
+        self.is_in_step, self._stepping = False, lambda: None
+        self._losses, self.norm = [], None
+        return False
+
     def _note_buckets(self) -> None:
         if isinstance(self.model, nn.parallel.DistributedDataParallel):
             about = self.model._get_ddp_logging_data()  # noqa: SLF001 - no public function
             sizes = str(about.get("rebuilt_bucket_sizes") or about.get("bucket_sizes", ""))
             self.note("buckets", sizes=[int(size) for size in sizes.split(",") if size.strip()])
 
+    @hook
     def skip_step(self) -> None:
         """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
         self._losses.clear()
         self._samples = 0
         self.norm = None
 
+    @hook
     def begin_fetch(self) -> float:
         """Note that the script waits for a batch."""
         is_training = self._is_training_now()
@@ -350,12 +393,14 @@ class Recorder:
             self.note("mode", is_training=False, at=time.time(), **self.place())
         return now
 
+    @hook
     def end_pass(self) -> None:
         """Note that a data loader has no more batches."""
         if self._is_training_now():
             self._passes_before += self.saving.is_skipping
             self.saving.end_skipping(is_pass_over=True)
 
+    @hook
     def end_fetch(self, batch: Any, began: float, of_pass: dict[str, Any] | None) -> None:
         """Note a batch of a data loader."""
         self._data_s += clock() - began
@@ -378,6 +423,7 @@ class Recorder:
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples(tensors)
 
+    @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
@@ -387,6 +433,7 @@ class Recorder:
             self.saving.begin_pass()
         return {"loader": loader, "is_training": False, "num_epochs": self._num_epochs, "place": place}
 
+    @hook
     def follow(self, iterator: Any) -> None:
         """Take the iterator of the pass that has begun."""
         if self._is_training_now():
@@ -407,10 +454,12 @@ class Recorder:
         self.step = self._began_at = step
         self._passes_before = self._passes_at_load = num_passes
 
+    @hook
     def note_indices(self, sampler: Any, indices: list[int]) -> None:
         """Note the samples that a sampler deals to this rank in a pass."""
         sampler._watched_order = zlib.crc32(array("q", indices).tobytes())  # noqa: SLF001 - ours
 
+    @hook
     def set_mode(self, *, is_training: bool) -> None:
         """Note that the model was put into training or evaluation mode."""
         if self.is_evaluating == is_training and self.step > 0:
@@ -424,22 +473,29 @@ class Recorder:
         else:
             heartbeats.write_heartbeat(EVALUATING)
 
+    @hook
     def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
         """Note the outermost module: the one in DDP or FSDP, else that of the first optimizer."""
         inner = getattr(model, "module", model) if kind == "ddp" else model
         self._model = weakref.ref(model)
         parameters = list(inner.parameters())
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            num_sharing = model.process_group.size()
+        else:
+            num_sharing = max((_mesh_size(parameter) for parameter in parameters), default=1)
         norms = [m for m in inner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
         self.note(
             "model",
             wrapper=kind,
             name=type(getattr(inner, "_orig_mod", inner)).__name__,
             num_parameters=sum(parameter.numel() for parameter in parameters),
+            num_sharing=num_sharing,
             device=str(parameters[0].device) if parameters else "",
             num_batch_norms=sum(not (self.is_norm_synced or isinstance(m, nn.SyncBatchNorm)) for m in norms),
             **about,
         )
 
+    @hook
     def note_last_gradient(self, _parameter: Any) -> None:
         """Note that the gradient which is usually the last one of this rank is complete."""
         if self.world_size == 1:
@@ -447,13 +503,14 @@ class Recorder:
         self.wait_from = clock()
         self._mark("backward")
 
-    def note_norm(self, norm: Any) -> Any:
+    @hook
+    def note_norm(self, norm: Any) -> None:
         """Keep the gradient norm that the script computes; that of a shard says nothing."""
         if isinstance(norm, Tensor) and not hasattr(norm, "to_local"):
             self.norm = norm.detach()
-        return norm
 
-    def note_read(self, number: Any, value: Tensor) -> Any:
+    @hook
+    def note_read(self, number: Any, value: Tensor) -> None:
         """Note that the script reads a number from its loss, or from a tensor that shares its memory."""
         if (
             self._num_reads < MOST_NOTED_READS
@@ -463,7 +520,6 @@ class Recorder:
         ):
             self._num_reads += 1
             self.note("read", step=self.step, value=number, **place)
-        return number
 
     def _unused_parameters(self, error: str) -> list[str]:
         """Return the names of the parameters that an error of DDP lists by their numbers."""
@@ -477,12 +533,13 @@ class Recorder:
         """Note a collective of the script: it may take the mean of its loss."""
         self.has_reduced |= not self.is_in_backward
 
-    def note_split(self, *_args: Any, **_kwargs: Any) -> None:
-        """Note that the ranks have parts of one model: in a pipeline they send messages to each other."""
-        if not self._is_split:
-            self._is_split = True
-            self.note("split")
+    def note_message(self, *_args: Any, **_kwargs: Any) -> None:
+        """Note that ranks send messages to each other while they train, as those of a pipeline do."""
+        if not self._sends_messages and self._backward_began:
+            self._sends_messages = True
+            self.note("messages")
 
+    @hook
     def note_group_destroyed(self, group: Any = None) -> None:
         """Note that the script leaves its process group.
 
@@ -495,6 +552,7 @@ class Recorder:
             self.is_group_destroyed = True
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
 
+    @hook
     def note_file(self, path: Any) -> None:
         """Note a file that the script's own code opens for writing."""
         if not isinstance(path, str | os.PathLike) or len(self._files) >= MOST_FILES:
@@ -524,6 +582,9 @@ class Recorder:
     def _note_first_step(self, optimizer: Any) -> None:
         if self.model is None and (found := _outermost_module(optimizer)) is not None:
             self.note_model(found, "none")
+        modules = () if self.model is None else self.model.modules()
+        # FSDP 1: parameters are a rank's own shards, which look like any other tensor.
+        self._has_flat_shards = any(type(each).__name__ == "FullyShardedDataParallel" for each in modules)
         group = optimizer.param_groups[0]
         sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
         lr = _rate_of(group)
@@ -534,13 +595,16 @@ class Recorder:
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
         if _is_tensor_parallel(optimizer, self.model):
-            self.note_split()  # the ranks of a group need the same samples
+            self.note("split")  # the ranks of a group need the same samples
         if self._samples == 0 and self.model is not None:
             # Without a data loader the inputs of the model are counted.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
+    @hook
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        is_again = self.is_in_step and self._backwards_in_step > 0  # LBFGS evaluates the same batch
+        if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is not None:
+            return  # not a batch: a trace of the model, or a function of `torch.func` within one
+        is_again = self._backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
             tensors = [each for each in tensors_of((args, kwargs)) if each.dim()]
             if tensors:
@@ -554,7 +618,8 @@ class Recorder:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        if not gradients or any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients):
+        is_odd = any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients)
+        if not gradients or is_odd or self._has_flat_shards:
             self._norm_due = math.inf  # a shard's norm would not be that of the gradient
             return
         with torch.no_grad():
@@ -564,7 +629,8 @@ class Recorder:
         self._norm_due = now + max(NORM_EVERY_S, (now - began) / NORM_SHARE)
 
     def _fingerprint(self) -> None:
-        if self.world_size == 1 or (optimizer := self._optimizer()) is None:
+        optimizer = self._optimizer()
+        if self.world_size == 1 or self._has_flat_shards or optimizer is None:
             return
         total = torch.zeros((), dtype=torch.int64)
         number = 0
@@ -582,9 +648,7 @@ class Recorder:
     def _hash_samples(self, tensors: list[Tensor]) -> None:
         """Hash each sample by all of its tensors, so that ranks with the same samples can be recognised."""
         num = tensors[0].shape[0]
-        if any(each.device.type != "cpu" or each.is_sparse or each.shape[0] != num for each in tensors):
-            return
-        if not HAS_NUMPY:
+        if not HAS_NUMPY or not num or not all(_is_plain(each) and each.shape[0] == num for each in tensors):
             return
         hashes = [0] * num
         for tensor in tensors:
@@ -625,9 +689,10 @@ class Recorder:
             **self._pass["place"],
         )
 
+    @hook
     def set_epoch(self, epoch: int) -> None:
         """Note the epoch that the script told its sampler; the first one may be 1, or any other number."""
-        if not self._is_epoch_set and not self._began_at:
+        if not self._is_epoch_set:
             self._first_epoch = epoch - self.num_passes
         self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
 
@@ -802,13 +867,27 @@ def _address(tensor: Tensor) -> int:
         return id(tensor)
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    """True if numpy can read the values of a tensor: they are on the CPU, in rows, and its own."""
+    is_own = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_conj() and not tensor.is_neg()
+    return is_own and tensor.device.type == "cpu" and tensor.layout is torch.strided
+
+
+def _mesh_size(parameter: Any) -> int:
+    """Return the number of ranks over which a parameter is sharded or replicated; 1 if it is no DTensor."""
+    return parameter.device_mesh.size() if hasattr(parameter, "to_local") else 1
+
+
 def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
-    """True if parameters are sharded otherwise than by FSDP over all ranks."""
+    """True if parameters are sharded otherwise than by FSDP, which shards one dimension of its mesh."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    meshes = [each.device_mesh for each in parameters if hasattr(each, "to_local")]
     modules = () if model is None else model.modules()
-    is_fsdp = any(type(each).__name__.startswith("FSDP") for each in modules)
-    return any(mesh.ndim > 1 or not is_fsdp for mesh in meshes)
+    most = any(type(each).__name__.startswith("FSDP") for each in modules)
+    return any(
+        not most or sum(not part.is_replicate() for part in each.placements) > most
+        for each in parameters
+        if hasattr(each, "to_local")
+    )
 
 
 def _length(sized: Any) -> int | None:

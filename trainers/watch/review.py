@@ -92,12 +92,15 @@ class Review:
         self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         self.losses: dict[int, tuple[float, ...]] = {}
         self.fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
+        self._has_equal_weights = False
         self._found: set[str] = set()
 
     def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
         """Add a note of a rank."""
         if kind == "fingerprint":
-            self.fingerprints[note["step"]][rank] = note["hash"]
+            hashes = self.fingerprints[note["step"]]
+            hashes[rank] = note["hash"]
+            self._has_equal_weights |= len(hashes) == self.num_ranks and len(set(hashes.values())) == 1
         elif kind not in ("sample", "log"):
             self.notes[kind][rank].append(note)
             del self.notes[kind][rank][:-MOST_KEPT]
@@ -128,8 +131,14 @@ class Review:
 
     @property
     def is_split(self) -> bool:
-        """True if the ranks have parts of one model, and not replicas."""
-        return bool(self.newest("split"))
+        """True if the ranks have parts of one model, and not replicas.
+
+        Messages between ranks are a sign of a pipeline unless DDP or FSDP is over all ranks, or their weights
+        are equal after a step: other scripts send them too, for example in a ring that averages gradients.
+        """
+        is_shared = self.first("model").get("num_sharing", 1) == self.num_ranks
+        is_pipeline = bool(self.newest("messages")) and not is_shared and not self._has_equal_weights
+        return is_pipeline or bool(self.newest("split"))
 
     def first(self, kind: str) -> Mapping[str, Any]:
         """Return the latest note of a kind of rank 0; empty if it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,19 +54,93 @@ assert float(loss) == loss.item()
 print(json.dumps(losses))
 """
 
+# Rank 0 of two, without a data loader: a step that raises, and inputs that are no batches of plain tensors.
+UNUSUAL = """
+import gc, sys, weakref
+from pathlib import Path
+from trainers.watch import hooks
+from trainers.watch.settings import Settings
+
+recorder = hooks.install(Settings(run_dir=Path(sys.argv[1]), code_dir=Path(sys.argv[1])))
+import torch
+from torch import nn
+
+
+class Model(nn.Linear):
+    def forward(self, x, more=None):
+        return super().forward(x)
+
+
+class TooLarge(torch.optim.SGD):
+    fails = True
+
+    def step(self, closure=None):
+        if self.fails:
+            raise torch.OutOfMemoryError("no memory for the state")
+        return super().step(closure)
+
+
+class Lazy(dict):
+    def values(self):
+        raise NotImplementedError
+
+
+def attempt(size):
+    optimizer = TooLarge(model.parameters(), lr=0.0)
+    attempts.append(weakref.ref(optimizer))
+    for _ in range(3):
+        loss = model(torch.full((size, 4), 2.0)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+model, attempts = Model(4, 1), []
+nn.init.constant_(model.weight, 0.5)
+nn.init.zeros_(model.bias)
+try:
+    attempt(64)
+except torch.OutOfMemoryError:
+    pass
+gc.collect()
+assert attempts[0]() is None, "its memory is released"
+TooLarge.fails = False
+attempt(32)
+x = torch.ones(3, 4)
+model(x[:0])
+model(x, torch.sparse_coo_tensor(size=(3, 4)))
+torch.vmap(model)(x)
+torch.func.grad(lambda x: model(x).sum())(x)
+torch.compile(lambda x: model(x) + 1, backend="eager", fullgraph=True)(x)
+assert not recorder.failed_hooks, recorder.failed_hooks
+model(x, Lazy())
+assert recorder.failed_hooks == {"_count_inputs"}
+recorder.end(1)
+"""
+
+
+def run_program(program: str, folder: Path, **environment: str) -> tuple[rundir.RunDirectory, str, str]:
+    """Run a watched program; return its run, and what it has written to stdout and stderr."""
+    run = rundir.RunDirectory(folder / "run")
+    rundir.make(run, Config(script="train.py", nproc_per_node=1))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(run.path)],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return run, done.stdout, done.stderr
+
+
+def events_of(run: rundir.RunDirectory) -> list[dict[str, Any]]:
+    """Return the events of a run."""
+    return [json.loads(line) for line in run.events.read_text().splitlines()]
+
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the script's own losses, and the steps and events of its run."""
-    run = rundir.RunDirectory(tmp_path_factory.mktemp("hooks") / "run")
-    rundir.make(run, Config(script="train.py", nproc_per_node=1))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(run.path)],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in run.events.read_text().splitlines()]
-    return {"losses": json.loads(done.stdout), "events": events, "path": run.path}
+    run, output, _ = run_program(PROGRAM, tmp_path_factory.mktemp("hooks"))
+    return {"losses": json.loads(output), "events": events_of(run), "path": run.path}
 
 
 @pytest.mark.slow
@@ -88,3 +163,12 @@ def test_the_model_and_the_length_of_a_pass_are_known(seen: dict[str, Any]) -> N
 @pytest.mark.slow
 def test_how_it_ended_is_left_for_the_supervisor(seen: dict[str, Any]) -> None:
     assert spool.read_ends(Path(seen["path"]), 1) == [spool.DONE]
+
+
+@pytest.mark.slow
+def test_failed_steps_and_unusual_inputs_do_not_disturb_script_or_steps(tmp_path: Path) -> None:
+    run, _, errors = run_program(UNUSUAL, tmp_path, RANK="0", WORLD_SIZE="2")
+    steps = [event for event in events_of(run) if event["kind"] == "step"]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert {step["loss"] for step in steps} == {16.0}, "without that of the step that failed"
+    assert errors.count("Traceback") == 1 and "An error of Rankscope" in errors

@@ -102,3 +102,14 @@ def test_unused_parameters_are_named() -> None:
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "unused_parameters" and finding["line"] == 3
     assert "head.0" in finding["message"] and "and 2 more" in finding["message"]
+
+
+def test_messages_are_those_of_a_pipeline_unless_the_ranks_have_replicas() -> None:
+    """DDP over all ranks, or over those of one stage; a ring that averages gradients by hand."""
+    sharing = [MODEL | {"num_sharing": number} for number in (4, 2, 1)]
+    over_all, of_stage, by_hand = (review_of(4, model=[model] * 4, messages=[{}]) for model in sharing)
+    assert (over_all.is_split, of_stage.is_split, by_hand.is_split) == (False, True, True)
+    for rank in range(4):
+        of_stage.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank // 2:016x}"})
+        by_hand.take_note(rank, "fingerprint", {"step": 1, "hash": "0" * 16})
+    assert of_stage.is_split and not by_hand.is_split

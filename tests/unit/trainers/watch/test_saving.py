@@ -21,7 +21,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.watch import spool
 from trainers.watch.collector import Collector
-from trainers.watch.recorder import _rates_of
+from trainers.watch.recorder import Recorder, _rates_of
 from trainers.watch.saving import Saving
 from trainers.watch.spool import Control, SpoolWriter
 
@@ -178,3 +178,12 @@ def test_a_save_that_fails_on_one_rank_is_one_warning(tmp_path: Path) -> None:
 def test_an_optimizer_without_a_learning_rate_has_none() -> None:
     optimizer = SimpleNamespace(param_groups=[{"lr": None}, {"lr": torch.tensor(0.5)}, {}])
     assert _rates_of(optimizer) == [None, 0.5, None]
+
+
+def test_epochs_of_a_script_that_counts_from_1_continue_after_a_resume(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, tmp_path)
+    recorder.continue_from(30, num_passes=3)
+    recorder.set_epoch(4)
+    assert recorder.epoch == 3
+    recorder.set_epoch(5)
+    assert recorder.epoch == 4

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,7 +141,11 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "    for i in range(0, 10, 4):\n        did_step()\n        break\n"
         "    for batch in [0]:\n        begin()\n        did_step()\n"
         "    break\n"
-        "while epoch < 12:\n    did_step()\n    break\n"
+        "while epoch < 12:\n    did_step()\n    epoch += 1\n    break\n"
+        "while epoch < 12:\n    epoch += 1\n    did_step()\n    break\n"
+        "while step < 10**9:\n    did_step()\n    step += 4096\n    break\n"
+        "for i in range(1000):\n    if i % 4 == 0:\n        did_step()\n        break\n"
+        "if bar:\n    for i in range(1000):\n        did_step()\n        break\n"
     )
     names = {
         "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
@@ -148,7 +154,37 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None, 12]
+    assert steps == [9, 9, None, 12, 11, None, None, 1000]
+
+
+def test_frames_of_an_installed_page_are_not_those_of_a_library(tmp_path: Path) -> None:
+    """Of the wheel, in an environment below a folder that is named as torch is."""
+    found = []
+    site = tmp_path / "torch" / "lib" / "site-packages"
+    own = site / "rankscope" / "trainers" / "watch" / "loops.py"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(Path(loops.__file__).read_bytes())
+    spec = importlib.util.spec_from_file_location("installed_loops", own)
+    assert spec is not None and spec.loader is not None
+    installed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(installed)
+
+    def names_of(path: Path, source: str, **names: Any) -> dict[str, Any]:
+        exec(compile(source, str(path), "exec"), names)
+        return names
+
+    def look() -> None:
+        found.append(installed.num_steps(sys._getframe(1)))
+
+    hook = names_of(own.with_name("recorder.py"), "def step(): look()", look=look)["step"]
+    optimizer = names_of(site / "torch" / "optim" / "sgd.py", "def step(): hook()", hook=hook)["step"]
+    library = names_of(site / "lib" / "trainer.py", "def step(): optimizer()", optimizer=optimizer)["step"]
+    script = tmp_path / "script.py"
+    script.write_text("for i in range(9):\n    step()\n    break\n")
+    # Not in a loop, which would be one around the step.
+    names_of(script, script.read_text(), step=optimizer)
+    names_of(script, script.read_text(), step=library)
+    assert found == [9, None]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
