@@ -44,7 +44,7 @@ def test_other_data_is_offered_compared_and_trained_on(
     expect(page.locator("#problems")).to_contain_text("7.weight is 128 × 128 there and would be 128 × 1568")
     page.locator("#field-dataset input").click()
     offered.filter(has_text="Handwritten digits").click()
-    expect(words).to_contain_text("are copied")
+    expect(words).to_contain_text("keeps its weights")
     page.locator("#start-button").click()
     page.wait_for_url("**/run?id=*")
     page.wait_for_function(HAS_ALL)
