@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import shlex
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -145,7 +146,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def command(run: RunDirectory) -> str:
-    """Return the command that sends the rest of a run."""
+    """Return the command that sends the rest of a run; it needs no activated environment."""
     path = run.path.resolve()
     shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-    return f"cd {shlex.quote(str(REPOSITORY))} && python -m trainers.forward {shlex.quote(str(shown))}"
+    words = shlex.join([sys.executable, "-m", "trainers.forward", str(shown)])
+    return f"cd {shlex.quote(str(REPOSITORY))} && {words}"
