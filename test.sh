@@ -14,6 +14,10 @@ has_slurm() {
     command -v slurmctld && command -v slurmd && command -v munged && command -v ip
 } >/dev/null 2>&1
 
+has_accounting() {
+    PATH="$PATH:/usr/sbin:/sbin" command -v slurmdbd && PATH="$PATH:/usr/sbin:/sbin" command -v mariadbd
+} >/dev/null 2>&1
+
 has_sshd() {
     PATH="$PATH:/usr/sbin:/sbin" command -v sshd && command -v ssh && command -v rsync && command -v flock && command -v ip
 } >/dev/null 2>&1
@@ -52,7 +56,9 @@ make_venv requirements.txt requirements-dev.txt
 has_browser || install_packages "the tests of the page" chromium || true
 has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 || true
 
-# Only in CI: on a user's machine the installed sshd would accept connections from the network.
+# Only in CI: on a user's machine the installed database and sshd would be started, and sshd accepts connections from
+# the network.
+[ -z "${CI:-}" ] || has_accounting || install_packages "the tests of Slurm's accounting" slurmdbd mariadb-server || true
 [ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client rsync iproute2 || true
 has_ruby || install_packages "the test of the app for Open OnDemand" ruby || true
 has_bwrap || install_packages "the tests of the sandbox for scripts" bubblewrap || true
@@ -129,6 +135,11 @@ fi
 if ! has_slurm; then
     echo "NOT RUN: the tests on a Slurm cluster, because it is not installed here." >&2
     echo "Install it (Debian: apt install slurm-wlm munge iproute2), then run ./test.sh again." >&2
+    [ -z "${CI:-}" ] || status=1
+fi
+if ! has_accounting; then
+    echo "NOT RUN: the tests of Slurm's accounting (tests/integration/test_slurm_states.py), which need its database." >&2
+    echo "Install it (Debian: apt install slurmdbd mariadb-server), which also starts it; or run them in a container." >&2
     [ -z "${CI:-}" ] || status=1
 fi
 if ! has_sshd; then
