@@ -64,7 +64,7 @@ def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
 def run_to_end(
     command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a program in the repository and return its exit code and its combined output.
+    """Run a program in the repository, with this environment activated; return its exit code and its output.
 
     Raises:
         TimeoutExpired: on timeout, after the program and all its descendants were killed.
@@ -72,7 +72,7 @@ def run_to_end(
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
