@@ -69,10 +69,11 @@ def run_to_end(
     Raises:
         TimeoutExpired: on timeout, after the program and all its descendants were killed.
     """
+    programs = Path(sys.executable).parent
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(environment or {})},
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
