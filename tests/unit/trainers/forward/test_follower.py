@@ -99,9 +99,7 @@ def test_a_service_that_stays_down_is_given_up_and_the_rest_can_be_sent_later(
     assert (shown["phase"], shown["is_alive"], shown["retry_unix_s"]) == ("given_up", False, None)
     assert "answered 500: out of order" in shown["error"] and str(run.path) in shown["command"]
     service.mode = "ok"
-    later = subprocess.run(
-        shown["command"], shell=True, capture_output=True, text=True
-    )
+    later = subprocess.run(shown["command"], shell=True, capture_output=True, text=True)
     assert later.returncode == 0, later.stderr
     assert service.steps() == list(range(1, 31)) and state_of(run).phase == "done"
 
