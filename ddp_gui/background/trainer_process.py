@@ -129,8 +129,8 @@ class _Forked(Fork):
 
 
 _Inspection = subprocess.Popen[bytes] | _Forked
-# Starts it with this environment and these files for its output and errors.
-_Start = Callable[[dict[str, str], IO[bytes], IO[bytes]], _Inspection]
+# Starts it with this folder for its temporary files, and these files for its output and errors.
+_Start = Callable[[str, IO[bytes], IO[bytes]], _Inspection]
 
 
 def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
@@ -165,11 +165,14 @@ def _arguments(config: Config) -> list[str]:
     return asked
 
 
-def _spawn(
-    command: list[str], variables: dict[str, str], output: IO[bytes], errors: IO[bytes]
-) -> _Inspection:
+def _spawn(command: list[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> _Inspection:
     process = subprocess.Popen(
-        command, cwd=REPOSITORY, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+        command,
+        cwd=REPOSITORY,
+        env=environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
     )
     make_nice(process)
     return process
@@ -178,10 +181,11 @@ def _spawn(
 def _fork(
     template: TorchTemplate,
     arguments: list[str],
-    variables: dict[str, str],
+    folder: str,
     output: IO[bytes],
     errors: IO[bytes],
 ) -> _Inspection:
+    variables = environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder}
     process = template.fork(_Forked, b"inspection", output.fileno(), errors.fileno())
     # Not by orjson: file names need not be valid Unicode.
     process.send(json.dumps({"arguments": arguments, "environment": variables}).encode() + b"\n")
@@ -195,8 +199,7 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
         _memory_file() as output,
         _memory_file() as errors,
     ):
-        variables = environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder}
-        process = start(variables, output, errors)
+        process = start(folder, output, errors)
         try:
             exit_code = process.wait(time_limit_s)
         except BaseException as error:

@@ -71,7 +71,7 @@ def test_our_own_lessons_run_on_two_cpu_ranks(lesson: Lesson) -> None:
 
 
 def test_the_instruments_of_our_lessons_are_there() -> None:
-    folder = LESSONS.parent / "js" / "run" / "closer"
+    folder = LESSONS.parent / "js" / "run"
     there = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.js"))
     for lesson in Library([LESSONS]).read()[0]:
         for picture in lesson.pictures:
