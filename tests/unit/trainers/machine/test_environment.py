@@ -82,10 +82,10 @@ def test_a_real_child_has_none() -> None:
     assert not SECRETS.keys() & set(said.stdout.split())
 
 
-@pytest.mark.slow
 STARTS = {f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "check_output")}
 
 
+@pytest.mark.slow
 def test_every_place_that_starts_a_process_says_what_environment_it_gets(repository: Path) -> None:
     """A call without an explicit environment would pass on everything."""
     starts, silent = 0, []
