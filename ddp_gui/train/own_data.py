@@ -442,6 +442,7 @@ def connect_own_data(
         queue=False,
         show_progress="hidden",
         api_visibility="private",
+        trigger_mode="always_last",  # Gradio's default drops a second change while the first is on its way
     ).success(inspect, **options)
     pressed = own.inspect_button.click(inspect_again, **options)
     given = gr.on(

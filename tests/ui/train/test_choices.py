@@ -73,7 +73,7 @@ def test_the_rank_of_lora_belongs_to_models_that_have_it_and_sets_the_rate(
     expect(rate.locator("textarea, input")).to_have_value("3e-05")
     rank.locator("input").fill("8")
     rank.locator("input").press("Tab")
-    expect(rate.locator("textarea, input")).to_have_value("0.0003")
+    expect(rate.locator("textarea, input")).to_have_value("0.0009")
     pick(watched, "Model", "GPT with experts")
     expect(rank).to_be_hidden()
     expect(rate.locator("textarea, input")).to_have_value("0.001")
