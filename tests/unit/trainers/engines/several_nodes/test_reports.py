@@ -65,9 +65,13 @@ def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_sta
     # Without a new heartbeat, node 0 inspects the process.
     effort = wait_until("its effort", lambda: (look(head, monkeypatch), head.effort(1))[1], SOON_S)
     assert effort.cpu_s > 0
-    head.ask()
-    standing = head.stacks(1)
-    assert any("test_reports" in frame.file for thread in standing.threads for frame in thread.frames)
+
+    def has_stack() -> bool:
+        head.ask()
+        frames = [frame for thread in head.stacks(1).threads for frame in thread.frames]
+        return any("test_reports" in frame.file for frame in frames)
+
+    wait_until("its stacks, for which a busy machine may need longer than a rank is given", has_stack, SOON_S)
 
 
 def test_a_node_that_reports_no_more_is_lost_and_named(
