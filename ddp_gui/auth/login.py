@@ -208,12 +208,14 @@ class LoginError(Exception):
 class Login:
     """The accounts, the sessions and the limits of one page."""
 
-    def __init__(self, accounts: AccountFile, cookie_name: str) -> None:
+    def __init__(
+        self, accounts: AccountFile, cookie_name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.cookie_name = cookie_name
         self.device_cookie_name = f"{cookie_name}_device"
         self._accounts = accounts
         self._sessions = Sessions(accounts, sessions_path(accounts))
-        self._limits = LoginLimits()
+        self._limits = LoginLimits(clock)
         self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)

@@ -190,7 +190,7 @@ def test_an_address_is_what_one_customer_has(address: str, network: str) -> None
 
 @pytest.mark.usefixtures("cheap_nobody")
 def test_logging_in_and_out(file: AccountFile) -> None:
-    login = Login(file, "cookie")
+    login = Login(file, "cookie", Clock())
     token = asyncio.run(login.begin(" ANN ", password_of(ANN), "10.0.0.1"))
     assert login.person(token) == ANN
     login.end(token)
@@ -213,7 +213,7 @@ def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
 
 
 def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) -> None:
-    statuses = at_once(Login(file, "cookie"), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)])
+    statuses = at_once(Login(file, "cookie", Clock()), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)])
     assert statuses.count(401) == login_module.FREE_FAILURES
     assert statuses.count(429) + statuses.count(503) == 100 - login_module.FREE_FAILURES
 
@@ -221,27 +221,27 @@ def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) ->
 @pytest.mark.parametrize("people", [(ANN,), (ANN, BOB)], ids=["one account", "two"])
 def test_a_class_that_logs_in_at_once_gets_in(file: AccountFile, people: tuple[Person, ...]) -> None:
     tries = [(person.name, password_of(person), "10.0.0.1") for person in people] * (40 // len(people))
-    assert at_once(Login(file, "cookie"), tries) == [200] * 40
+    assert at_once(Login(file, "cookie", Clock()), tries) == [200] * 40
 
 
 @pytest.mark.usefixtures("cheap_nobody")
 def test_who_fills_the_queue_from_one_address_leaves_room_for_others(file: AccountFile) -> None:
     flood = [(f"name-{n}", "wrong", "10.0.0.1") for n in range(MAX_WAITING)]
-    assert at_once(Login(file, "cookie"), [*flood, ("ann", password_of(ANN), "10.0.0.2")])[-1] == 200
+    assert at_once(Login(file, "cookie", Clock()), [*flood, ("ann", password_of(ANN), "10.0.0.2")])[-1] == 200
 
 
 @pytest.mark.usefixtures("cheap_nobody")
 @pytest.mark.parametrize("name", ["name-{}", "bob"], ids=["names without account", "one name"])
 def test_who_fills_the_queue_leaves_room_behind_the_same_address(file: AccountFile, name: str) -> None:
     flood = [(name.format(n), "wrong", "10.0.0.1") for n in range(MAX_WAITING)]
-    statuses = at_once(Login(file, "cookie"), [*flood, *[("ann", password_of(ANN), "10.0.0.1")] * 30])
+    statuses = at_once(Login(file, "cookie", Clock()), [*flood, *[("ann", password_of(ANN), "10.0.0.1")] * 30])
     assert statuses[MAX_WAITING:] == [200] * 30
     assert set(statuses[:MAX_WAITING]) <= {401, 429, 503}
 
 
 @pytest.mark.usefixtures("cheap_nobody")
 def test_a_known_device_gets_in_whatever_others_try(file: AccountFile) -> None:
-    login = Login(file, "cookie")
+    login = Login(file, "cookie", Clock())
     device = login.device_token("ann", None)
     at_once(login, [("ann", "wrong", "10.0.0.1") for _ in range(20)])
     for given in (None, "", "x" * 97, login.device_token("bob", None), device[:-1] + "x"):
@@ -272,7 +272,7 @@ def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
         accounts["ann"] = Account(
             name="ann", role="student", password=account_file.hash_password("long enough")
         )
-    login = Login(file, "cookie")
+    login = Login(file, "cookie", Clock())
 
     def took_s(name: str) -> float:
         began = time.process_time()
@@ -299,7 +299,7 @@ def test_what_is_no_form_of_a_login_is_refused(
     body: bytes, status: int, words: str, file: AccountFile
 ) -> None:
     app = FastAPI()
-    app.include_router(login_routes.make_router(Login(file, "cookie")))
+    app.include_router(login_routes.make_router(Login(file, "cookie", Clock())))
     headers = {"content-type": "application/x-www-form-urlencoded"}
     answer = TestClient(app).post("/login", content=body, headers=headers)
     assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text
