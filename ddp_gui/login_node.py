@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import select
 import shlex
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddp_gui.http import listening
+from trainers.files.plain_files import is_readable
 from trainers.machine import environment
 
 BEAT = b"\n"
@@ -32,7 +32,7 @@ def end_without(descriptor: int, end: Callable[[], None], silent_for_s: float = 
 
 
 def _watch(descriptor: int, end: Callable[[], None], silent_for_s: float) -> None:
-    while select.select([descriptor], [], [], silent_for_s)[0] and os.read(descriptor, 1024):
+    while is_readable(descriptor, silent_for_s) and os.read(descriptor, 1024):
         pass
     end()
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import subprocess
 import sys
@@ -76,7 +75,7 @@ class Fork:
     def has_ended(self) -> bool:
         """Return True if an idle process is gone: it ends after some minutes, or was killed."""
         try:
-            return bool(select.select([self._socket], [], [], 0)[0])
+            return plain_files.is_readable(self._socket)
         except (OSError, ValueError):
             return True
 
@@ -149,7 +148,7 @@ class TorchTemplate:
                 # others use its forks. Another thread may have replaced it.
                 with self._lock:
                     if control is not None and self._control is control:
-                        has_ended = bool(select.select([control], [], [], 0)[0])
+                        has_ended = plain_files.is_readable(control)
                         if has_ended or isinstance(error, TimeoutError):
                             self._end()
                 if is_last or self.is_closed:

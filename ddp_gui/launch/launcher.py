@@ -19,7 +19,8 @@ from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness, registry
 from trainers.engines.base import CODE_PLACE, Engine
-from trainers.files.plain_files import PLUGINS_VARIABLE, REPOSITORY, own_plugins
+from trainers.files import installation
+from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
 from trainers.machine.os_errors import explain
 
 # Replaced by the run's directory after everything else has been quoted.
@@ -48,7 +49,7 @@ def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
 def _in_the_project(command: str) -> str:
     own = own_plugins()
     variable = "" if own is None else f"{PLUGINS_VARIABLE}={shlex.quote(str(own))} "
-    return f"cd {shlex.quote(str(REPOSITORY))} && {variable}{command}"
+    return installation.in_project(f"{variable}{command}")
 
 
 MOST_MORE_EPOCHS = 100_000

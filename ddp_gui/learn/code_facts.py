@@ -57,8 +57,9 @@ class Printed:
 
     def numbers(self, label: str) -> list[str]:
         """Return the decimal numbers after a word, or those of the whole line if the word is missing."""
+        # Words that were not separated could be divided in very many ways.
         found = re.findall(
-            rf"{label}\w*\W{{0,6}}(?:\w+\W{{0,3}}){{0,4}}?({_NUMBER})", self.line, re.IGNORECASE
+            rf"{label}\w*\W{{0,6}}(?:\w+\W{{1,3}}){{0,4}}?({_NUMBER})", self.line, re.IGNORECASE
         )
         return found or re.findall(_NUMBER, self.line)
 

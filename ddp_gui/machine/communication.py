@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -20,11 +21,11 @@ from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,
     rank_exit_codes,
-    shell_words,
     torchrun_arguments,
     torchrun_options,
     torchrun_program,
 )
+from trainers.files import installation
 from trainers.files.json_files import read_json_lines
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment, lifeline
@@ -179,7 +180,7 @@ class Check:
             "state": self.state,
             "num_ranks": self.num_ranks,
             "backend": self.backend,
-            "command": shell_words(literal_command(self.arguments)),
+            "command": _shown(self.arguments),
             "busy_with": list(self.busy_with),
             "started_unix_s": self.started_unix_s,
             "lines": self.lines,
@@ -225,8 +226,12 @@ def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
 
 
 def shown_command(num_ranks: int | str, here: Machine) -> str:
-    """Return the literal command of a check, which also works in a shell."""
-    return shell_words(literal_command(check_arguments(num_ranks, here)))
+    """Return the literal command of a check, which works in any shell."""
+    return _shown(check_arguments(num_ranks, here))
+
+
+def _shown(arguments: list[str]) -> str:
+    return installation.in_project(shlex.join(literal_command(arguments, torchrun_program())))
 
 
 class CommunicationChecks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -145,8 +146,7 @@ class MachineReport:
             "versions": self._versions,
             "missing": self._missing.value(),
             "machine_check": {
-                "command": f"{installation.command('trainers.check_machine')} --runs-dir "
-                f"{shlex.quote(str(self._runs_dir))}",
+                "command": self._check_command(),
                 "newest_check_id": self._machine_checks.newest_id(),
                 "is_running": self._machine_checks.is_running,
             },
@@ -159,6 +159,11 @@ class MachineReport:
                 "newest_check_id": self._checks.newest_id,
             },
         }
+
+    def _check_command(self) -> str:
+        runs_dir = shlex.quote(str(self._runs_dir.absolute()))
+        words = shlex.join([sys.executable, "-m", "trainers.check_machine"])
+        return installation.in_project(f"{words} --runs-dir {runs_dir}")
 
     def _host_reports(self) -> list[dict[str, Any]] | None:
         """Return the reports of an engine's other machines; empty until the first reading is done."""

@@ -276,6 +276,16 @@ def test_an_error_names_the_rank_and_the_script_s_own_line(launcher: Launcher) -
     assert status.exit_code == 1
 
 
+def test_parameters_without_gradient_of_one_of_two_models_are_no_error_of_ours(launcher: Launcher) -> None:
+    live = start(launcher, "two_models")
+    assert live.wait_for_end().state == "failed"
+    assert "did not receive grad" in live.events("error")[0]["message"]
+    assert live.losses().keys() >= set(range(1, 13))
+    logs = [path.read_text() for path in live.run.path.rglob("*.log")]
+    assert logs
+    assert not any("An error of Rankscope" in log for log in logs)
+
+
 def test_stop_of_a_script_that_asks_ends_it_at_the_same_step_on_all_ranks(launcher: Launcher) -> None:
     live = start(launcher, "endless", script_arguments="asks")
     live.wait_for_step(30)

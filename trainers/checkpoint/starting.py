@@ -111,11 +111,16 @@ class Start:
             return []
         device = "cpu" if self.about["model"]["pretrained_path"] else "meta"
         with torch.random.fork_rng(devices=[]), torch.device(device):
-            one, more = (
-                build(replace(spec, num_classes=num, class_names=())).state_dict()
+            network, wider = (
+                build(replace(spec, num_classes=num, class_names=()))
                 for num in (spec.num_classes, spec.num_classes + 1)
             )
-        return [name for name, tensor in one.items() if name not in more or more[name].shape != tensor.shape]
+        one, more = network.state_dict(), wider.state_dict()
+        if one.keys() == more.keys():
+            return [name for name, tensor in one.items() if more[name].shape != tensor.shape]
+        # Another architecture, for a folder whose classifier has just this number of classes.
+        linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+        return [name for name in one if name.rpartition(".")[0] == linear[-1]]
 
     def load(self, network: nn.Module, spec: DataSpec, replaced: Collection[str]) -> None:
         """Load the weights into a network; those in `replaced` keep their initial values.

@@ -39,6 +39,11 @@ def command(module: str = "") -> str:
     return f"python -m {module}" if module else "python app.py"
 
 
+def in_project(command: str) -> str:
+    """Return a shell command that starts in the program's folder, where `python -m` finds its modules."""
+    return f"cd {shlex.quote(str(REPOSITORY))} && {command}"
+
+
 def default_runs_dir() -> Path:
     """Return the folder of the runs if none is named: below the current folder, or below the user's data."""
     return data_folder() / "runs" if is_installed() else Path("runs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
 import shutil
 import stat
 import sys
@@ -12,11 +13,19 @@ import time
 from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
+from typing import Protocol
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
 # The environment variable with the user's folder of plug-ins, which all processes of the program inherit.
 PLUGINS_VARIABLE = "DDP_PLUGINS"
+
+
+class HasDescriptor(Protocol):
+    """A socket, pipe or file."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
 
 
 FileStat = tuple[int, int, int]
@@ -27,6 +36,16 @@ FileStats = tuple[FileStat | None, ...]
 WATCHED = ("config.json", "", "events.jsonl")
 # A file system may give two changes within a short time the same timestamp.
 SETTLED_AFTER_S = 2.0
+
+
+def is_readable(source: int | HasDescriptor, timeout_s: float = 0.0) -> bool:
+    """Return True if a socket or pipe has data or has ended, within a time.
+
+    Unlike `select.select`, it takes the descriptors above 1023 of a process with many open files.
+    """
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def stats_of(path: str) -> FileStats:

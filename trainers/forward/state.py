@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract.rundir import RunDirectory
-from trainers.files import typed
+from trainers.files import installation, typed
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY, open_plain
 
@@ -150,4 +150,4 @@ def command(run: RunDirectory) -> str:
     path = run.path.resolve()
     shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
     words = shlex.join([sys.executable, "-m", "trainers.forward", str(shown)])
-    return f"cd {shlex.quote(str(REPOSITORY))} && {words}"
+    return installation.in_project(words)

@@ -41,6 +41,7 @@ import torch
 from trainers import registry
 from trainers.contract.config import parse as parse_config
 from trainers.contract.rundir import RunDirectory, library_error_text
+from trainers.files.plain_files import is_readable
 from trainers.machine import facilities
 from trainers.machine.lifeline import die_with_parent
 from trainers.plugins import inspect_data
@@ -180,7 +181,7 @@ class Connection:
     def receive(self, timeout_s: float) -> Answer | None:
         """Return the next value; None if there is none in this time, or the other side is gone."""
         while b"\n" not in self._read:
-            if len(self._read) > MAX_LINE or not select.select([self._socket], [], [], timeout_s)[0]:
+            if len(self._read) > MAX_LINE or not is_readable(self._socket, timeout_s):
                 return None
             piece = self._socket.recv(65536)
             if not piece:
@@ -192,7 +193,7 @@ class Connection:
 
     def is_interrupted(self) -> bool:
         """Return True if the other side has sent something, or is gone."""
-        return bool(self._read) or bool(select.select([self._socket], [], [], 0)[0])
+        return bool(self._read) or is_readable(self._socket)
 
     def close(self) -> None:
         """Close this side."""

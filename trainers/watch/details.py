@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from trainers.watch import flight_recorder
-from trainers.watch.hooks import after, before
+from trainers.watch.hooks import after, before, hook
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
@@ -33,6 +33,7 @@ class Details:
 
     def __init__(self, recorder: Any) -> None:
         self._recorder = recorder
+        self.failed_hooks: set[str] = set()
         self._num_notes = 0
         self._depth = 0
         # Samples of a forward pass with gradients; they count as training if a backward pass follows.
@@ -76,6 +77,7 @@ class Details:
 
     # Samples
 
+    @hook
     def _begin_forward(self, module: nn.Module, args: Any) -> None:
         self._depth += 1
         if self._depth > 1 or next(module.parameters(), None) is None:
@@ -98,12 +100,14 @@ class Details:
 
     # Losses and gradients
 
+    @hook
     def _take_criterion(self, value: Any, *args: Any, **kwargs: Any) -> None:
         if torch.is_grad_enabled() and isinstance(value, Tensor) and value.numel() == 1:
             number = args[1].numel() if kwargs.get("reduction") == "sum" and len(args) > 1 else 1
             self._criteria.append(float(value.detach()) / number)
             self._num_criteria += 1
 
+    @hook
     def _begin_backward(self, tensors: Any, *_args: Any, **_kwargs: Any) -> None:
         if self._recorder.is_in_backward:
             return
@@ -112,6 +116,7 @@ class Details:
             self._losses.append(float(tensors.detach()))
             self._num_losses += 1
 
+    @hook
     def _take_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
         """Sum up each gradient as backward computes it on this rank: DDP averages it afterwards."""
         for parameter in _parameters(optimizer):
@@ -119,15 +124,18 @@ class Details:
                 self._hooked.add(id(parameter))
                 parameter.register_hook(self._add_gradient)
 
+    @hook
     def _add_gradient(self, gradient: Tensor) -> None:
         self._local += _projection(gradient)
 
+    @hook
     def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         gradients = [each.grad for each in _parameters(optimizer) if each.grad is not None]
         self._before = _hash_of(optimizer)
         self._used = math.fsum(map(_projection, gradients))
         self._gradient_bytes = sum(each.numel() * each.element_size() for each in gradients)
 
+    @hook
     def _end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._read_collectives()
         reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
@@ -157,11 +165,13 @@ class Details:
 
     # Files and output
 
+    @hook
     def _take_file(self, kind: str, file: Any) -> None:
         path = file if isinstance(file, str | os.PathLike) else getattr(file, "name", "")
         self._read_collectives()
         self.note(kind, path=os.path.abspath(str(path)), num_collectives=self._num_collectives)  # noqa: PTH100
 
+    @hook
     def _take_text(self, text: str) -> None:
         *lines, self._line = (self._line + str(text)).split("\n")
         for line in lines:
@@ -181,6 +191,8 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 
 def _hashes(samples: Tensor) -> list[int]:
     """Return a hash of each sample of a batch."""
+    if not samples.numel():
+        return []
     flat = samples.detach().cpu().reshape(samples.shape[0], -1)
     flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
     return [zlib.crc32(bytes(row)) for row in flat.view(torch.uint8).numpy()]
@@ -192,7 +204,7 @@ def _hash_of(optimizer: Any) -> int:
     for parameter in _parameters(optimizer):
         if hasattr(parameter, "to_local"):
             return 0  # the ranks hold different parts
-        flat = parameter.detach().cpu().contiguous().view(torch.uint8)
+        flat = parameter.detach().cpu().flatten().view(torch.uint8)
         found = zlib.crc32(flat.numpy().tobytes(), found)
     return found
 

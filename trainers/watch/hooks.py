@@ -17,11 +17,31 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from trainers.watch.settings import Settings
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def hook(method: _Method) -> _Method:
+    """Make a method that is called as a hook safe in a script: its first error is printed, none is raised."""
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - watching must never end the script
+            if method.__name__ not in self.failed_hooks:
+                self.failed_hooks.add(method.__name__)
+                print("An error of Rankscope, not of the script, which continues:", file=sys.stderr)
+                traceback.print_exc()
+            return None
+
+    return guarded  # type: ignore[return-value]
 
 
 class AfterTorch(importlib.abc.MetaPathFinder):

@@ -9,7 +9,6 @@ ranks into events.
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import importlib.util
 import itertools
@@ -29,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +40,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.machine import facilities
 from trainers.watch import flight_recorder, loops, settings, spool
 from trainers.watch.collector import Collector
+from trainers.watch.hooks import hook
 from trainers.watch.saving import Saving, tensors_of
 from trainers.watch.spool import Control, SpoolWriter
 
@@ -71,24 +71,6 @@ HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
 
 clock = time.perf_counter
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def hook(method: _Method) -> _Method:
-    """Make a method of the recorder safe to call in a script: its first error is printed, none is raised."""
-
-    @functools.wraps(method)
-    def guarded(self: Recorder, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception:  # noqa: BLE001 - watching must never end the script
-            if method.__name__ not in self.failed_hooks:
-                self.failed_hooks.add(method.__name__)
-                print("An error of Rankscope, not of the script, which continues:", file=sys.stderr)
-                traceback.print_exc()
-            return None
-
-    return guarded  # type: ignore[return-value]
 
 
 class Recorder:
@@ -146,6 +128,7 @@ class Recorder:
         self._losses_read: set[int] = set()
         self._num_reads = 0
         self._sends_messages = self._has_flat_shards = False
+        self._num_wrapped = 0
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -213,7 +196,7 @@ class Recorder:
             return
         heartbeats.write_heartbeat(ENDING)
         self._note_samples()
-        self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")), **about)
+        self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
         # A large checkpoint takes longer, and is lost if the process ends before it is complete.
@@ -481,6 +464,7 @@ class Recorder:
         parameters = list(inner.parameters())
         if isinstance(model, nn.parallel.DistributedDataParallel):
             num_sharing = model.process_group.size()
+            self._num_wrapped += 1
         else:
             num_sharing = max((_mesh_size(parameter) for parameter in parameters), default=1)
         norms = [m for m in inner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
@@ -521,10 +505,12 @@ class Recorder:
             self._num_reads += 1
             self.note("read", step=self.step, value=number, **place)
 
+    @hook
     def _unused_parameters(self, error: str) -> list[str]:
         """Return the names of the parameters that an error of DDP lists by their numbers."""
         found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", error)
-        if found is None or self.model is None:
+        # The numbers are those of the model that failed: with several, it is unknown which one.
+        if found is None or self.model is None or self._num_wrapped > 1:
             return []
         trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         return [trained[int(number)].removeprefix("module.") for number in found[1].split()]
@@ -639,7 +625,7 @@ class Recorder:
                 if hasattr(parameter, "to_local"):
                     return  # ranks hold different parts
                 number += 1
-                bits = parameter.detach().contiguous().view(torch.uint8).flatten()
+                bits = parameter.detach().flatten().contiguous().view(torch.uint8)
                 if bits.numel() % 4 == 0:
                     bits = bits.view(torch.int32)
                 total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
@@ -661,6 +647,7 @@ class Recorder:
         if self._num_hashed >= MOST_COMPARED_SAMPLES:
             self._note_samples()
 
+    @hook
     def _note_samples(self) -> None:
         if self._sample_hashes:
             self.note("samples", hashes=sorted(self._sample_hashes), num_samples=self._num_hashed)

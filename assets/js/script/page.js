@@ -81,6 +81,8 @@ export function withoutCommonFolder(files) {
 const READ_AFTER_MS = 400;
 const HINT = "Paste your script here, or drop a file, a folder or a zip on this page.";
 const NEW_FILE = "train.py";
+// For visitors without a script: the settings that are shown as one.
+const EXAMPLE = { dataset: "digits", model: "mlp" };
 // The completion ends each line that it adds with this comment.
 const ADDED = "  # added";
 
@@ -131,6 +133,7 @@ class ScriptPage {
     const button = (text, onclick) => makeButton({ class: "ddp-button ddp-button-small", onclick }, text);
     const path = el("input", { type: "text", id: "ddp-script-path" });
     const openPath = () => this.open(path.value, "");
+    this.example = button("Open an example", () => this.openExample());
     const { refused, may_name_paths: mayNamePaths } = this.about;
     return el(
       "div",
@@ -154,6 +157,7 @@ class ScriptPage {
             { class: "ddp-script-sources" },
             button("Choose files …", () => chosen.click()),
             button("Choose a folder …", () => folder.click()),
+            this.example,
             chosen,
             folder,
             this.fileList,
@@ -172,6 +176,15 @@ class ScriptPage {
         this.card,
       ),
     );
+  }
+
+  async openExample() {
+    try {
+      const { train_py: text, num_ranks: ranks } = await callEndpoint("as_code", EXAMPLE);
+      this.load({ files: { [NEW_FILE]: text }, entry: NEW_FILE, ranks });
+    } catch (error) {
+      complain(error.message);
+    }
   }
 
   async fillFromAddress() {
@@ -223,6 +236,7 @@ class ScriptPage {
     try {
       const text = textOf(this.files[this.entry] ?? "");
       this.reading = await callEndpoint("read_script", text);
+      show(this.example, text.trim() === "");
       this.card.take(this.reading, text.trim() === "");
       this.showNotes();
     } catch (error) {

@@ -118,6 +118,21 @@ def test_a_pasted_listing_becomes_a_watched_run(
     assert stored.count("# added") > 5
 
 
+def test_an_example_is_a_click_away_and_trains(server: Server, watched: Watched, client: Client) -> None:
+    page = open_page(watched, server)
+    example = page.get_by_role("button", name="Open an example")
+    example.click()
+    expect(page.locator(".cm-content")).to_contain_text("DistributedDataParallel")
+    expect(example).to_be_hidden()
+    expect(page.locator("#ddp-script-ranks")).to_have_value("2")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/run?id=*")
+    expect(page.locator(".ddp-header")).to_contain_text("step 1")
+    run_id = page.url.partition("id=")[2]
+    client.predict(run_id, api_name="/stop_run")
+    assert watched.complaints == []
+
+
 def losses_of(run: RunDirectory) -> dict[int, float]:
     """Return the loss of each step."""
     found, _ = events.read(run.events)

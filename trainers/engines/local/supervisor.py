@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import functools
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -41,7 +40,7 @@ from trainers.engines.local.stopping import RunGuard
 from trainers.engines.local.torchrun_process import Template, TorchrunProcess
 from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
-from trainers.files.plain_files import open_to_append
+from trainers.files.plain_files import is_readable, open_to_append
 from trainers.machine import host, lifeline, os_errors, threads
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
@@ -169,7 +168,7 @@ def wait_and_supervise(runs_dir: Path) -> int:
     lifeline.adopt_orphans()
     template = Template()
     free_cores = threads.FreeCores()
-    while not select.select([sys.stdin], [], [], WAIT_POLL_S)[0]:
+    while not is_readable(sys.stdin, WAIT_POLL_S):
         free_cores.note()
         if template.process.poll() is not None:
             return 1

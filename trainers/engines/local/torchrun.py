@@ -68,11 +68,6 @@ def literal_command(arguments: list[str], program: Sequence[str] = ("torchrun",)
     return ["env", *(f"{name}={value}" for name, value in _NO_PORT.items()), *program, *arguments]
 
 
-def shell_words(command: list[str]) -> str:
-    """Return a command quoted for a shell."""
-    return shlex.join(command)
-
-
 def torchrun_command(
     config: Config,
     run_dir: Path | str,

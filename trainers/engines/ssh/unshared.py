@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import re
-import select
 import shlex
 import subprocess
 import tempfile
@@ -38,7 +37,7 @@ from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.site import SshHost
 from trainers.files import json_files
 from trainers.files.json_files import write_json_atomically
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, is_readable
 from trainers.machine import environment
 from trainers.machine.environment import hour_and_minute, now_unix_s
 from trainers.machine.os_errors import explain
@@ -120,7 +119,7 @@ class Rsync:
                 while True:
                     if is_cancelled is not None and is_cancelled():
                         process.terminate()
-                    if not select.select([process.stdout], [], [], RSYNC_POLL_S)[0]:
+                    if not is_readable(process.stdout, RSYNC_POLL_S):
                         continue
                     if not (read := process.stdout.read(READ_BYTES)):
                         break

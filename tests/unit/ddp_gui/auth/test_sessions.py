@@ -213,7 +213,9 @@ def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
 
 
 def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) -> None:
-    statuses = at_once(Login(file, "cookie", Clock()), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)])
+    statuses = at_once(
+        Login(file, "cookie", Clock()), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)]
+    )
     assert statuses.count(401) == login_module.FREE_FAILURES
     assert statuses.count(429) + statuses.count(503) == 100 - login_module.FREE_FAILURES
 
@@ -234,7 +236,9 @@ def test_who_fills_the_queue_from_one_address_leaves_room_for_others(file: Accou
 @pytest.mark.parametrize("name", ["name-{}", "bob"], ids=["names without account", "one name"])
 def test_who_fills_the_queue_leaves_room_behind_the_same_address(file: AccountFile, name: str) -> None:
     flood = [(name.format(n), "wrong", "10.0.0.1") for n in range(MAX_WAITING)]
-    statuses = at_once(Login(file, "cookie", Clock()), [*flood, *[("ann", password_of(ANN), "10.0.0.1")] * 30])
+    statuses = at_once(
+        Login(file, "cookie", Clock()), [*flood, *[("ann", password_of(ANN), "10.0.0.1")] * 30]
+    )
     assert statuses[MAX_WAITING:] == [200] * 30
     assert set(statuses[:MAX_WAITING]) <= {401, 429, 503}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks, explain_failure
 from tests.unit.fakes import world_of
-from trainers.engines.local.torchrun import rank_exit_codes
+from trainers.engines.local.torchrun import rank_exit_codes, torchrun_program
 from trainers.files.json_files import read_json_lines
+from trainers.files.plain_files import REPOSITORY
 from trainers.parallel import bandwidth
 
 ON_CPU = Machine(num_gpus=0, num_cores=2)
@@ -70,7 +72,10 @@ def test_what_a_machine_can_check(here: Machine, backend: str, most: int, comman
     assert communication.backend_of(here) == backend
     assert communication.most_ranks(here) == most
     shown = communication.shown_command("N", here)
-    assert shown.startswith("env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d ")
+    torchrun = shlex.join(torchrun_program())
+    assert shown.startswith(
+        f"cd {shlex.quote(str(REPOSITORY))} && env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 {torchrun} "
+    )
     assert " --nproc-per-node N -m trainers.check_communication" in shown
     assert shown.endswith(command_end)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.unit.trained_runs import CPU, leave_trained_run
 from trainers import build, registry
@@ -48,6 +49,20 @@ def test_the_head_is_replaced_for_classes_of_another_number_or_other_names(tmp_p
     start.load(new, other, head)
     assert torch.equal(new.state_dict()["1.weight"], network.state_dict()["1.weight"])
     assert torch.equal(new.state_dict()["5.weight"], kept)
+
+
+def test_a_folder_with_a_classifier_of_as_many_classes_keeps_all_but_the_head(tmp_path: Path) -> None:
+    """`hf_text` builds another network, with other names, for any other number of classes."""
+    run, _, spec = leave_trained_run(tmp_path, "digits", "mlp")
+
+    def build_text(spec: DataSpec) -> nn.Module:
+        body, scores = nn.Linear(4, 4), nn.Linear(4, spec.num_classes)
+        if spec.num_classes == 10:
+            return nn.ModuleDict({"trained": body, "classifier": scores})
+        return nn.ModuleDict({"reader": body, "scores": scores})
+
+    other = replace(spec, class_names=tuple("abcdefghij"))
+    assert start_of(run).replaced(other, build_text) == ["classifier.weight", "classifier.bias"]
 
 
 def test_a_table_keeps_the_scale_of_the_checkpoint_in_memory_and_on_disk(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
+import socket
 from pathlib import Path
 
 import pytest
@@ -92,3 +95,21 @@ def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path)
 def test_a_file_that_comes_and_goes_is_no_reason_to_refuse(made: RunDirectory) -> None:
     (made.path / ".status.json.1.tmp").write_text("{}")
     plain_files.refuse_links(made.path)
+
+
+def test_a_descriptor_above_those_of_select_can_be_awaited() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    ours, theirs = socket.socketpair()
+    high = fcntl.fcntl(ours, fcntl.F_DUPFD, 1100)
+    try:
+        assert not plain_files.is_readable(high)
+        theirs.sendall(b"x")
+        assert plain_files.is_readable(high)
+        ours.recv(1)
+        theirs.close()
+        assert plain_files.is_readable(high, 60.0), "the other end is closed"
+    finally:
+        os.close(high)
+        ours.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
