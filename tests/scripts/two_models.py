@@ -26,6 +26,8 @@ optimizer = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.01
 for step in range(15):
     if step == 12:
         encoder.module.num_used = 2
+    if step == 3 and dist.get_rank() == 0:
+        torch.save(obj=head.state_dict(), f="head.pt")
     loss = head(encoder(torch.randn(8, 4))).square().mean()
     optimizer.zero_grad()
     loss.backward()

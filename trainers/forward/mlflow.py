@@ -6,7 +6,6 @@ stored once. Parameters cannot change, so they are those of the first start.
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 import urllib.parse
@@ -28,9 +27,9 @@ class Run:
     """A run of an MLflow server, found again by a tag with its key."""
 
     def __init__(self, target: Target) -> None:
-        base = (target.address or DEFAULT_ADDRESS).rstrip("/")
+        base, login = web.without_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
         self._api = f"{base}/api/2.0/mlflow"
-        self._headers = _authorization()
+        self._headers = login | _authorization()
         experiment = self._experiment(target.project)
         self._run_id = self._find(experiment, target.key) or self._create(experiment, target)
         if target.memory.get("parameters") != self._run_id:
@@ -94,6 +93,5 @@ class Run:
 def _authorization() -> dict[str, str]:
     token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
     if user:
-        pair = f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+        return web.basic(f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}")
     return {"Authorization": f"Bearer {token}"} if token else {}

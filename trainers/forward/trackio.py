@@ -23,11 +23,11 @@ class Run:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        base = target.address.rstrip("/")
+        base, login = web.without_password(target.address.rstrip("/"))
         self._url = f"{base}/api/bulk_log" if base else ""
         self.where = base or f"trackio show --project {target.project}"
         token = os.environ.get("TRACKIO_WRITE_TOKEN", "")
-        self._headers = {"x-trackio-write-token": token} if token else {}
+        self._headers = login | ({"x-trackio-write-token": token} if token else {})
 
     def send(self, points: Sequence[Point]) -> None:
         """Store each point as one row."""

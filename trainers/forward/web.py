@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +32,20 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 _OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def without_password(address: str) -> tuple[str, dict[str, str]]:
+    """Return an address without user and password, which messages must not show, and the header with them."""
+    parts = urllib.parse.urlsplit(address)
+    credentials, _, host = parts.netloc.rpartition("@")
+    if not credentials:
+        return address, {}
+    return parts._replace(netloc=host).geturl(), basic(urllib.parse.unquote(credentials))
+
+
+def basic(credentials: str) -> dict[str, str]:
+    """Return the header that logs in with "user:password"."""
+    return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
 def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from trainers.watch import flight_recorder
-from trainers.watch.hooks import after, before, hook
+from trainers.watch.hooks import after, before, hook, saved_file
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
@@ -33,7 +33,6 @@ class Details:
 
     def __init__(self, recorder: Any) -> None:
         self._recorder = recorder
-        self.failed_hooks: set[str] = set()
         self._num_notes = 0
         self._depth = 0
         # Samples of a forward pass with gradients; they count as training if a backward pass follows.
@@ -62,7 +61,9 @@ class Details:
         after(optimizers.Optimizer, "__init__", self._take_optimizer)
         optimizers.register_optimizer_step_pre_hook(self._begin_step)
         optimizers.register_optimizer_step_post_hook(self._end_step)
-        after(torch, "save", lambda _none, _object, f, *_args, **_kwargs: self._take_file("saved", f))
+        after(
+            torch, "save", lambda _none, *args, **kwargs: self._take_file("saved", saved_file(args, kwargs))
+        )
         before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
         before(distributed_c10d, "monitored_barrier", self._count_barrier)
         dist.monitored_barrier = distributed_c10d.monitored_barrier

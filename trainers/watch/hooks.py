@@ -18,25 +18,26 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 from trainers.watch.settings import Settings
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
+_Hook = TypeVar("_Hook", bound=Callable[..., Any])
+failed: set[str] = set()
 
 
-def hook(method: _Method) -> _Method:
-    """Make a method that is called as a hook safe in a script: its first error is printed, none is raised."""
+def hook(function: _Hook) -> _Hook:
+    """Make a hook safe in a script: its first error is printed, and none is raised."""
 
-    @functools.wraps(method)
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            return method(self, *args, **kwargs)
+            return function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - watching must never end the script
-            if method.__name__ not in self.failed_hooks:
-                self.failed_hooks.add(method.__name__)
+            if function.__name__ not in failed:
+                failed.add(function.__name__)
                 print("An error of Rankscope, not of the script, which continues:", file=sys.stderr)
                 traceback.print_exc()
             return None
@@ -99,8 +100,10 @@ def before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
     """Call `note` with the arguments of each call of a function before it."""
 
     def make(original: Any) -> Any:
+        safe = hook(note)
+
         def watched(*args: Any, **kwargs: Any) -> Any:
-            note(*args, **kwargs)
+            safe(*args, **kwargs)
             return original(*args, **kwargs)
 
         return watched
@@ -112,14 +115,21 @@ def after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
     """Call `note` with the result and the arguments of each call of a function after it."""
 
     def make(original: Any) -> Any:
+        safe = hook(note)
+
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            note(result, *args, **kwargs)
+            safe(result, *args, **kwargs)
             return result
 
         return watched
 
     return wrap(owner, name, make)
+
+
+def saved_file(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the file argument of a call of `torch.save(obj, f)`."""
+    return args[1] if len(args) > 1 else kwargs.get("f")
 
 
 def _watch_steps(recorder: Any) -> None:
@@ -254,7 +264,7 @@ def _watch_modules_and_files(recorder: Any) -> None:
     after(nn.Module, "train", note_mode)
     after(DistributedDataParallel, "__init__", note_ddp)
     before(DataParallel, "__init__", note_data_parallel)
-    before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
+    before(torch, "save", lambda *args, **kwargs: recorder.note_file(saved_file(args, kwargs)))
     # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
     sys.addaudithook(note_opened)
 

@@ -68,7 +68,8 @@ def install(recorder: Any, num_ranks: int) -> None:
         return keep
 
     for name in _FACTORIES:
-        setattr(torch, name, without_device(getattr(torch, name), f"torch.{name}", takes_position=False))
+        wrapped = without_device(getattr(torch, name), f"torch.{name}", takes_position=name == "load")
+        setattr(torch, name, wrapped)
     for name in _TENSOR_FACTORIES:
         wrapped = without_device(getattr(torch.Tensor, name), f".{name}", takes_position=False)
         setattr(torch.Tensor, name, wrapped)
@@ -154,7 +155,7 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     for name in ("set_device", "synchronize", "empty_cache", "init", "reset_peak_memory_stats"):
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", None))
     for name in ("manual_seed", "manual_seed_all"):  # torch.manual_seed calls it: nothing to note
-        setattr(torch.cuda, name, lambda _seed: None)
+        setattr(torch.cuda, name, lambda *_args, **_kwargs: None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
 

@@ -86,7 +86,6 @@ class Recorder:
         self._root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        self.failed_hooks: set[str] = set()
         self.step = self._began_at = 0
         self.epoch = -1
         # Weak: a script that drops its model or optimizer gets the memory back.

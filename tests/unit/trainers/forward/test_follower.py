@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import threading
@@ -151,6 +152,20 @@ def test_a_key_is_sent_only_to_the_service_of_the_environment(
         assert follower_of(run).follow() and service.authorizations == {sent}
     written = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())
     assert "secret" not in written
+
+
+def test_a_password_in_the_address_is_sent_and_shown_nowhere(
+    tmp_path: Path, service: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_TOKEN", raising=False)
+    address = service.address.replace("//", "//me:s3cret%21@")
+    for mode in ("ok", "500"):
+        service.mode = mode
+        run = make_run(tmp_path / mode, 3, forward_to="mlflow")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        assert follower_of(run, give_up_s=0.2).follow() is (mode == "ok")
+        assert "s3cret" not in str(state_module.shown(run, "mlflow"))
+    assert service.authorizations == {"Basic " + base64.b64encode(b"me:s3cret!").decode()}
 
 
 def test_a_full_disk_stops_nothing(
