@@ -195,11 +195,11 @@ def _fork(
 def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> dict[str, Any]:
     # Its temporary files are in a folder that this process removes: a killed process removes nothing.
     with (
-        tempfile.TemporaryDirectory(prefix="ddp-inspection-", ignore_cleanup_errors=True) as folder,
+        plain_files.temporary_folder("ddp-inspection-") as folder,
         _memory_file() as output,
         _memory_file() as errors,
     ):
-        process = start(folder, output, errors)
+        process = start(str(folder), output, errors)
         try:
             exit_code = process.wait(time_limit_s)
         except BaseException as error:

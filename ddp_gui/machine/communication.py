@@ -6,7 +6,6 @@ import itertools
 import shlex
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import uuid
@@ -27,7 +26,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.files import installation
 from trainers.files.json_files import read_json_lines
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, temporary_folder
 from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
@@ -307,8 +306,8 @@ class CommunicationChecks:
         """Follow a check from its start to the end of its last process."""
         rendezvous = RendezvousFiles()
         try:
-            with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-                check.state, check.error = self._run(check, Path(folder), rendezvous.environment)
+            with temporary_folder("ddp-check-") as folder:
+                check.state, check.error = self._run(check, folder, rendezvous.environment)
         except OSError as error:
             check.state, check.error = (
                 "failed",

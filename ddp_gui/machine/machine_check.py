@@ -8,7 +8,6 @@ import logging
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract.check_files import CANCEL_S, JOB_LIMIT_S, CheckFiles, longest_check_s
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, temporary_folder
 from trainers.machine import environment, lifeline
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
@@ -210,8 +209,8 @@ class MachineChecks:
     def _see_through(self, check: RunningCheck) -> None:
         """Follow a check from its start to the end of its last process."""
         try:
-            with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-                check.error = self._run(check, Path(folder))
+            with temporary_folder("ddp-check-") as folder:
+                check.error = self._run(check, folder)
         except OSError as error:
             check.error = f"The check could not be started, or followed: {explain(error)}."
         except Exception as error:

@@ -30,7 +30,7 @@ from ddp_gui.run.downloads import NO_MODEL, PIECE_BYTES
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 from trainers.contract.rundir import Checkpoint
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, temporary_folder
 from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 
@@ -87,6 +87,7 @@ class Copies:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _folder: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
+    _at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @operation(method_checks=SEES_RUN, rate=TAKE_HOME_RATE, counts_itself=True)
     def take_home(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
@@ -138,8 +139,7 @@ class Copies:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()  # it would write into the deleted folder
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._at_end.close()
 
     def _forget_old(self) -> None:
         ended = sorted(
@@ -157,7 +157,7 @@ class Copies:
         """Pack it and note the end; runs in a thread."""
         try:
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="ddp-take-home-"))
+                self._folder = self._at_end.enter_context(temporary_folder("ddp-take-home-"))
             name = model_card.archive_name(view.run.run_id, item.step)
             folder = self._folder / copy.take_home_id / name
             folder.mkdir(parents=True)

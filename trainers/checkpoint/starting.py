@@ -131,8 +131,20 @@ class Start:
         weights = loaded_state.read_weights(self._item.path)
         self.check(network, weights, spec, replaced)
         network.load_state_dict({name: each for name, each in weights.items() if name not in replaced}, False)
+        if spec.task == TABULAR_REGRESSION:
+            self._answer_in_scale_of(network, spec)
         new = f"; new: {', '.join(replaced)}" if replaced else ""
         log.info("weights of run %s, step %d%s", self._run_id, self._item.step, new)
+
+    def _answer_in_scale_of(self, network: nn.Module, spec: DataSpec) -> None:
+        """Let the last layer, which answers in standard deviations of the old targets, use the new ones'."""
+        linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+        with torch.no_grad():
+            for last in linear[-1:]:
+                last.weight.mul_(self._before.target_std / spec.target_std)
+                if last.bias is not None:
+                    last.bias.mul_(self._before.target_std / spec.target_std)
+                    last.bias.add_((self._before.target_mean - spec.target_mean) / spec.target_std)
 
     def begin(
         self,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import hashlib
 import os
 import select
 import shutil
 import stat
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
@@ -140,6 +143,43 @@ def remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Create a temporary folder; at the end remove it.
+
+    It is locked while in use. Folders with this prefix that killed processes have left are removed first.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(OSError):  # in use, another user's, or just removed
+            if left.is_symlink() or left.stat().st_uid != os.geteuid():
+                continue
+            descriptor = _lock(left, fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(descriptor)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = _lock(folder)
+            if folder.exists():  # else removed by another process before it was locked
+                break
+            os.close(descriptor)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _lock(folder: Path, flags: int = 0) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def refuse_links(folder: Path) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from trainers.watch import flight_recorder
-from trainers.watch.hooks import after, before, hook, saved_file
+from trainers.watch.guard import hook
+from trainers.watch.hooks import after, before, saved_file
 
 MOST_NOTES = 10_000
 MOST_LINE = 300

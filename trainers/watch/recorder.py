@@ -40,7 +40,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.machine import facilities
 from trainers.watch import flight_recorder, loops, settings, spool
 from trainers.watch.collector import Collector
-from trainers.watch.hooks import hook
+from trainers.watch.guard import hook
 from trainers.watch.saving import Saving, tensors_of
 from trainers.watch.spool import Control, SpoolWriter
 

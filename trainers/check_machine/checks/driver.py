@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainers.check_machine.checks.cancelling import Patience, TooLateError
 from trainers.contract.check_files import PROBE_LIMIT_S
 from trainers.files import installation
 from trainers.files.json_files import read_json_lines
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, temporary_folder
 from trainers.machine import environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.processes import ProcessTree
@@ -84,8 +82,8 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
     Raises:
         CancelledError: If a user cancels the check.
     """
-    with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-        output, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
+    with temporary_folder("ddp-check-") as folder:
+        output, errors = folder / "said.jsonl", folder / "errors.log"
         with output.open("wb") as stdout, errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, *PROBE],

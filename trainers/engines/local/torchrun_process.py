@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import multiprocessing.process
 import os
 import shutil
@@ -35,30 +34,22 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, facilities
 from trainers.machine.host import RUN_FOLDER
 
-_PREFIX = "ddp-ranks-"
-
 
 @contextlib.contextmanager
 def folder_for_ranks(num_workers: int) -> Iterator[None]:
     """Create a temporary folder for the ranks, name it in the environment, and remove it at the end.
 
-    Runs without loader workers have none, unless this system has no files in memory. The folder is locked
-    while in use, so that the next supervisor can remove the folder of a killed one.
+    Runs without loader workers have none, unless this system has no files in memory.
     """
     if num_workers == 0 and facilities.has_memory_files():
         yield
         return
-    _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with plain_files.temporary_folder("ddp-ranks-") as folder:
         os.environ[RUN_FOLDER] = str(folder)
-        yield
-    finally:
-        os.environ.pop(RUN_FOLDER, None)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
+        try:
+            yield
+        finally:
+            os.environ.pop(RUN_FOLDER, None)
 
 
 def use_folder() -> None:
@@ -77,19 +68,6 @@ def remove_own() -> None:
 def _multiprocessing_config() -> dict[str, str]:
     found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
     return found
-
-
-def _sweep() -> None:
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, or just removed
-            if left.is_symlink() or left.stat().st_uid != os.geteuid():
-                continue
-            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 # In the run's log folder: the output of torchrun, and a folder with each rank's error file.

@@ -92,6 +92,18 @@ def test_a_table_keeps_the_scale_of_the_checkpoint_in_memory_and_on_disk(tmp_pat
         assert torch.allclose(mapped.batch(torch.arange(5))[0], wanted[:5], atol=1e-5)
 
 
+def test_a_regression_answers_the_same_in_the_scale_of_other_targets(tmp_path: Path) -> None:
+    run, network, spec = leave_trained_run(tmp_path, "diabetes", "tabular_mlp")
+    rows = torch.randn(5, *spec.input_shape)
+    other = replace(spec, target_mean=spec.target_mean + 7.0, target_std=spec.target_std * 3)
+    for now in (spec, other):
+        new = built("tabular_mlp")(now).eval()
+        start_of(run).load(new, now, [])
+        answers = new(rows) * now.target_std + now.target_mean
+        torch.testing.assert_close(answers, network.eval()(rows) * spec.target_std + spec.target_mean)
+    assert spec.target_std > 1
+
+
 def test_another_task_or_other_columns_are_refused_by_name(tmp_path: Path) -> None:
     run, _, spec = leave_trained_run(tmp_path, "iris", "linear")
     start = start_of(run)

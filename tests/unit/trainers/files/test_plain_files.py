@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,18 @@ def test_a_descriptor_above_those_of_select_can_be_awaited() -> None:
         os.close(high)
         ours.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_a_used_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "ddp-x-left"
+    left.mkdir()
+    (tmp_path / "ddp-x-link").symlink_to(tmp_path)
+    with plain_files.temporary_folder("ddp-x-") as used:
+        (used / "file").touch()
+        assert not left.exists()
+        with plain_files.temporary_folder("ddp-x-") as other:
+            assert (used / "file").exists() and other != used
+    assert [path.name for path in tmp_path.iterdir()] == ["ddp-x-link"]

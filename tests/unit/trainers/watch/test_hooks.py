@@ -19,7 +19,7 @@ from trainers.watch import spool
 PROGRAM = """
 import json, sys, warnings
 from pathlib import Path
-from trainers.watch import hooks
+from trainers.watch import guard, hooks
 from trainers.watch.settings import Settings
 
 recorder = hooks.install(Settings(run_dir=Path(sys.argv[1]), code_dir=Path(sys.argv[1])))
@@ -58,7 +58,7 @@ print(json.dumps(losses))
 UNUSUAL = """
 import gc, sys, weakref
 from pathlib import Path
-from trainers.watch import hooks
+from trainers.watch import guard, hooks
 from trainers.watch.settings import Settings
 
 recorder = hooks.install(Settings(run_dir=Path(sys.argv[1]), code_dir=Path(sys.argv[1])))
@@ -112,9 +112,9 @@ model(x, torch.sparse_coo_tensor(size=(3, 4)))
 torch.vmap(model)(x)
 torch.func.grad(lambda x: model(x).sum())(x)
 torch.compile(lambda x: model(x) + 1, backend="eager", fullgraph=True)(x)
-assert not hooks.failed, hooks.failed
+assert not guard.failed, guard.failed
 model(x, Lazy())
-assert hooks.failed == {"_count_inputs"}
+assert guard.failed == {"_count_inputs"}
 recorder.end(1)
 """
 
