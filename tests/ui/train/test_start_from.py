@@ -81,6 +81,8 @@ def test_the_adapters_of_a_lora_run_are_trained_further_on_own_texts(
     page.get_by_role("link", name="Train further on other data").click()
     words = page.locator(".ddp-start-from")
     expect(words).to_contain_text(f"Training further from {source.run_id}, step 1.")
+    expect(words).to_contain_text("The new run keeps its weights")
+    expect(page.locator("#problems")).to_be_empty()
     rank = page.get_by_label("LoRA rank")
     if not rank.is_visible():
         page.get_by_role("button", name="Fine-tuning").click()
