@@ -23,6 +23,7 @@ from ddp_gui.train import form as form_module
 from ddp_gui.train.api import Api
 from ddp_gui.train.choices import QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
+from ddp_gui.train.starts import NotInheritedError
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
@@ -285,6 +286,8 @@ class TrainPage:
         )
         try:
             planned = self.api.plan(raw)
+        except NotInheritedError:  # some fields are not filled in yet; their change asks again
+            return (gr.skip(),) * len(self._preview_outputs)
         except ConfigError as error:
             listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
             about = choices.pick(self.form.catalogue, raw)
