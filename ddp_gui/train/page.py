@@ -323,9 +323,10 @@ class TrainPage:
     def _predicted(self, planned: Plan) -> Prediction | None:
         catalogue = self.form.catalogue
         if planned.dataset.name in catalogue.own_data:
-            catalogue = catalogue.with_dataset(
-                planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
-            )
+            if planned.num_parameters is None:
+                return None  # the size of a pretrained model is that of its folder
+            counts = {planned.model.name: {planned.size.name: planned.num_parameters}}
+            catalogue = catalogue.with_dataset(planned.dataset, counts)
         is_on_gpu = planned.device_kind == "cuda"
         return self.store.predicted_memory(planned.config, catalogue, is_on_gpu=is_on_gpu)
 

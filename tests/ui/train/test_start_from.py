@@ -93,6 +93,8 @@ def test_the_adapters_of_a_lora_run_are_trained_further_on_own_texts(
     page.get_by_label("Path of your data").fill(str(tmp_path / "texts.csv"))
     page.get_by_label("Path of your data").blur()
     expect(words).to_contain_text("Its last layer is new: 6 → 2 classes.")
+    expect(page.locator("#field-model input")).to_be_disabled()
+    expect(page.locator("#memory")).to_be_empty()  # the size of the model is not known
     page.locator("#start-button").click()
     page.wait_for_url("**/run?id=*")
     expect(page.locator(".ddp-pill").first).to_contain_text("finished", timeout=180_000)
