@@ -166,7 +166,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
-    model_processes = ModelProcesses(template, keeps_ready=options.keeps_standby)
+    model_processes = ModelProcesses(
+        template, keeps_ready=options.keeps_standby, with_free_gpus=lambda use: line.with_free_gpus(use)
+    )
     predict, copies = PredictApi(store, model_processes), Copies(store)
     engine = registry.kinds()[options.engine].create(
         EngineOptions(
@@ -180,10 +182,21 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     devices = Devices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
-        lambda: {**engine.preparation.processes(), **machine_checks.processes()},
+        lambda: {
+            **engine.preparation.processes(),
+            **machine_checks.processes(),
+            **model_processes.processes(),
+        },
         machine_checks.gpus,
     )
-    line = Scheduler(options.runs_dir, devices, store.read_again, engine, has_login=options.has_login)
+    line = Scheduler(
+        options.runs_dir,
+        devices,
+        store.read_again,
+        engine,
+        has_login=options.has_login,
+        take_back=model_processes.take_back,
+    )
     view = QueuePresenter(line, store)
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)

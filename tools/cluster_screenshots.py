@@ -1,14 +1,12 @@
 """Take the screenshots of pages with a Slurm cluster and with SSH hosts, simulated by network namespaces.
 
-    python -m tools.cluster_screenshots [FOLDER]
+    python -m tools.cluster_screenshots
 
-Without a folder, replaces the images in docs/images, which show parts of pages. With one, also takes complete
-pages in light and dark mode and on a phone, for review.
+Replaces the images in docs/images, which show parts of pages.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +18,6 @@ from tests.cluster.ssh_hosts import ssh_hosts
 from tools import page_driver
 from tools.screenshots import REPOSITORY
 
-LOOKS = {
-    "": {"width": 1440, "height": 900, "dark": False},
-    "-dark": {"width": 1440, "height": 900, "dark": True},
-    "-phone": {"width": 390, "height": 844, "dark": False},
-}
 # Fits one row per machine and its charts.
 HIGH = 1700
 TRAINS_FOR_MS = 8_000
@@ -33,66 +26,40 @@ OF_ALL_NODES = ("--nodes=2", "--exclusive")
 NO_TOUR = """localStorage.setItem("ddp:tour", '"seen"')"""
 
 
-class Camera:
-    """Takes screenshots of an address: a part for the docs, and complete pages in each look for review."""
-
-    def __init__(self, browser: Browser, folder: Path | None) -> None:
-        self._browser = browser
-        self._looked_at = folder
-        self._docs = REPOSITORY / "docs" / "images" if folder is None else folder
-
-    def take(
-        self,
-        name: str,
-        address: str,
-        wanted: str,
-        *,
-        part: str = "",
-        height: int = 900,
-        prepare: Callable[[Page], None] | None = None,
-    ) -> None:
-        """Take a screenshot of a page when it contains the wanted text.
-
-        Args:
-            part: selector of the part that the docs show; empty: none.
-        """
-        for look, shape in LOOKS.items() if self._looked_at is not None else [("", LOOKS[""])]:
-            page = self._browser.new_page(
-                viewport={"width": int(shape["width"]), "height": max(height, int(shape["height"]))},
-                color_scheme="dark" if shape["dark"] else "light",
-            )
-            page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-            page.add_init_script(NO_TOUR)
-            page.goto(address)
-            if prepare is not None:
-                prepare(page)
-            expect(page.locator("body")).to_contain_text(wanted)
-            page.wait_for_timeout(SETTLES_MS)
-            if part and look == "":
-                self._say(path := self._docs / f"{name}.png")
-                page.locator(part).first.screenshot(path=path)
-            if self._looked_at is not None:
-                self._say(path := self._looked_at / f"{name}-page{look}.png")
-                page.screenshot(path=path, full_page=look == "-phone")
-            page.close()
-
-    def _say(self, path: Path) -> None:
-        print(path, flush=True)
+def take(
+    browser: Browser,
+    name: str,
+    address: str,
+    wanted: str,
+    part: str,
+    *,
+    height: int = 900,
+    prepare: Callable[[Page], None] | None = None,
+) -> None:
+    """Take a screenshot of a part of a page, by its selector, when the page contains the wanted text."""
+    page = browser.new_page(viewport={"width": 1440, "height": height})
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    page.add_init_script(NO_TOUR)
+    page.goto(address)
+    if prepare is not None:
+        prepare(page)
+    expect(page.locator("body")).to_contain_text(wanted)
+    page.wait_for_timeout(SETTLES_MS)
+    path = REPOSITORY / "docs" / "images" / f"{name}.png"
+    page.locator(part).first.screenshot(path=path)
+    print(path, flush=True)
+    page.close()
 
 
 def main() -> None:
     """Take all screenshots."""
     expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, page_driver.open_browser() as browser:
-        camera = Camera(browser, folder)
-        _of_slurm(camera, browser, Path(scratch))
-        _of_hosts(camera, browser, Path(scratch))
+        _of_slurm(browser, Path(scratch))
+        _of_hosts(browser, Path(scratch))
 
 
-def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
+def _of_slurm(browser: Browser, scratch: Path) -> None:
     for kind in ("partitions", "nodes"):
         (scratch / kind).mkdir()
     options = (page_driver.NO_STANDBY, "--engine", "slurm")
@@ -101,7 +68,7 @@ def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
         page_driver.variables_set(cluster.environment),
         page_driver.serve(scratch / "none", *options) as server,
     ):
-        camera.take("where", server.address, "GPU type", part="#where", height=1100, prepare=_choose_gpus)
+        take(browser, "where", server.address, "GPU type", "#where", height=1100, prepare=_choose_gpus)
     with (
         slurm_cluster(scratch / "nodes") as cluster,
         page_driver.variables_set(cluster.environment),
@@ -116,10 +83,10 @@ def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
         page.wait_for_url("**/run?id=*")
         expect(page.locator(".ddp-pill")).to_have_text("running")
         page.wait_for_timeout(TRAINS_FOR_MS)
-        camera.take("run-nodes", page.url, "node1", part=".ddp-ranks-list", height=HIGH)
+        take(browser, "run-nodes", page.url, "node1", ".ddp-ranks-list", height=HIGH)
         cluster.ask("sbatch", "--job-name=by-hand", *OF_ALL_NODES, "--output=/dev/null", "--wrap=sleep 600")
         queue = f"{server.address}/queue"
-        camera.take("queue-slurm", queue, "not from this page", part="section:has-text('Your jobs in Slurm')")
+        take(browser, "queue-slurm", queue, "not from this page", "section:has-text('Your jobs in Slurm')")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
 
@@ -137,7 +104,7 @@ def _fill(page: Page, label: str, value: str) -> None:
     field.blur()
 
 
-def _of_hosts(camera: Camera, browser: Browser, scratch: Path) -> None:
+def _of_hosts(browser: Browser, scratch: Path) -> None:
     (scratch / "hosts").mkdir()
     with ssh_hosts(scratch / "hosts") as hosts:
         options = (page_driver.NO_STANDBY, "--engine", "ssh", "--site", str(hosts.site_file))
@@ -148,7 +115,7 @@ def _of_hosts(camera: Camera, browser: Browser, scratch: Path) -> None:
             machine = f"{server.address}/machine"
             page = page_driver.open_page(browser, machine)
             page.get_by_role("button", name="Measure between hosts").click()
-            camera.take("hosts", machine, "Measured ", part="section:has-text('Hosts')")
+            take(browser, "hosts", machine, "Measured ", "section:has-text('Hosts')")
 
 
 if __name__ == "__main__":

@@ -176,25 +176,6 @@ def open_profile() -> Iterator[BrowserContext]:
             context.close()
 
 
-@contextlib.contextmanager
-def open_person_s_browser() -> Iterator[BrowserContext]:
-    """Start a headless Chromium in which, as for a user, all tabs but the front one are hidden.
-
-    With Playwright's own launch every page is visible.
-    """
-    path, port = _browser_path(), free_port()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, sync_playwright() as playwright:
-        debugging = [f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
-        command = [path, "--headless", "--window-size=1440,1000", *BROWSER_OPTIONS, *debugging, "about:blank"]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            _wait_until_answered(f"{address}/json/version", process)
-            yield playwright.chromium.connect_over_cdp(address, no_defaults=True).contexts[0]
-        finally:
-            _end(process)
-
-
 def open_page(
     browser: Browser,
     address: str,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -61,7 +62,13 @@ class Scheduler:
         engine: Engine | None = None,
         *,
         has_login: bool = False,
+        take_back: Callable[[Collection[str]], None] = lambda _gpus: None,
     ) -> None:
+        """Read the stored queue.
+
+        Args:
+            take_back: frees GPUs, by UUID, that were lent (`with_free_gpus`), because they are allocated.
+        """
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login
         self._runs_dir = runs_dir
@@ -70,6 +77,7 @@ class Scheduler:
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
+        self._take_back = take_back
         self._passes = Passes("queue", self._pass)
         self._searched_at = float("-inf")
         self._must_poll = True
@@ -188,13 +196,18 @@ class Scheduler:
         if ticket.grant is None:
             self._passes.wake()
         else:
-            self._starter.launch(run, ticket).result()
+            self._launch(run, ticket).result()
             self._note_running(True)
         self._on_change([run.run_id])
         order = [] if ticket.grant is not None else self.order()
         self.num_waiting = max(self.num_waiting, len(order))
         place = order.index(run.run_id) + 1 if run.run_id in order else None
         return Placed(run=run, place=place, num_waiting=len(order))
+
+    def _launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
+        assert ticket.grant is not None
+        self._take_back([gpu.uuid for gpu in ticket.grant.gpus])
+        return self._starter.launch(run, ticket)
 
     # Changes by users and teachers
 
@@ -279,9 +292,23 @@ class Scheduler:
         with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
-            return start(
-                [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted], sorted(granted)
-            )
+            free = [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted]
+            result = start(free, sorted(granted))
+            self._take_back(free)
+            return result
+
+    def with_free_gpus(self, use: Callable[[Sequence[str]], None]) -> None:
+        """Call `use(free)` with the UUIDs of the GPUs that nobody uses and no queued run waits for.
+
+        No GPU is allocated during the call.
+        """
+        try:
+            with self._queue_store.open() as state:
+                situation = self._snapshot_into(state).situation
+                is_needed = any(run.kind == "cuda" for run in situation.waiting)
+                use([] if is_needed or not self._engine.is_this_machine else Free.of(situation).gpus)
+        except (QueueStoreError, OSError):  # `trouble` reports it
+            use([])
 
     # Snapshots
 
@@ -363,7 +390,7 @@ class Scheduler:
         if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
             self._unstored_pause = None
         for run_id, ticket in begun.items():
-            self._starter.launch(self._run(run_id), ticket)
+            self._launch(self._run(run_id), ticket)
         self._stop_overdue(snapshot)
         if begun:
             self._on_change(begun)

@@ -1,5 +1,9 @@
 """The processes that answer for trained models: started on request, one or two per user, short-lived.
 
+They compute on the CPU. One that is asked for a large model uses a GPU while no run needs it. When the queue
+allocates this GPU, the process is killed and the question is asked again, of another process on the CPU. The
+same happens if CUDA fails or the GPU's memory is full.
+
 `trainers.predict.server` describes the other side. The page has no torch, so it only passes JSON on.
 """
 
@@ -9,11 +13,12 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
 from ddp_gui.background.torch_template import START_S, Answer, Fork, TemplateError, TorchTemplate
+from trainers.machine import processes
 
 # Loading a model and its data, and one answer.
 ANSWER_S = 30.0
@@ -21,6 +26,15 @@ MOST_PER_PERSON = 2
 MOST_PROCESSES = 8
 # As in `trainers.predict.server`, which reads no longer line.
 MAX_QUESTION = 2**20
+TOOK_TOO_LONG = f"the model did not answer within {ANSWER_S:.0f} s, so its process was ended"
+HAS_ENDED = "the process that runs the model was ended (by a user, or because the memory ran out)"
+# In a question: a free GPU may be used.
+WANTS_GPU = "wants_gpu"
+# How long no GPU is used after a process with a GPU has ended in the middle of an answer.
+NO_GPU_S = 600.0
+
+# Calls its argument with the UUIDs of the free GPUs. No GPU is allocated during the call.
+WithFreeGpus = Callable[[Callable[[Sequence[str]], None]], None]
 
 
 class ModelError(ValueError):
@@ -49,6 +63,8 @@ class _Process(Fork):
         super().__init__(connected, control)
         self.is_busy = True
         self.used_at = time.monotonic()
+        # The UUID of the GPU that it uses.
+        self.gpu: str | None = None
 
 
 class ModelProcesses:
@@ -57,11 +73,16 @@ class ModelProcesses:
     Args:
         template: forks them; ends with them.
         keeps_ready: True if the template may be started before somebody asks.
+        with_free_gpus: None: no GPU is used.
     """
 
-    def __init__(self, template: TorchTemplate, *, keeps_ready: bool = True) -> None:
+    def __init__(
+        self, template: TorchTemplate, *, keeps_ready: bool = True, with_free_gpus: WithFreeGpus | None = None
+    ) -> None:
         self._template = template
         self._keeps_ready = keeps_ready
+        self._with_free_gpus = with_free_gpus
+        self._no_gpu_until = 0.0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._processes: dict[str, list[_Process]] = {}
@@ -87,34 +108,65 @@ class ModelProcesses:
         Raises:
             ModelError: if the model refuses, or the process ended or took too long.
         """
-        line = _line_of(question)
-        process = self._take(person)
-        is_good = False
-        try:
-            process.send(line)
-            while True:
-                answer = process.receive(time.monotonic() + ANSWER_S)
-                if "error" in answer:
-                    is_good = True
-                    raise ModelError(answer["error"])
-                if answer.pop("end", False):
-                    is_good = True
-                    yield answer
-                    return
-                yield answer
-        except GeneratorExit:
-            is_good = self._stop(process)
-            raise
-        except TimeoutError:
-            message = f"the model did not answer within {ANSWER_S:.0f} s, so its process was ended: try again"
-            raise ModelError(message) from None
-        except OSError:
-            raise ModelError(
-                "the process that runs the model was ended (by a user, or because the memory ran out): try "
-                "again"
-            ) from None
-        finally:
-            self._give_back(person, process, is_good=is_good)
+        wants_gpu = self._with_free_gpus is not None and question.get(WANTS_GPU, False)
+        line, num_sent = _line_of(question), 0
+        while True:
+            process = self._take(person)
+            is_good, num_received = False, 0
+            try:
+                gpu = self._gpu_for(process) if wants_gpu else None
+                process.send(_line_of(question | {"gpu": gpu}) if gpu else line)
+                while not is_good:
+                    answer = process.receive(time.monotonic() + ANSWER_S)
+                    is_good = bool(answer.pop("end", False))
+                    if "error" in answer:
+                        raise ModelError(answer["error"])
+                    num_received += 1
+                    if num_received > num_sent:
+                        num_sent += 1
+                        yield answer
+                return
+            except GeneratorExit:
+                is_good = is_good or self._stop(process)
+                raise
+            except OSError as error:
+                if process.gpu is not None:
+                    self._no_gpu_until = time.monotonic() + NO_GPU_S
+                    continue  # with another process, from the first token on, of which the user has some
+                took_too_long = isinstance(error, TimeoutError)
+                raise ModelError(f"{TOOK_TOO_LONG if took_too_long else HAS_ENDED}: try again") from None
+            finally:
+                self._give_back(person, process, is_good=is_good)
+
+    def _gpu_for(self, process: _Process) -> str | None:
+        """Return the GPU that a process may use now, or None; a process whose GPU is not free is killed."""
+
+        def choose(free: Sequence[str]) -> None:
+            if process.gpu is not None:
+                if process.gpu not in free:
+                    process.kill()
+            elif free and time.monotonic() >= self._no_gpu_until:
+                in_use = [each.gpu for each in self._with_gpus()]
+                process.gpu = min(free, key=in_use.count)
+
+        assert self._with_free_gpus is not None
+        self._with_free_gpus(choose)
+        return process.gpu
+
+    def _with_gpus(self) -> list[_Process]:
+        with self._lock:
+            return [each for own in self._processes.values() for each in own if each.gpu is not None]
+
+    def processes(self) -> dict[int, float]:
+        """Return the processes that use a GPU, with their start times."""
+        found = {each.pid: processes.inspect(each.pid) for each in self._with_gpus()}
+        return {pid: facts.started_unix_s for pid, facts in found.items() if facts is not None}
+
+    def take_back(self, gpus: Collection[str]) -> None:
+        """Kill the processes that use one of these GPUs; what they were asked is computed on the CPU."""
+        for process in self._with_gpus():
+            if process.gpu in gpus:
+                process.kill()
 
     def close(self) -> None:
         """End all processes, when the page ends."""

@@ -15,8 +15,9 @@ from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import Router, Workers
 from ddp_gui.http import front
 from ddp_gui.operations import SEES_RUN, Route, operation
-from ddp_gui.run.model_process import ModelError, ModelProcesses
+from ddp_gui.run.model_process import WANTS_GPU, ModelError, ModelProcesses
 from ddp_gui.runs.runs import RunStore
+from trainers.contract import manifests
 
 # Each waits for a process of its user.
 MODELS = Workers("answers of models", at_once=8, per_person=2, most_asked=30)
@@ -24,6 +25,8 @@ MOST_NEAREST = 20
 MOST_TOKENS = 2_000
 # An image of a few hundred pixels per side, in base64.
 MAX_BYTES = 900_000
+# Of a checkpoint's weights: 50 million parameters. For a smaller model the CPU answers before a GPU is ready.
+GPU_BYTES = 200_000_000
 
 
 class NoModelError(ValueError):
@@ -116,10 +119,13 @@ class PredictApi:
 
     def _complete(self, run_id: str, step: int | None, question: dict[str, Any]) -> dict[str, Any]:
         run = self._store.open(run_id)
-        if not run.list_checkpoints():
+        checkpoints = run.list_checkpoints()
+        if not checkpoints:
             raise NoModelError(f"run {run_id} has no checkpoint yet: the model can be tried after the first")
         wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
-        return {"run_dir": str(run.path.absolute()), "step": wanted, **question}
+        is_large = manifests.weights_bytes(checkpoints[-1]) >= GPU_BYTES
+        wants_gpu = is_large and question.get("do") != "describe"
+        return {"run_dir": str(run.path.absolute()), "step": wanted, WANTS_GPU: wants_gpu, **question}
 
 
 def make_router(api: PredictApi) -> Router:

@@ -292,8 +292,7 @@ def _checkpoint(view: RunView, step: Any) -> Checkpoint:
 
 
 def _require_room(folder: Path, item: Checkpoint) -> None:
-    weights = [item.path / name for name in manifests.WEIGHTS if (item.path / name).is_file()]
-    needed = COPIES * sum(path.stat().st_size for path in weights) + SPARE_BYTES
+    needed = COPIES * manifests.weights_bytes(item) + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(

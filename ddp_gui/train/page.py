@@ -23,6 +23,7 @@ from ddp_gui.train import form as form_module
 from ddp_gui.train.api import Api
 from ddp_gui.train.choices import QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
+from ddp_gui.train.starts import NotInheritedError
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
@@ -285,6 +286,8 @@ class TrainPage:
         )
         try:
             planned = self.api.plan(raw)
+        except NotInheritedError:  # some fields are not filled in yet; their change asks again
+            return (gr.skip(),) * len(self._preview_outputs)
         except ConfigError as error:
             listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
             about = choices.pick(self.form.catalogue, raw)
@@ -320,9 +323,10 @@ class TrainPage:
     def _predicted(self, planned: Plan) -> Prediction | None:
         catalogue = self.form.catalogue
         if planned.dataset.name in catalogue.own_data:
-            catalogue = catalogue.with_dataset(
-                planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
-            )
+            if planned.num_parameters is None:
+                return None  # the size of a pretrained model is that of its folder
+            counts = {planned.model.name: {planned.size.name: planned.num_parameters}}
+            catalogue = catalogue.with_dataset(planned.dataset, counts)
         is_on_gpu = planned.device_kind == "cuda"
         return self.store.predicted_memory(planned.config, catalogue, is_on_gpu=is_on_gpu)
 

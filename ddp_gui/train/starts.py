@@ -19,6 +19,10 @@ MOST_KEPT = 200
 INHERITED = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
+class NotInheritedError(ConfigError):
+    """A field differs from the checkpoint's. The form fixes these fields once it is filled in."""
+
+
 class Starts:
     """Finds and compares checkpoints to start from.
 
@@ -34,7 +38,8 @@ class Starts:
         """Return a configuration with the fields that it inherits from its checkpoint, if it names one.
 
         Raises:
-            ConfigError: if there is no such checkpoint, or a given field differs.
+            NotInheritedError: if a given field differs.
+            ConfigError: if there is no such checkpoint.
         """
         name = raw.get("start_from") if isinstance(raw, dict) else None
         if not isinstance(name, str) or "/" not in name:
@@ -50,7 +55,7 @@ class Starts:
             if raw.get(field) not in (None, "", value)
         ]
         if problems:
-            raise ConfigError(problems)
+            raise NotInheritedError(problems)
         return {**raw, **inherited, "sequence_length": raw.get("sequence_length") or length}
 
     def check(self, planned: Plan) -> Plan:

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from tests.harness import Launcher, LiveRun, run_to_end
+from tests.integration.test_finetune import needs, write_stand_in
 from tests.unit.ddp_gui.train.test_start_run import MACHINES
 from tests.unit.ddp_gui.train.test_start_run import start as start_run
 from tests.unit.trained_runs import leave_trained_run
@@ -103,10 +104,12 @@ def test_other_classes_keep_all_weights_but_the_head_and_resume_is_exact(
     assert again.events("plan")[-1]["start"] == plan
 
 
-@pytest.mark.parametrize("strategy", ["zero3", "tensor"])
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "tensor", "data_tensor"])
 def test_every_strategy_starts_from_whole_weights(launcher: Launcher, strategy: str) -> None:
     source = leave_trained_run(launcher.runs_dir, "digits", "vit")[0]
-    live = start(launcher, source, **UNCHANGED, dataset="digits", strategy=strategy)
+    num_ranks = 4 if strategy == "data_tensor" else 2
+    values = {**UNCHANGED, "dataset": "digits", "strategy": strategy, "nproc_per_node": num_ranks}
+    live = start(launcher, source, **values)
     assert live.events("plan")[-1]["start"]["replaced"] == []
     assert are_equal(weights_of(source), weights_of(live.run), except_for=[])
 
@@ -137,6 +140,32 @@ def test_a_language_model_keeps_its_letters_and_starts_in_a_pipeline(
     model, before = (trained_model.load(run, run.list_checkpoints()[-1]) for run in (live.run, source))
     assert model.about["input"] == before.about["input"]
     assert live.events("sample")[-1]["content"], "it writes in the letters of the checkpoint"
+
+
+@needs("transformers")
+@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
+def test_a_pretrained_language_model_is_trained_further_on_own_text(
+    launcher: Launcher, tmp_path: Path, strategy: str
+) -> None:
+    folder = {"pretrained_path": str(write_stand_in(tmp_path / "gpt2", "gpt2"))}
+    source = leave_trained_run(launcher.runs_dir, "austen", "hf_causal", sequence_length=32, **folder)[0]
+    (tmp_path / "text.txt").write_text("It was ☃ a dark and stormy night. " * 400)
+    own = {"dataset": "own", "data_path": str(tmp_path / "text.txt"), "sequence_length": 32}
+    live = start(launcher, source, **UNCHANGED, **folder, **own, strategy=strategy)
+    assert live.events("plan")[-1]["start"]["replaced"] == []
+    assert are_equal(weights_of(source), weights_of(live.run), except_for=[])
+    model, before = (trained_model.load(run, run.list_checkpoints()[-1]) for run in (live.run, source))
+    assert model.about["input"] == before.about["input"]
+
+
+@needs("timm")
+def test_a_network_of_timm_keeps_all_weights_but_the_head(launcher: Launcher, images: Path) -> None:
+    size = {"model_size": "convnext_atto"}  # without batch norm, whose statistics change in the first step
+    source = leave_trained_run(launcher.runs_dir, "digits", "timm_image", **size)[0]
+    live = start(launcher, source, **UNCHANGED, **size, dataset="own", data_path=str(images))
+    head = ["network.head.fc.weight", "network.head.fc.bias"]
+    assert live.events("plan")[-1]["start"]["replaced"] == head
+    assert are_equal(weights_of(source), weights_of(live.run), except_for=head)
 
 
 def test_own_texts_are_inspected_in_the_length_of_the_checkpoint(tmp_path: Path) -> None:

@@ -198,6 +198,25 @@ def test_a_fork_may_not_use_all_memory(processes: ModelProcesses, digits: RunDir
     assert fork.nice() >= 5
 
 
+def test_where_cuda_fails_the_cpu_answers_and_no_gpu_is_tried_again_for_a_while(
+    digits: RunDirectory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """This torch or this machine has no CUDA, or no GPU with this UUID."""
+    made = ModelProcesses(TorchTemplate(), with_free_gpus=lambda use: use(["GPU-nowhere"]))
+    try:
+        question = about(digits, 1, do="predict", inputs=PIXELS)
+        answer = made.ask("", question)
+        (fork,) = forks()
+        assert made.ask("", question | {model_process.WANTS_GPU: True}) == answer
+        assert "CUDA" in capfd.readouterr().err
+        assert [each.pid for each in forks()] != [fork.pid]
+        (fork,) = forks()
+        assert made.ask("", question | {model_process.WANTS_GPU: True}) == answer
+        assert [each.pid for each in forks()] == [fork.pid] and made.processes() == {}
+    finally:
+        made.close()
+
+
 def test_the_page_has_no_torch() -> None:
     code = "import ddp_gui.run.predictions, sys; sys.exit('torch' in sys.modules)"
     assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0

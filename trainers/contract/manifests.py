@@ -155,6 +155,12 @@ def saved_files(item: Checkpoint) -> Mapping[str, SavedFile]:
     return _read_manifest(item).files
 
 
+def weights_bytes(item: Checkpoint) -> int:
+    """Return the size of a checkpoint's weights, without reading a file; 0 if there are none."""
+    weights = [item.path / name for name in WEIGHTS]
+    return sum(path.stat().st_size for path in weights if path.is_file())
+
+
 def read_state(item: Checkpoint) -> dict[str, Any]:
     """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
 

@@ -9,9 +9,10 @@ second. Messages are lines of JSON. A model's process gets one question, then se
 has `end`. An inspection gets its arguments and environment once, and prints to the files that the page has
 sent; when it has ended, the template sends its `exit_code`.
 
-A process of a model ends when it was not asked for some minutes, and every fork ends with the page: both ends
-see that the socket is closed. The template itself never computes: after a fork, threads of a computation
-would be missing. Forks keep none of its files and sockets.
+A process of a model computes on the CPU, or on the GPU that a question names. It ends when it was not asked
+for some minutes, and every fork ends with the page: both ends see that the socket is closed. The template
+itself never computes: after a fork, threads of a computation would be missing. Forks keep none of its files
+and sockets.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from trainers import registry
 from trainers.contract.config import parse as parse_config
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.files.plain_files import is_readable
-from trainers.machine import facilities
+from trainers.machine import cuda_environment, facilities
 from trainers.machine.lifeline import die_with_parent
 from trainers.plugins import inspect_data
 from trainers.predict.prepare import InputError
@@ -53,13 +54,16 @@ from trainers.predict.trained_model import Models, compare_start
 NICENESS = 5
 IDLE_S = 120.0
 TEMPLATE_IDLE_S = 600.0
-# Address space of a fork beyond the template's.
+# Address space of a fork beyond the template's; with a GPU, the memory on it.
 MEMORY_BYTES = 4 * 2**30
 MAX_LINE = 2**20
 # Orders to the template have a fixed length, because a socket may join two of them.
 ORDER_BYTES = 16
 MODEL, INSPECTION = b"model", b"inspection"
 SIGNALS = {b"kill": signal.SIGKILL, b"term": signal.SIGTERM}
+
+# Their messages are for the user.
+USUAL_ERRORS = (ValueError, LookupError, OSError)
 
 Answer = dict[str, Any]
 
@@ -224,7 +228,8 @@ def _answer(connection: Connection) -> int:
     """Answer questions until the page closes the socket, or asks nothing for two minutes; return 0."""
     if facilities.are_available():
         in_use = psutil.Process().memory_info().vms
-        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, hard))
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     models = Models()
     while (question := connection.receive(IDLE_S)) is not None:
@@ -240,8 +245,27 @@ def _answer(connection: Connection) -> int:
         except (BrokenPipeError, ConnectionResetError):
             break
         except Exception as error:  # noqa: BLE001 - models are plug-ins, which may raise anything; it is shown
+            if question.get("gpu") and not isinstance(error, USUAL_ERRORS):
+                # CUDA failed or the GPU's memory is full: the page asks another process, on the CPU.
+                traceback.print_exc()
+                return 1
             connection.send({"end": True, "error": _text_of(error)})
     return 0
+
+
+@functools.cache
+def _gpu(uuid: str) -> torch.device:
+    """Let this process, which has called no CUDA function, use a GPU, with as much memory as on the CPU."""
+    os.environ.update(cuda_environment.only([uuid]))
+    if facilities.are_available():
+        # CUDA reserves addresses for the memory of the host and of all GPUs.
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    device = torch.device("cuda", 0)
+    share = MEMORY_BYTES / torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
+    torch.backends.cudnn.allow_tf32 = False  # the answers are those of the CPU
+    return device
 
 
 def _text_of(error: BaseException) -> str:
@@ -249,7 +273,7 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"the model needs more memory than the {MEMORY_BYTES // 2**30} GB that it may use here"
-    if isinstance(error, ValueError | LookupError | OSError):
+    if isinstance(error, USUAL_ERRORS):
         return library_error_text(error)
     traceback.print_exception(error)
     return f"the model failed: {type(error).__name__}: {library_error_text(error)}"
@@ -263,6 +287,8 @@ def answers(models: Models, question: Answer) -> Iterator[Answer]:
     """
     run = RunDirectory(Path(question["run_dir"]))
     model = models.get(run, question["step"])
+    if question.get("gpu"):
+        model.move(_gpu(question["gpu"]))
     if question["do"] == "describe":
         yield {"end": True, "step": model.step, "about": model.about, "code": snippet(model.about)}
     elif question["do"] == "compare":

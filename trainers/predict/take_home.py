@@ -67,24 +67,16 @@ def main() -> None:
 
     def report(doing: str) -> None:
         nonlocal done
-        print(json.dumps({"doing": doing, "done": done, "of": NUM_PARTS}), flush=True)
+        print(json.dumps({"doing": doing, "done": done, "of": NUM_PARTS}), file=sys.__stdout__, flush=True)
         done += 1
 
     run = RunDirectory(Path(asked["run_dir"]))
     try:
         with contextlib.redirect_stdout(sys.stderr):  # exporters print
-            facts = fill(run, asked["step"], Path(asked["folder"]), _to(sys.__stdout__, report))
+            facts = fill(run, asked["step"], Path(asked["folder"]), report)
     except (ValueError, OSError, LookupError, RuntimeError, MemoryError) as error:
         facts = {"error": library_error_text(error)}
     print(json.dumps({"facts": facts}, allow_nan=False), flush=True)
-
-
-def _to(stream: Any, report: Report) -> Report:
-    def reported(doing: str) -> None:
-        with contextlib.redirect_stdout(stream):
-            report(doing)
-
-    return reported
 
 
 def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> dict[str, Any]:

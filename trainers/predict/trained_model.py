@@ -81,6 +81,7 @@ class TrainedModel:
         loaded_state.check_weights(self.network, weights, f"the weights of step {item.step:,}")
         self.network.load_state_dict(weights)
         self.network.eval()
+        self._device = CPU
         self._validation: Split | None = None
         self._features: Tensor | None = None
         self._compared: Tensor | None = None
@@ -89,6 +90,14 @@ class TrainedModel:
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.network.parameters())
+
+    def move(self, device: torch.device) -> None:
+        """Compute on this device from now on; inputs and answers stay in host memory."""
+        self.network.to(device)
+        self._device = device
+
+    def _scores(self, inputs: Tensor) -> Tensor:
+        return self.network(inputs.to(self._device)).float()  # type: ignore[no-any-return]
 
     def _tokenizer(self) -> Tokenizer | None:
         inputs = self.about["input"]
@@ -108,7 +117,7 @@ class TrainedModel:
             InputError: if the input is not of the kind that the model takes.
         """
         prepared = self.prepare(inputs)
-        scores = self.network(prepared.tensor).float()
+        scores = self._scores(prepared.tensor).cpu()
         if not bool(scores.isfinite().all()):
             raise ValueError(
                 "the output of the model is not a number: the input is far outside the range of the data, or "
@@ -174,10 +183,10 @@ class TrainedModel:
         seen: list[Tensor] = []
         handle = linear[-1].register_forward_hook(lambda _module, args, _output: seen.append(args[0]))
         try:
-            self.network(inputs)
+            self._scores(inputs)
         finally:
             handle.remove()
-        return seen[-1].flatten(1) if seen else inputs.flatten(1).float()
+        return seen[-1].flatten(1).cpu() if seen else inputs.flatten(1).float()
 
     def _features_of_validation(self) -> tuple[Tensor, Tensor]:
         validation = self.validation()
@@ -247,7 +256,7 @@ class TrainedModel:
         labels, predictions, probabilities = [], [], []
         for some in torch.arange(len(validation)).split(COMPARED_AT_ONCE):
             inputs, targets = validation.batch(some)
-            best = self.network(validation.prepare(inputs)).float().softmax(-1).max(-1)
+            best = self._scores(validation.prepare(inputs)).cpu().softmax(-1).max(-1)
             labels.append(targets)
             predictions.append(best.indices)
             probabilities.append(best.values)
@@ -299,7 +308,7 @@ class TrainedModel:
         written = ""
         new: list[int] = []
         for _ in range(num_tokens):
-            scores = self.network(torch.tensor([tokens[-length:]]))[0, -1].float()
+            scores = self._scores(torch.tensor([tokens[-length:]]))[0, -1].cpu()
             if not bool(scores.isfinite().all()):
                 raise ValueError("the output of the model is not a number: its training has diverged")
             plain = scores.softmax(-1)

@@ -1,4 +1,4 @@
-"""JupyterLab with this checkout's notebook module and tile, and its notebooks in a browser."""
+"""JupyterLab and JupyterHub with this checkout's notebook module and tile, and notebooks in a browser."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ TOKEN = "a-token-of-a-test"
 # A name that Chromium resolves to this machine, and that the page does not know.
 HOST = "lab.localhost"
 ENTRY_POINT = "[jupyter_serverproxy_servers]\nrankscope = ddp_gui.notebook.page:tile\n"
+HTTP_PROXY = "configurable-http-proxy"
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
 }
@@ -32,6 +34,12 @@ def require(*packages: str) -> None:
     """Skip the test, with the reason, if a package is missing."""
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         pytest.skip(f"NOT RUN: {', '.join(missing)} not installed: pip install -r requirements-notebook.txt")
+
+
+def require_http_proxy() -> None:
+    """Skip the test, with the reason, if the proxy of JupyterHub is missing."""
+    if shutil.which(HTTP_PROXY) is None:
+        pytest.skip(f"NOT RUN: {HTTP_PROXY} not installed: npm install --global {HTTP_PROXY}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,3 +146,33 @@ def serve(folder: Path) -> Iterator[Jupyter]:
         page_driver.serve_command(command, port, first_path=f"api?token={TOKEN}"),
     ):
         yield Jupyter(address=f"http://{HOST}:{port}", port=port, folder=shown)
+
+
+@contextlib.contextmanager
+def serve_hub(folder: Path, password: str) -> Iterator[str]:
+    """Run a JupyterHub, in which any name can log in, until the block ends; yield its address.
+
+    The users' servers are processes of the user who runs the tests, each in `folder/home/NAME`.
+    """
+    hub, port = folder / "hub", page_driver.free_port()
+    hub.mkdir(parents=True)
+    variables = environment(folder)
+    (hub / "config.py").write_text(f"""\
+c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
+c.JupyterHub.hub_port = {page_driver.free_port()}
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{page_driver.free_port()}"
+c.ConfigurableHTTPProxy.command = [{HTTP_PROXY!r}]
+c.JupyterHub.db_url = "sqlite:///{hub}/hub.sqlite"
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = {password!r}
+c.Authenticator.allow_all = True
+c.JupyterHub.spawner_class = "simple"
+c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/home/{{username}}"
+c.Spawner.cmd = [{sys.executable!r}, "-m", "jupyterhub.singleuser"]
+c.Spawner.args = ["--allow-root"]
+c.Spawner.http_timeout = c.Spawner.start_timeout = 120
+c.Spawner.environment = {variables!r}
+""")
+    command = ["env", f"--chdir={hub}", sys.executable, "-m", "jupyterhub", f"--config={hub}/config.py"]
+    with page_driver.serve_command(command, port, first_path="hub/login", timeout_s=120.0):
+        yield f"http://{HOST}:{port}"

@@ -48,8 +48,8 @@ class Place:
         self.runs_dir, self.supervisors, self._catalogue = runs_dir, supervisors, catalogue
         self.devices = FakeDevices(2)
 
-    def page(self, devices: FakeDevices | None = None) -> Scheduler:
-        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None)
+    def page(self, devices: FakeDevices | None = None, **options: Any) -> Scheduler:
+        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None, **options)
 
     def planned(self, num_ranks: int = 2, machine: Machine = LAPTOP, **raw: Any) -> plan.Plan:
         raw = {"num_epochs": 3, "batch_size": 100, "nproc_per_node": num_ranks} | raw
@@ -459,6 +459,27 @@ def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place)
     given = commands.read_granted(second.run)
     assert given is not None and given.grant is not None
     assert [gpu.uuid for gpu in given.grant.gpus] == ["GPU-2", "GPU-3"]
+    place.supervisors.has_begun(first.run)
+
+
+def test_gpus_are_lent_while_nobody_needs_them_and_taken_back_before_they_are_allocated(place: Place) -> None:
+    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    taken_back: list[tuple[list[str], int]] = []
+    line = place.page(
+        take_back=lambda gpus: taken_back.append((list(gpus), len(place.supervisors.run_ids())))
+    )
+    lent: list[list[str]] = []
+    line.with_free_gpus(lambda free: lent.append(list(free)))
+    two = place.planned(num_ranks=2, machine=SERVER)
+    first = line.start(two, "ann")
+    line.with_free_gpus(lambda free: lent.append(list(free)))
+    assert taken_back == [(["GPU-0", "GPU-2"], 0)], "before the run starts"
+    second = line.start(two, "bob")
+    line.with_free_gpus(lambda free: lent.append(list(free)))
+    assert second.place == 1
+    assert lent == [["GPU-0", "GPU-2", "GPU-3"], ["GPU-3"], []]
+    line.with_gpus(lambda _free, _granted: None)
+    assert taken_back[1:] == [(["GPU-1", "GPU-3"], 1)], "a check of the machine uses them"
     place.supervisors.has_begun(first.run)
 
 

@@ -44,6 +44,18 @@ class Processes:
             self.num_closed += 1
 
 
+def test_only_answers_of_large_models_want_a_gpu(
+    api: PredictApi, run_id: str, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for least, wants_gpu in ((predictions.GPU_BYTES, False), (1, True)):
+        monkeypatch.setattr(predictions, "GPU_BYTES", least)
+        api.predict(run_id, {"text": "a"})
+        api.generate(run_id)
+        assert [question["wants_gpu"] for question in processes.questions[-2:]] == [wants_gpu] * 2
+        api.ask(run_id, None, {"do": "describe"})
+        assert not processes.questions[-1]["wants_gpu"], "a page was opened, and nobody asked yet"
+
+
 @pytest.fixture
 def processes() -> Processes:
     return Processes()
