@@ -152,6 +152,8 @@ _FORM_PATTERNS = {
         r"|([0-9]{1,3}(?:[.,][0-9]+)?)\s*min(?:s|utes?)?\.?"
     ),
 }
+# Units of the rewritten numbers; cells with another unit have to be converted first.
+_FORM_UNITS = {FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", MINUTES: "m"}
 _FORM_LINES = {
     WIDE: " in digits of another script",
     UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
@@ -650,8 +652,11 @@ class _Batch:
         by_notations: dict[tuple[str, str, bool], list[int]] = {}
         others = {}
         for place in able:
-            unscaled = _without_magnitudes(shapes[place])
+            form = self._profiles[place].form
+            unscaled = {} if form in _FORM_UNITS else _without_magnitudes(shapes[place])
             unit, others[place], units = _unit_of(unscaled or shapes[place])
+            if unit and form in _FORM_UNITS and not re.fullmatch(_FORM_UNITS[form], unit.lower()):
+                unit, units = "", [form, unit]
             if units:
                 self._doubts[place] = f"numbers with different units: {', '.join(units[:4])}"
             decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")

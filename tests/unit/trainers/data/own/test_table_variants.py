@@ -1641,6 +1641,47 @@ CASES |= {
 }
 
 
+# Each misreading, written differently, and what looks like it but was read correctly.
+CASES |= {
+    # ---- two units in one column, of which one belongs to the form of the cells
+    "minutes and seasons": form(
+        lambda n: f"{80 + n} min" if n % 10 < 7 else f"{n % 5 + 2} Seasons",
+        "different units: minutes, Seasons",
+        kind="ignored",
+    ),
+    "hours with minutes, and seconds": form(
+        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9}s", "minutes, s", kind="ignored"
+    ),
+    "hours in words, and days": form(
+        lambda n: f"{n % 9 + 1} hours {n * 7 % 60} mins" if n % 4 else f"{n % 8 + 2} days",
+        "minutes, days",
+        kind="ignored",
+    ),
+    "feet and centimetres": form(
+        lambda n: f"{4 + n % 3}'{n * 7 % 12}\"" if n % 3 else f"{150 + n} cm", "feet, cm", kind="category"
+    ),
+    "fractions and kilograms": form(
+        lambda n: f"{n % 60 + 1}/64" if n % 3 else f"{n + 2} kg", "fraction, kg", kind="ignored"
+    ),
+    "minutes only in a fourth": form(
+        lambda n: f"{n * 7 % 50 + 10}m" if n % 4 == 0 else f"{n % 3 + 1}h {n * 7 % 60}m",
+        "of minutes",
+        first=10.0,
+    ),
+    "minutes in capitals in a fourth": form(
+        lambda n: f"{n * 7 % 50 + 10}M" if n % 4 == 0 else f"{n % 3 + 1}H {n * 7 % 60}M",
+        "of minutes",
+        first=10.0,
+    ),
+    "inches only in a fourth": form(
+        lambda n: f"{72 + n % 5} in" if n % 4 == 0 else f"{4 + n % 3}'{n * 7 % 12}\"", "of inches", first=72.0
+    ),
+    "inches, and fractions": form(
+        lambda n: f"{n % 5 + 2} inches" if n % 4 == 0 else f"{n % 7 + 1}/8", "1/8 is read as 0.125", first=2.0
+    ),
+}
+
+
 def make(case: Case, folder: Path) -> Path:
     """Write the file of a case."""
     path = folder / case.name
