@@ -1679,6 +1679,35 @@ CASES |= {
     "inches, and fractions": form(
         lambda n: f"{n % 5 + 2} inches" if n % 4 == 0 else f"{n % 7 + 1}/8", "1/8 is read as 0.125", first=2.0
     ),
+    # ---- other delimiters in the cells of a table without a header
+    **{
+        f"commas, no header, cells such as {cells[0]!r}": Case(
+            content=table({"a": each(str), "b": cycle(*cells), "c": KIND}, header=False),
+            expected=Reading(
+                classes=OAK, rows=NUM, label="column 3", used=("column 2",), told=("column 1: row index",)
+            ),
+            silent=("separated by",),
+        )
+        for cells in (
+            ("gut; ok", "no; x"),
+            ("red|big", "tan|mid"),
+            (" re|big", " tan|mid"),
+            ("m\tok", "kg\tno"),
+        )
+    },
+    "bars, no header, decimal commas and units": Case(
+        content=table(
+            {
+                "a": each(lambda n: f"{n * 7 % 60},5 kg"),
+                "b": [h.replace(".", ",") for h in HEIGHT],
+                "c": KIND,
+            },
+            sep="|",
+            header=False,
+        ),
+        expected=told("separated by bars", "unit kg", label="column 3", used=("column 1", "column 2")),
+        first={"column 1": 0.5, "column 2": HEIGHTS[0]},
+    ),
 }
 
 
