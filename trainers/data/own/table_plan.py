@@ -229,6 +229,14 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
         if constant and constant[-1] > chosen:
             message = f"all cells of {quoted(names[constant[-1]])} are the same"
             problems.note("the label column", f"{message}: {quoted(names[chosen])} is predicted.")
+        is_repeated = columns[-1].kind == columns_module.IDENTIFIER and not columns[-1].all_different
+        if is_repeated and chosen != len(names) - 1 and names[chosen].lower() not in OTHER_LABEL_NAMES:
+            problems.note(
+                "the label column",
+                f"{quoted(names[chosen])} is predicted, but the last column is {quoted(names[-1])}.",
+                suggested={"label_column": names[-1]},
+                action=f"Predict {names[-1][:40]}",
+            )
         return chosen
     if wanted in names:
         return names.index(wanted)

@@ -1708,6 +1708,31 @@ CASES |= {
         expected=told("separated by bars", "unit kg", label="column 3", used=("column 1", "column 2")),
         first={"column 1": 0.5, "column 2": HEIGHTS[0]},
     ),
+    # ---- the last column is called an identifier, but may be the label
+    **{
+        f"the last column is {name}": Case(
+            content=table({"height": HEIGHT, "width": WIDTH, name: each(lambda n: str(n * 7 % 10))}),
+            expected=told(
+                f"'width' is predicted, but the last column is '{name}'",
+                task=NUMBER,
+                label="width",
+                used=("height",),
+                classes=set(),
+                suggested=("label_column", name),
+            ),
+        )
+        for name in ("class_id", "ID", "speciesId")
+    },
+    "the last column is an identifier, and a usual label is there": Case(
+        content=table({"height": HEIGHT, "species": KIND, "visitor_id": each(lambda n: str(n * 7 % 10))}),
+        expected=told(label="species", used=("height",)),
+        silent=("the last column",),
+    ),
+    "an identifier before the label": Case(
+        content=table({"plot_id": each(lambda n: str(n * 7 % 10)), **TREES}),
+        expected=told("plot_id: identifier"),
+        silent=("the last column",),
+    ),
 }
 
 
