@@ -864,6 +864,9 @@ def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
     rest: Counter[str] = Counter()
     for text, count in shapes.items():
         match = re.fullmatch(rf"(.*{_NUMBER_HERE}\s*)({'|'.join(map(re.escape, MAGNITUDES))})(\W*)", text)
+        unit = "" if match else text.partition(_NUMBER_HERE)[2].strip()
+        if re.match(r"[^\W\d_]", unit) and unit not in EUROS and not _CURRENCIES.fullmatch(unit):
+            return {}  # M and F, or M and W, are no magnitudes
         found |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
         rest[match[1].strip() + match[3] if match else text] += count
     is_credit = found <= {"Cr", ""}  # Cr is crore only beside other scales

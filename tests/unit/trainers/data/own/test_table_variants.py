@@ -1733,6 +1733,14 @@ CASES |= {
         expected=told("plot_id: identifier"),
         silent=("the last column",),
     ),
+    # ---- letters after numbers that are no magnitudes
+    "age and sex": form(lambda n: f"{20 + n * 7 % 60}{'MF'[n % 2]}", "different units: F, M", kind="ignored"),
+    "shoe sizes": form(lambda n: f"{n * 7 % 9 + 4}{'.5' * (n % 3 == 1)}{'MW'[n % 2]}", kind="category"),
+    "seats": form(lambda n: f"{n * 7 % 30 + 1}{'ABK'[n % 3]}", kind="category"),
+    "sizes of children": form(lambda n: f"{n * 7 % 5 + 2}{'TY'[n % 2]}", kind="category"),
+    "magnitudes, and full amounts in a currency": form(
+        lambda n: (f"{n + 2}K", f"{n + 2}.5M", f"{n + 900} USD")[n % 3], "letters for thousands", first=2000.0
+    ),
 }
 
 
