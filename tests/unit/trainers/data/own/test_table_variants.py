@@ -1741,6 +1741,25 @@ CASES |= {
     "magnitudes, and full amounts in a currency": form(
         lambda n: (f"{n + 2}K", f"{n + 2}.5M", f"{n + 900} USD")[n % 3], "letters for thousands", first=2000.0
     ),
+    # ---- names that contain a word for phones
+    **{
+        f"numbers called {name}": Case(
+            content=table({"height": HEIGHT, name: each(write), "kind": KIND}),
+            expected=told(used=("height", name)),
+            kinds={name: "number"},
+        )
+        for name, write in {
+            "mobile_data": lambda n: f"{500 + n * 7 % 60}.4411",
+            "tel_revenue": lambda n: str(5_000_000 + n * 7919),
+            "Phone sales": lambda n: str(1_000_000 + n * 7919),
+            "data_mobile": lambda n: f"{500 + n * 7 % 60}.4411",
+            "手机销售额": lambda n: str(5_000_000 + n * 7919),
+        }.items()
+    },
+    **{
+        f"phone: {name}": no_number(name, lambda n: str(5_550_000_000 + n // 2 * 7919), "identifier", PHONE)
+        for name in ("Phone (home)", "Telefonnummer", "mobile_no", "phone_number_2", "Tel. privat", "手机号")
+    },
 }
 
 
