@@ -143,7 +143,7 @@ _FORM_PATTERNS = {
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
     FEET: (
         r"([0-9]{1,2})\s*(?:'|’|′|ft\.?|feet)\s*"
-        r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
+        r"(?:((?:1[01]|0?[0-9])(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
     ),
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
     FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",

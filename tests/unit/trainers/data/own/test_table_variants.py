@@ -1760,6 +1760,18 @@ CASES |= {
         f"phone: {name}": no_number(name, lambda n: str(5_550_000_000 + n // 2 * 7919), "identifier", PHONE)
         for name in ("Phone (home)", "Telefonnummer", "mobile_no", "phone_number_2", "Tel. privat", "手机号")
     },
+    # ---- running paces
+    **{
+        f"pace {write(0)}": form(write, kind="category")
+        for write in (
+            lambda n: f"5'{15 + n * 7 % 30}''",
+            lambda n: f"{5 + n % 2}'{n * 7 % 20 * 3:02}\"",
+            lambda n: f"{5 + n % 2}’{n * 7 % 20 * 3:02}”",
+        )
+    },
+    "feet and inches of two digits": form(
+        lambda n: f"{5 + n % 2}'{(8 + n * 7) % 12:02}.5\"", "of inches", first=68.5
+    ),
 }
 
 
