@@ -1772,6 +1772,15 @@ CASES |= {
     "feet and inches of two digits": form(
         lambda n: f"{5 + n % 2}'{(8 + n * 7) % 12:02}.5\"", "of inches", first=68.5
     ),
+    # ---- separators that could be decimal marks: what the other reading gives
+    **{
+        f"could be {other}": form(write, f"it could also be {other}.")
+        for other, write in {
+            "1.1": lambda n: f"{n + 11 if n else 1}.{100 + n * 10} €",
+            "1.25": lambda n: f"{n % 9 + 1},{250 + n} kg",
+            "-1.205": lambda n: f"-$ {n % 9 + 1},{205 + n}",
+        }.items()
+    },
 }
 
 
