@@ -27,6 +27,7 @@ from tests.unit.own_files import (
     write_xlsx,
 )
 from tests.unit.trainers.data.own.test_people_files import NUMBER, OAK, ROWS, TEXTS, Reading, check, said
+from trainers.data.own.problems import DataError
 from trainers.data.own.table_file import Table
 
 NUM = 60
@@ -1951,6 +1952,44 @@ def test_one_query_finds_the_columns_of_a_label(tmp_path: Path, monkeypatch: pyt
     some = {f"c{k}": each(lambda n, k=k: str(int(n == k))) for k in range(50)}  # type: ignore[misc]
     inspected(put(tmp_path, table({"height": HEIGHT, **some, "kind": cycle("0", "1")})))
     assert sum("IN ('1', 'true'))::INT" in sql for sql in asked) == 1
+
+
+SIDES = {  # sides, the one without labels, and the rows of training and validation; none: a fault names it
+    "test": (("train", "train", "test"), "test", "validation"),
+    "validation": (("Training", "Validation"), "Validation", "validation"),
+    "train": (("train", "val"), "train", "training"),
+    "test beside validation": (("train", "val", "test"), "test", (20, 20)),
+    "validation beside test": (("train", "val", "test"), "val", (20, 20)),
+    "none": (("train", "train", "test"), "", (40, 20)),
+}
+
+
+@pytest.mark.parametrize("label", ["kind", "width"])
+@pytest.mark.parametrize("name", SIDES)
+def test_a_side_of_the_split_without_labels(tmp_path: Path, name: str, label: str) -> None:
+    sides, without, expected = SIDES[name]
+    split = cycle(*sides)
+    some: dict[str, Column] = {"height": HEIGHT, label: KIND if label == "kind" else WIDTH, "split": split}
+    some[label] = [cell if side != without else "" for cell, side in zip(some[label], split, strict=True)]
+    path = put(tmp_path, table(some))
+    options = {"label_column": label, "skip_unreadable": True}
+    answer = inspected(path, **options)
+    if isinstance(expected, tuple):
+        assert answer["ok"], said(answer)
+        assert tuple(map(len, own(path, **options).load(torch.device("cpu")))) == expected
+        return
+    assert not answer["ok"]
+    (one,) = [one for one in answer["problems"] if f"rows for {expected}" in one["message"]]
+    assert one["is_fatal"]
+    assert inspected(path, reading=one["suggested"]["data_reading"], **options)["ok"]
+
+
+def test_a_side_of_the_split_without_readable_rows(tmp_path: Path) -> None:
+    split = cycle("train", "train", "train", "train", "test")
+    width = [cell if side == "train" else f"about {cell}" for cell, side in zip(WIDTH, split, strict=True)]
+    path = put(tmp_path, table({"split": split, "height": HEIGHT, "width": width, "kind": KIND}))
+    with pytest.raises(DataError, match="no row for validation can be read"):
+        own(path, skip_unreadable=True).load(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("task", ["tabular", "text"])
