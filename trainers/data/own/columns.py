@@ -126,8 +126,8 @@ _PHONE = (
     r"|\(?[0-9]{3}\)?[ .-][0-9]{3}[ .-][0-9]{4}|0[0-9](?:[ .][0-9]{2}){4}"
 )
 _PHONE_NAME = (
-    r"(?i)(?:.*[^a-z])?(?:tele)?(?:phone|fon|fono|tel|mobile?|handy|fax|whatsapp)(?:[^a-z].*|nummer|number)?"
-    r"|.*(?:电话|手机).*"
+    r"(?i)(?:.*[^a-z])?(?:tele)?(?:phone|fon|fono|tel|mobile?|handy|fax|whatsapp)"
+    r"(?:[^a-z]*(?:nr|no|num|nummer|number|home|work|private?|office|business))*[^a-z]*|.*(?:电话|手机)(?:号码?)?[\W0-9]*"
 )
 _CODE_NAME = (
     r"(?i)(?:.*[^a-z])?"
@@ -143,7 +143,7 @@ _FORM_PATTERNS = {
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
     FEET: (
         r"([0-9]{1,2})\s*(?:'|’|′|ft\.?|feet)\s*"
-        r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
+        r"(?:((?:1[01]|0?[0-9])(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
     ),
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
     FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
@@ -152,6 +152,8 @@ _FORM_PATTERNS = {
         r"|([0-9]{1,3}(?:[.,][0-9]+)?)\s*min(?:s|utes?)?\.?"
     ),
 }
+# Units of the rewritten numbers; cells with another unit have to be converted first.
+_FORM_UNITS = {FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", MINUTES: "m"}
 _FORM_LINES = {
     WIDE: " in digits of another script",
     UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
@@ -432,6 +434,7 @@ class _Batch:
             for place, name in zip(places, names, strict=True)
         }
         self._codes: set[int] = set()
+        self._whole: set[int] = set()  # all plain numbers are whole
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
         self._shares: dict[int, _Shares] = {}
@@ -446,7 +449,11 @@ class _Batch:
                 found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
             elif place in self._codes:
                 found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
-            elif is_plain and not self._chosen[place] and (named := _kind_by_name(profile)):
+            elif (
+                is_plain
+                and not self._chosen[place]
+                and (named := _kind_by_name(profile, is_whole=place in self._whole))
+            ):
                 found[place] = replace(profile, kind=named[0], reason=named[1], confidence="medium")
             elif (
                 is_plain and not self._chosen[place] and not self._extra[place] and not _may_be_date(profile)
@@ -478,11 +485,12 @@ class _Batch:
         rows = self._table.query(
             f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
             f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
-            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false)"
-            f" FROM {long_cells(unread)} GROUP BY col"
+            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false), "
+            f"coalesce(bool_and({plain} = floor({plain})), false) FROM {long_cells(unread)} GROUP BY col"
         )
         found = {}
-        for place, present, distinct, num_plain, characters, words, has_nan, has_zeros in sorted(rows):
+        for place, present, distinct, num_plain, characters, words, has_nan, has_zeros, whole in sorted(rows):
+            self._whole |= {place} if whole else set()
             if has_zeros and num_plain == present and not self._chosen[place]:
                 self._codes.add(place)
             nan: tuple[str, ...] = ()
@@ -650,8 +658,11 @@ class _Batch:
         by_notations: dict[tuple[str, str, bool], list[int]] = {}
         others = {}
         for place in able:
-            unscaled = _without_magnitudes(shapes[place])
+            form = self._profiles[place].form
+            unscaled = {} if form in _FORM_UNITS else _without_magnitudes(shapes[place])
             unit, others[place], units = _unit_of(unscaled or shapes[place])
+            if unit and form in _FORM_UNITS and not re.fullmatch(_FORM_UNITS[form], unit.lower()):
+                unit, units = "", [form, unit]
             if units:
                 self._doubts[place] = f"numbers with different units: {', '.join(units[:4])}"
             decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
@@ -805,9 +816,9 @@ def _may_be_date(profile: Column) -> bool:
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
 
-def _kind_by_name(profile: Column) -> tuple[str, str] | None:
+def _kind_by_name(profile: Column, *, is_whole: bool) -> tuple[str, str] | None:
     """Return kind and reason of plain numbers that are phone numbers or postcodes by their column's name."""
-    if re.fullmatch(_PHONE_NAME, profile.name) and profile.characters >= 7:
+    if is_whole and re.fullmatch(_PHONE_NAME, profile.name) and profile.characters >= 7:
         return IDENTIFIER, "phone numbers, by the name of the column"
     if re.fullmatch(_CODE_NAME, profile.name.replace("_", " ")) and 3 <= profile.characters <= 10:
         return CATEGORY, "postcodes, by the name of the column"
@@ -859,6 +870,9 @@ def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
     rest: Counter[str] = Counter()
     for text, count in shapes.items():
         match = re.fullmatch(rf"(.*{_NUMBER_HERE}\s*)({'|'.join(map(re.escape, MAGNITUDES))})(\W*)", text)
+        unit = "" if match else text.partition(_NUMBER_HERE)[2].strip()
+        if re.match(r"[^\W\d_]", unit) and unit not in EUROS and not _CURRENCIES.fullmatch(unit):
+            return {}  # M and F, or M and W, are no magnitudes
         found |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
         rest[match[1].strip() + match[3] if match else text] += count
     is_credit = found <= {"Cr", ""}  # Cr is crore only beside other scales

@@ -42,7 +42,7 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
             and each.reason == columns_module.EVERY_THREE
             and not each.is_chosen
         ):
-            as_decimal = each.example[0].replace(",", ".")
+            as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
             suggested = patch(columns={each.name: f"number, decimal {mark}"})

@@ -454,6 +454,9 @@ class TableData:
             if few:
                 # Add a second name, so that a single small class is not reported as the only class.
                 check_counts(few | {"the others": FEW_PER_CLASS}, "usable rows", problems)
+        if not arrays["validation"]["shape"][0]:
+            hint = "Correct them, or ignore the column of the split."
+            problems.fault("the table", "no row for validation can be read.", hint)
         problems.check(str(self._path))
 
     def spec(self, prepared: Prepared) -> DataSpec:

@@ -44,7 +44,7 @@ _QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
 _ESCAPED = re.compile(r'\\([\\"])')
 LIKE_A_NUMBER = re.compile(
     r"[^\w\s]{0,2}\s?\d(?:[\d.,'’]|[ \u00a0\u2009\u202f](?=\d{3}(?!\d)))*([eE][+-]?\d+)?"
-    r"\s?(%|[€$£¥₹]|[^\W\d]{1,3})?"
+    r"(?<![,'’])\s?(%|[€$£¥₹]|[^\W\d]{1,3})?"
 )
 
 NumberedCells = tuple[int, list[str]]  # first line of a row, from 0, and its cells

@@ -178,10 +178,27 @@ def _split(
     found = [each for each in columns if each.kind == columns_module.SPLIT and each.index != label.index]
     if not found:
         return "", (0, 0)
-    counts = dict(columns_module.frequent_values(table, found[:1], 20)[found[0].index])
+    cell, known = found[0].cell, label.number if task == TABULAR_REGRESSION else label.cell
+    counts: dict[str, int] = dict(
+        table.query(
+            f"SELECT {cell} AS side, count(*) AS n FROM rows "
+            f"WHERE {cell} IS NOT NULL AND {known} IS NOT NULL GROUP BY side ORDER BY n DESC, side"
+        )
+    )
     sides = {value: images.side_of(value) for value in counts}
-    held = min((side for side in sides.values() if side != "train"), key=images.VALIDATION_WORDS.index)
+    others = (side for side in sides.values() if side != "train")
+    held = min(others, key=images.VALIDATION_WORDS.index, default="")
     train, validation = ([value for value in counts if sides[value] == side] for side in ("train", held))
+    where = f"column {quoted(found[0].name)}"
+    if not train or not validation:
+        problems.fault(
+            where,
+            f"no label is known in the rows for {'validation' if train else 'training'}.",
+            "Ignore this column, and the rows are divided at random.",
+            suggested=patch(columns={found[0].name: columns_module.IGNORED}),
+            action="Ignore the column",
+        )
+        return "", (0, 0)
     unused = [value for value in counts if value not in (*train, *validation)]
     message = ", ".join(
         f"{sum(counts[value] for value in values):,} rows ({listed(values)}) {what}"
@@ -192,8 +209,7 @@ def _split(
         )
         if values
     )
-    problems.note(f"column {quoted(found[0].name)}", f"{message}.")
-    cell = found[0].cell
+    problems.note(where, f"{message}.")
     is_in = [f"{cell} IN ({', '.join(map(literal, values))})" for values in (train, validation)]
     split = f"CASE WHEN {is_in[0]} THEN false WHEN {is_in[1]} THEN true END"
     if task != TABULAR_REGRESSION:
@@ -229,6 +245,14 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
         if constant and constant[-1] > chosen:
             message = f"all cells of {quoted(names[constant[-1]])} are the same"
             problems.note("the label column", f"{message}: {quoted(names[chosen])} is predicted.")
+        is_repeated = columns[-1].kind == columns_module.IDENTIFIER and not columns[-1].all_different
+        if is_repeated and chosen != len(names) - 1 and names[chosen].lower() not in OTHER_LABEL_NAMES:
+            problems.note(
+                "the label column",
+                f"{quoted(names[chosen])} is predicted, but the last column is {quoted(names[-1])}.",
+                suggested={"label_column": names[-1]},
+                action=f"Predict {names[-1][:40]}",
+            )
         return chosen
     if wanted in names:
         return names.index(wanted)

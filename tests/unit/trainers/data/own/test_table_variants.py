@@ -27,6 +27,7 @@ from tests.unit.own_files import (
     write_xlsx,
 )
 from tests.unit.trainers.data.own.test_people_files import NUMBER, OAK, ROWS, TEXTS, Reading, check, said
+from trainers.data.own.problems import DataError
 from trainers.data.own.table_file import Table
 
 NUM = 60
@@ -1641,6 +1642,149 @@ CASES |= {
 }
 
 
+# Each misreading, written differently, and what looks like it but was read correctly.
+CASES |= {
+    # ---- two units in one column, of which one belongs to the form of the cells
+    "minutes and seasons": form(
+        lambda n: f"{80 + n} min" if n % 10 < 7 else f"{n % 5 + 2} Seasons",
+        "different units: minutes, Seasons",
+        kind="ignored",
+    ),
+    "hours with minutes, and seconds": form(
+        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9}s", "minutes, s", kind="ignored"
+    ),
+    "hours in words, and days": form(
+        lambda n: f"{n % 9 + 1} hours {n * 7 % 60} mins" if n % 4 else f"{n % 8 + 2} days",
+        "minutes, days",
+        kind="ignored",
+    ),
+    "feet and centimetres": form(
+        lambda n: f"{4 + n % 3}'{n * 7 % 12}\"" if n % 3 else f"{150 + n} cm", "feet, cm", kind="category"
+    ),
+    "fractions and kilograms": form(
+        lambda n: f"{n % 60 + 1}/64" if n % 3 else f"{n + 2} kg", "fraction, kg", kind="ignored"
+    ),
+    "minutes only in a fourth": form(
+        lambda n: f"{n * 7 % 50 + 10}m" if n % 4 == 0 else f"{n % 3 + 1}h {n * 7 % 60}m",
+        "of minutes",
+        first=10.0,
+    ),
+    "minutes in capitals in a fourth": form(
+        lambda n: f"{n * 7 % 50 + 10}M" if n % 4 == 0 else f"{n % 3 + 1}H {n * 7 % 60}M",
+        "of minutes",
+        first=10.0,
+    ),
+    "inches only in a fourth": form(
+        lambda n: f"{72 + n % 5} in" if n % 4 == 0 else f"{4 + n % 3}'{n * 7 % 12}\"", "of inches", first=72.0
+    ),
+    "inches, and fractions": form(
+        lambda n: f"{n % 5 + 2} inches" if n % 4 == 0 else f"{n % 7 + 1}/8", "1/8 is read as 0.125", first=2.0
+    ),
+    # ---- other delimiters in the cells of a table without a header
+    **{
+        f"commas, no header, cells such as {cells[0]!r}": Case(
+            content=table({"a": each(str), "b": cycle(*cells), "c": KIND}, header=False),
+            expected=Reading(
+                classes=OAK, rows=NUM, label="column 3", used=("column 2",), told=("column 1: row index",)
+            ),
+            silent=("separated by",),
+        )
+        for cells in (
+            ("gut; ok", "no; x"),
+            ("red|big", "tan|mid"),
+            (" re|big", " tan|mid"),
+            ("m\tok", "kg\tno"),
+        )
+    },
+    "bars, no header, decimal commas and units": Case(
+        content=table(
+            {
+                "a": each(lambda n: f"{n * 7 % 60},5 kg"),
+                "b": [h.replace(".", ",") for h in HEIGHT],
+                "c": KIND,
+            },
+            sep="|",
+            header=False,
+        ),
+        expected=told("separated by bars", "unit kg", label="column 3", used=("column 1", "column 2")),
+        first={"column 1": 0.5, "column 2": HEIGHTS[0]},
+    ),
+    # ---- the last column is called an identifier, but may be the label
+    **{
+        f"the last column is {name}": Case(
+            content=table({"height": HEIGHT, "width": WIDTH, name: each(lambda n: str(n * 7 % 10))}),
+            expected=told(
+                f"'width' is predicted, but the last column is '{name}'",
+                task=NUMBER,
+                label="width",
+                used=("height",),
+                classes=set(),
+                suggested=("label_column", name),
+            ),
+        )
+        for name in ("class_id", "ID", "speciesId")
+    },
+    "the last column is an identifier, and a usual label is there": Case(
+        content=table({"height": HEIGHT, "species": KIND, "visitor_id": each(lambda n: str(n * 7 % 10))}),
+        expected=told(label="species", used=("height",)),
+        silent=("the last column",),
+    ),
+    "an identifier before the label": Case(
+        content=table({"plot_id": each(lambda n: str(n * 7 % 10)), **TREES}),
+        expected=told("plot_id: identifier"),
+        silent=("the last column",),
+    ),
+    # ---- letters after numbers that are no magnitudes
+    "age and sex": form(lambda n: f"{20 + n * 7 % 60}{'MF'[n % 2]}", "different units: F, M", kind="ignored"),
+    "shoe sizes": form(lambda n: f"{n * 7 % 9 + 4}{'.5' * (n % 3 == 1)}{'MW'[n % 2]}", kind="category"),
+    "seats": form(lambda n: f"{n * 7 % 30 + 1}{'ABK'[n % 3]}", kind="category"),
+    "sizes of children": form(lambda n: f"{n * 7 % 5 + 2}{'TY'[n % 2]}", kind="category"),
+    "magnitudes, and full amounts in a currency": form(
+        lambda n: (f"{n + 2}K", f"{n + 2}.5M", f"{n + 900} USD")[n % 3], "letters for thousands", first=2000.0
+    ),
+    # ---- names that contain a word for phones
+    **{
+        f"numbers called {name}": Case(
+            content=table({"height": HEIGHT, name: each(write), "kind": KIND}),
+            expected=told(used=("height", name)),
+            kinds={name: "number"},
+        )
+        for name, write in {
+            "mobile_data": lambda n: f"{500 + n * 7 % 60}.4411",
+            "tel_revenue": lambda n: str(5_000_000 + n * 7919),
+            "Phone sales": lambda n: str(1_000_000 + n * 7919),
+            "data_mobile": lambda n: f"{500 + n * 7 % 60}.4411",
+            "手机销售额": lambda n: str(5_000_000 + n * 7919),
+        }.items()
+    },
+    **{
+        f"phone: {name}": no_number(name, lambda n: str(5_550_000_000 + n // 2 * 7919), "identifier", PHONE)
+        for name in ("Phone (home)", "Telefonnummer", "mobile_no", "phone_number_2", "Tel. privat", "手机号")
+    },
+    # ---- running paces
+    **{
+        f"pace {write(0)}": form(write, kind="category")
+        for write in (
+            lambda n: f"5'{15 + n * 7 % 30}''",
+            lambda n: f"{5 + n % 2}'{n * 7 % 20 * 3:02}\"",
+            lambda n: f"{5 + n % 2}’{n * 7 % 20 * 3:02}”",
+        )
+    },
+    "feet and inches of two digits": form(
+        lambda n: f"{5 + n % 2}'{(8 + n * 7) % 12:02}.5\"", "of inches", first=68.5
+    ),
+    # ---- separators that could be decimal marks: what the other reading gives
+    **{
+        f"could be {other}": form(write, f"it could also be {other}.")
+        for other, write in {
+            "1.1": lambda n: f"{n + 11 if n else 1}.{100 + n * 10} €",
+            "1.25": lambda n: f"{n % 9 + 1},{250 + n} kg",
+            "-1.205": lambda n: f"-$ {n % 9 + 1},{205 + n}",
+        }.items()
+    },
+}
+
+
 def make(case: Case, folder: Path) -> Path:
     """Write the file of a case."""
     path = folder / case.name
@@ -1808,6 +1952,44 @@ def test_one_query_finds_the_columns_of_a_label(tmp_path: Path, monkeypatch: pyt
     some = {f"c{k}": each(lambda n, k=k: str(int(n == k))) for k in range(50)}  # type: ignore[misc]
     inspected(put(tmp_path, table({"height": HEIGHT, **some, "kind": cycle("0", "1")})))
     assert sum("IN ('1', 'true'))::INT" in sql for sql in asked) == 1
+
+
+SIDES = {  # sides, the one without labels, and the rows of training and validation; none: a fault names it
+    "test": (("train", "train", "test"), "test", "validation"),
+    "validation": (("Training", "Validation"), "Validation", "validation"),
+    "train": (("train", "val"), "train", "training"),
+    "test beside validation": (("train", "val", "test"), "test", (20, 20)),
+    "validation beside test": (("train", "val", "test"), "val", (20, 20)),
+    "none": (("train", "train", "test"), "", (40, 20)),
+}
+
+
+@pytest.mark.parametrize("label", ["kind", "width"])
+@pytest.mark.parametrize("name", SIDES)
+def test_a_side_of_the_split_without_labels(tmp_path: Path, name: str, label: str) -> None:
+    sides, without, expected = SIDES[name]
+    split = cycle(*sides)
+    some: dict[str, Column] = {"height": HEIGHT, label: KIND if label == "kind" else WIDTH, "split": split}
+    some[label] = [cell if side != without else "" for cell, side in zip(some[label], split, strict=True)]
+    path = put(tmp_path, table(some))
+    options = {"label_column": label, "skip_unreadable": True}
+    answer = inspected(path, **options)
+    if isinstance(expected, tuple):
+        assert answer["ok"], said(answer)
+        assert tuple(map(len, own(path, **options).load(torch.device("cpu")))) == expected
+        return
+    assert not answer["ok"]
+    (one,) = [one for one in answer["problems"] if f"rows for {expected}" in one["message"]]
+    assert one["is_fatal"]
+    assert inspected(path, reading=one["suggested"]["data_reading"], **options)["ok"]
+
+
+def test_a_side_of_the_split_without_readable_rows(tmp_path: Path) -> None:
+    split = cycle("train", "train", "train", "train", "test")
+    width = [cell if side == "train" else f"about {cell}" for cell, side in zip(WIDTH, split, strict=True)]
+    path = put(tmp_path, table({"split": split, "height": HEIGHT, "width": width, "kind": KIND}))
+    with pytest.raises(DataError, match="no row for validation can be read"):
+        own(path, skip_unreadable=True).load(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("task", ["tabular", "text"])
