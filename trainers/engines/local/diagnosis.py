@@ -427,7 +427,6 @@ def _num_machines(run: RunDirectory) -> int:
 
 
 def num_ranks(run: RunDirectory) -> int:
-    """Return the number of ranks of a run; 1 if its configuration cannot be read."""
     """Return the number of ranks; 0 if the configuration has been damaged since the start."""
     try:
         return run.read_config().world_size
