@@ -24,7 +24,7 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
 from trainers.engines.base import StartError
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
-from trainers.engines.slurm import reasons
+from trainers.engines.slurm import client
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
 
@@ -274,7 +274,7 @@ def test_a_run_that_waits_says_why(
     def why() -> str | None:
         return engine.describe(liveness.read_status(run).handle, is_queued=True).why
 
-    wait_until("the reason", lambda: why() == reasons.in_words(row.reason), STEPS_S)
+    wait_until("the reason", lambda: why() == client.reason_text(row.reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"
     cancel(slurm, job_id)
     wait_until("the end", lambda: liveness.read_status(run).state == "stopped", SHOWN_WITHIN_S)

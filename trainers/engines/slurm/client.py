@@ -68,22 +68,6 @@ MOST_ESTIMATES = 200
 
 Answer = TypeVar("Answer")
 
-_STATES = {
-    "PENDING": "waits",
-    "CONFIGURING": "its nodes get ready",
-    "RUNNING": "runs",
-    "COMPLETING": "ends",
-    "SUSPENDED": "is suspended",
-    "STOPPED": "is stopped",
-    "PREEMPTED": "makes room for another",
-    "REQUEUED": "waits again",
-    "REQUEUE_HOLD": "is held",
-    "SPECIAL_EXIT": "is held",
-    "RESIZING": "changes its size",
-    "SIGNALING": "receives a signal",
-    "STAGE_OUT": "its files are copied back",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ListedJob:
@@ -123,9 +107,10 @@ def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
     ]
 
 
-def state_in_words(state: str) -> str:
-    """Return a job state as a verb for display."""
-    return _STATES.get(state, state.replace("_", " ").lower())
+def reason_text(reason: str) -> str:
+    """Return Slurm's reason why a job waits, quoted."""
+    is_considered = reason not in ("", "None", "(null)")
+    return f"Slurm's reason: {reason}." if is_considered else "Slurm has not considered it yet."
 
 
 def unix_s(text: str) -> float | None:

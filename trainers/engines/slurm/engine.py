@@ -27,7 +27,7 @@ from trainers.engines.base import (
 )
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.engines.slurm import client, endings, reasons, script, site
+from trainers.engines.slurm import client, endings, script, site
 from trainers.engines.slurm.client import WAITING, ListedJob, Places, Slurm
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.where import Where
@@ -183,7 +183,7 @@ class SlurmEngine(Engine):
         unknown_why = f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return replace(
             known,
-            why=unknown_why if found is None else reasons.in_words(found.reason),
+            why=unknown_why if found is None else client.reason_text(found.reason),
             place=f"in the cluster's queue: {self._place_of(job_id)}",
             # The estimate is asked for less and less often.
             starts_unix_s=self._slurm.starts_at(job_id),
@@ -275,9 +275,9 @@ def _listed(job: ListedJob, places: Places) -> EngineJob:
         number=job.number,
         handle={"job_id": job.number},
         name=job.name,
-        state=client.state_in_words(job.state),
+        state=job.state.replace("_", " ").lower(),
         is_waiting=is_waiting,
-        why=reasons.in_words(job.reason) if is_waiting else "",
+        why=client.reason_text(job.reason) if is_waiting else "",
         where=job.partition,
         nodes=job.nodes,
         num_nodes=job.num_nodes,

@@ -39,7 +39,7 @@ def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
     queue = squeue(tmp_path).queue()
     running, second, first = queue.jobs
     assert queue.name == "Slurm" and queue.silent_since_unix_s is None
-    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "runs", False, "")
+    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "running", False, "")
     assert (running.nodes, running.num_nodes, running.place, running.starts_unix_s) == (
         "n[1-2]",
         2,
@@ -83,10 +83,6 @@ def test_times_are_read_in_both_of_slurms_forms() -> None:
     assert client.unix_s("1700000000") == 1_700_000_000.0
     assert client.unix_s("2026-11-24T03:26:55") is not None
     assert [client.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
-
-
-def test_a_state_that_is_not_known_is_told_as_slurm_writes_it() -> None:
-    assert client.state_in_words("RUNNING") == "runs" and client.state_in_words("NEW_STATE") == "new state"
 
 
 class Controller:
