@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests.harness import REPOSITORY, torchrun_that_forks
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
@@ -106,14 +106,14 @@ class ClusterEngine(Engine):
     def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             name = f"job {len(self._jobs) + 1}"
             worker = torchrun.worker_arguments(run.read_config(), run.path, resume_step)
             command = torchrun_that_forks(worker)
         finally:
             os.close(lock)
         self._jobs[name] = Job(name, run, command)
-        commands.leave_line(run)
+        tickets.leave_line(run)
         return self._jobs[name]
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:

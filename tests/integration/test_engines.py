@@ -17,11 +17,11 @@ from tests.cluster.ssh_hosts import SshHosts
 from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.cluster_engine import ClusterEngine
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
-from trainers.contract.commands import Grant, Ticket
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
@@ -50,7 +50,7 @@ class Place:
         now = time.time()
         grant = Grant(token=uuid.uuid4().hex, granted_unix_s=now, gpus=())
         ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=now, grant=grant)
-        commands.write_queued(run, ticket)
+        tickets.write_queued(run, ticket)
         launch = self.engine.start(run, ticket)
         launch.wait_until_owned()
         return run, launch

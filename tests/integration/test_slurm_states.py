@@ -18,9 +18,9 @@ from ddp_gui.queue.starter import Starter
 from tests.cluster.slurm_cluster import OTHER_ADMINISTRATOR, SlurmCluster
 from tests.cluster.victims import launcher_of, rank_of
 from tests.harness import all_events, create_run, processes_of, wait_until
-from trainers.contract import commands
-from trainers.contract.commands import Grant, Ticket
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness, registry
 from trainers.engines.base import StartError
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
@@ -286,7 +286,7 @@ def test_a_job_that_slurm_does_not_accept_is_a_failed_run_in_its_words(
     run = create_run(tmp_path, qos="none of these")
     grant = Grant(token="t", granted_unix_s=time.time(), gpus=())
     ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=time.time(), grant=grant)
-    commands.write_queued(run, ticket)
+    tickets.write_queued(run, ticket)
     with pytest.raises(StartError, match="Invalid qos specification"):
         Starter(engine, lambda: None).launch(run, ticket).result()
     found = liveness.read_status(run)

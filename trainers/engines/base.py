@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from trainers.contract import events
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import (
@@ -25,6 +24,7 @@ from trainers.contract.status import (
     Status,
     StatusError,
 )
+from trainers.contract.tickets import Ticket
 
 LAUNCH_GRACE_S = 20.0
 

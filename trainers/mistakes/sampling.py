@@ -11,7 +11,7 @@ from torch import Tensor
 from trainers.data.dataset import Augmentation, Split
 from trainers.data.loading import MicroBatch, ShardedBatches
 from trainers.engines import heartbeats
-from trainers.optimisation.objective import Evaluator
+from trainers.evaluation import Evaluator
 from trainers.registry import register_mistake
 from trainers.report.metrics import Evaluation
 

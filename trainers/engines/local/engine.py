@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, StatusError
+from trainers.contract.tickets import Ticket
 from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, Preparation, StartError
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool

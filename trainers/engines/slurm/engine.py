@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -111,7 +111,7 @@ class SlurmEngine(Engine):
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
@@ -119,7 +119,7 @@ class SlurmEngine(Engine):
             handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
             run.write_status(waiting)
-            commands.leave_line(run)
+            tickets.leave_line(run)
             return SlurmLaunch(self._slurm, job_id)
         finally:
             os.close(lock)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -284,7 +284,7 @@ class SshEngine(Engine, HostChecks):
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
@@ -363,7 +363,7 @@ class SshEngine(Engine, HostChecks):
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
         run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
-        commands.leave_line(run)
+        tickets.leave_line(run)
         return SshLaunch(self, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -652,7 +652,7 @@ class UnsharedSshEngine(SshEngine):
         start = replace(start, run_dir=self.copies.layout.run(run.run_id))
         waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
         run.write_status(waiting)
-        commands.leave_line(run)
+        tickets.leave_line(run)
         self.copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
         return UnsharedLaunch(self, self.copies, run, start)
 

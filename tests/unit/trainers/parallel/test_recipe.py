@@ -26,7 +26,7 @@ from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
