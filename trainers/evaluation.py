@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import nn
 
 from trainers import registry
+from trainers.contract import heartbeats
+from trainers.contract.heartbeats import EVALUATING
 from trainers.data.dataset import DataSpec, Split
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import EVALUATING
 from trainers.optimisation.objective import Objective
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy

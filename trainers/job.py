@@ -13,14 +13,14 @@ from torch.utils.hooks import RemovableHandle
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.snapshot import StepStart
+from trainers.contract import heartbeats
 from trainers.contract.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import EVALUATING, SAMPLING, SAVING
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import EVALUATING, SAMPLING, SAVING
 from trainers.evaluation import Evaluator, evaluation_batch
 from trainers.optimisation import compiling
 from trainers.optimisation.objective import Objective

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trainers.contract import config as config_module
-from trainers.contract import fence, manifests, rundir, start_from, tickets
+from trainers.contract import fence, heartbeats, manifests, rundir, start_from, tickets
 from trainers.contract.rundir import RunDirectory, library_error_text
-from trainers.engines import heartbeats
 from trainers.engines.local import torchrun_process
 from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, SUPERVISED, by_hand
 from trainers.files import private_files

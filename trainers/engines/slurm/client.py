@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from trainers.engines.remembered import Remembered
 from trainers.engines.slurm import endings
-from trainers.engines.slurm.endings import JobEnd, Remembered, SlurmError
+from trainers.engines.slurm.endings import JobEnd, SlurmError
 from trainers.machine import environment
 
 FORM = "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 90, 1:30:00 or 2-12:00:00"

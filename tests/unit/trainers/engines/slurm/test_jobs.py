@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.engines import remembered
 from trainers.engines.base import Description
-from trainers.engines.slurm import client, endings
+from trainers.engines.slurm import client
 from trainers.engines.slurm.client import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
@@ -67,12 +68,12 @@ def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
 def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endings, "now_unix_s", lambda: 1000.0)
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 1000.0)
     engine = squeue(tmp_path)
     assert len(engine.queue().jobs) == 3
     put(tmp_path, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     engine._slurm.forget()
-    monkeypatch.setattr(endings, "now_unix_s", lambda: 2000.0)
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
     words = engine.describe({"job_id": "13"}, is_queued=True).why
