@@ -112,7 +112,7 @@ class Scheduler:
 
     def engine_queue(self) -> EngineQueue | None:
         """Return the engine's own queue; None if it has none."""
-        return self._engine.queue() if self._engine.has_queue else None
+        return self._engine.queue()
 
     @property
     def hands_on(self) -> bool:

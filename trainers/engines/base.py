@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -25,6 +26,7 @@ from trainers.contract.status import (
     StatusError,
 )
 from trainers.contract.tickets import Ticket
+from trainers.files.plain_files import open_plain
 
 LAUNCH_GRACE_S = 20.0
 
@@ -252,6 +254,22 @@ HANDSHAKE_S = 20.0
 
 class StartError(RuntimeError):
     """A run failed to start; the message gives the reason."""
+
+
+# In the run's log folder: what the process says that owns the run.
+SUPERVISOR_LOG = "supervisor.log"
+MOST_LAST_WORDS_BYTES = 16 * 1024
+
+
+def last_log_line(run: RunDirectory) -> str:
+    """Return the last line of the log of a run's owner; empty if there is none."""
+    try:
+        with open_plain(run.logs / SUPERVISOR_LOG) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return lines[-1][:500] if lines else ""
 
 
 class Launch(ABC):
@@ -488,12 +506,12 @@ class Engine(ABC):
 
     # For engines with more than one place to run. Most have one.
 
-    def asks(self) -> Mapping[str, AskedField]:
-        """Return the fields, by name, with which a user selects where a run trains."""
-        return {}
+    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
+        """Return the fields, by name, with which a user selects where a run trains.
 
-    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return the current choices of those fields whose choices change over time."""
+        Args:
+            config: What has been chosen so far, on which choices may depend; None: the defaults.
+        """
         del config
         return {}
 

@@ -13,15 +13,23 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, StatusError
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, Preparation, StartError
+from trainers.engines.base import (
+    HANDSHAKE_S,
+    SUPERVISOR_LOG,
+    Capacity,
+    Engine,
+    Launch,
+    Preparation,
+    StartError,
+    last_log_line,
+)
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
-from trainers.files.plain_files import REPOSITORY, open_plain, open_to_append
+from trainers.files.plain_files import REPOSITORY, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host, processes
 
 HANDSHAKE_POLL_S = 0.01
-MOST_LAST_WORDS_BYTES = 16 * 1024
 
 
 class LocalLaunch(Launch):
@@ -38,7 +46,7 @@ class LocalLaunch(Launch):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
-                words = _last_log_line(self._run) or "no answer"
+                words = last_log_line(self._run) or "no answer"
                 raise StartError(f"run {self._run.run_id} could not be started: {words}")
             time.sleep(HANDSHAKE_POLL_S)
 
@@ -119,7 +127,7 @@ class LocalEngine(Engine):
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
         variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
-        with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
+        with os.fdopen(open_to_append(run.logs / SUPERVISOR_LOG), "ab") as log:
             return torchrun.start_module(command, log, variables)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
@@ -181,17 +189,3 @@ def _recorded_pid(run: RunDirectory) -> int | None:
     except StatusError:
         return None
     return None if recorded is None else recorded.pid
-
-
-def _last_log_line(run: RunDirectory) -> str:
-    try:
-        with open_plain(_supervisor_log(run)) as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
-            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
-    except (OSError, ValueError):
-        return ""
-    return lines[-1] if lines else ""
-
-
-def _supervisor_log(run: RunDirectory) -> Path:
-    return run.logs / "supervisor.log"

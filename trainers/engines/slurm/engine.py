@@ -17,7 +17,6 @@ from trainers.contract.status import Handle, Status, StatusError
 from trainers.engines.base import (
     AskedField,
     Capacity,
-    Choice,
     Description,
     Engine,
     EngineJob,
@@ -85,13 +84,9 @@ class SlurmEngine(Engine):
         """Return the values that the cluster or the site would reject. The current load does not matter."""
         return [*script_problems(config), *self._where.problems(config)]
 
-    def asks(self) -> Mapping[str, AskedField]:
-        """Return the fields that the site lets users choose."""
-        return self._where.asks()
-
-    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return the partitions, and the GPU types of the configuration's partition."""
-        return self._where.choices(config)
+    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
+        """Return the fields that the site lets users choose, with the GPU types of the chosen partition."""
+        return self._where.asks(config or Config())
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""

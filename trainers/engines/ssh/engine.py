@@ -26,9 +26,11 @@ from trainers.engines.base import (
     Launch,
     LinkReport,
     StartError,
+    last_log_line,
     script_problems,
 )
 from trainers.engines.several_nodes import restarts
+from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import SshError
@@ -179,8 +181,6 @@ START_LIMIT_S = 20.0
 OWNED_WITHIN_S = 60.0
 LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
-# Below Linux's ephemeral ports (32768 and up), which gloo uses, too.
-FIRST_PORT, NUM_PORTS = 29_600, 3_000
 DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
@@ -203,7 +203,7 @@ class SshLaunch(Launch):
                 return
             if is_gone or time.monotonic() > deadline:
                 self._engine.reap(self.start)
-                words = _last_log_line(self._run) or "its launcher said nothing"
+                words = last_log_line(self._run) or "its launcher said nothing"
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
@@ -431,12 +431,3 @@ def _has_ended(run: RunDirectory, start: Start) -> bool:
     except (StatusError, OSError):
         return False
     return recorded is not None and recorded.handle == start.handle and recorded.ended_unix_s is not None
-
-
-def _last_log_line(run: RunDirectory) -> str:
-    """Return the last line of the first host's launcher log."""
-    try:
-        lines = (run.logs / "supervisor.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return lines[-1][:500] if lines else ""
