@@ -120,12 +120,12 @@ class ClusterEngine(Engine):
         job = self._jobs.get(str(handle))
         return job is not None and job.follower.is_alive() and not job.is_forgotten
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        command_id = super().stop(run, save=save, why=why)
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+        command_id = super().stop(run, status, save=save, why=why)
         self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         job = self._job_of(run)
         job.ends_as = "stopped"
         job.kill()

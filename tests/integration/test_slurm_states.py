@@ -341,7 +341,7 @@ def test_a_suspended_run_can_be_stopped(
     wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
     slurm.ask("scontrol", "suspend", job_id)
     wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
-    engine.stop(run, save=True)
+    engine.stop(run, engine.status_of(run), save=True)
     wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
     said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
     # Slurm resumes a job before it cancels it. A fast rank may then read the stop command and save, and a

@@ -447,32 +447,34 @@ class Engine(ABC):
         """Return the actual state of a run of this engine."""
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
+            status: Its actual state, read for this request; also of `kill` and `kill_rank`.
             why: The reason, if the user did not press Stop. The run then also stops if it cannot save.
 
         Raises:
             OSError: If the run's folder cannot be written.
             ValueError: If it may not be stopped.
         """
+        del status
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill every process of a live run without saving. The status is final when this returns."""
 
-    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
         """Kill the process of one rank (SIGKILL). The run then fails as if the rank had crashed.
 
         Raises:
             ValueError: If this engine does not support it, or the rank has no process.
             OSError: If the run's folder cannot be written.
         """
-        del run, rank
+        del run, status, rank
         raise ValueError(
             f"a single rank can be killed from here only on this machine; this run is on {self.name}"
         )

@@ -334,7 +334,7 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     with pytest.raises(ForeignFileError):
         stopping.supervisor_of(run, liveness.read_status(run))
     with pytest.raises(ForeignFileError):
-        LocalEngine()._end_by_signal(run)
+        LocalEngine()._end_by_signal(run, liveness.read_status(run))
     os.close(lock)
 
 

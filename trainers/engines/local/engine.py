@@ -11,7 +11,7 @@ from pathlib import Path
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Handle, StatusError
+from trainers.contract.status import LOCAL, Handle, Status, StatusError
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import (
     HANDSHAKE_S,
@@ -135,28 +135,27 @@ class LocalEngine(Engine):
         del handle
         return run.is_locked()
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
         try:
-            command_id = super().stop(run, save=save, why=why)
+            command_id = super().stop(run, status, save=save, why=why)
         except OSError:
-            if not save and self._end_by_signal(run):
+            if not save and self._end_by_signal(run, status):
                 return ""
             raise
         stopping.watch_supervisor(run, self.status_of)
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill the supervisor and its descendants, then write the final events in its place."""
-        status = self.status_of(run)
         supervisor = stopping.supervisor_of(run, status)
         if supervisor is not None:
             message = stopping.KILLED_MESSAGE
             stopping.end_supervisor(run, status, supervisor, self.status_of, message)
 
-    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
         """Kill the process of one rank (SIGKILL)."""
-        stopping.kill(run, self.status_of(run), rank)
+        stopping.kill(run, status, rank)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
@@ -165,10 +164,9 @@ class LocalEngine(Engine):
             return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
-    def _end_by_signal(self, run: RunDirectory) -> bool:
+    def _end_by_signal(self, run: RunDirectory, status: Status) -> bool:
         """Send SIGTERM to a run's supervisor; False if it has no process."""
         private_files.require_ours(run.status)  # the status names the process
-        status = self.status_of(run)
         if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False
         if found.started_unix_s != status.pid_start_time:

@@ -130,14 +130,13 @@ class SlurmEngine(Engine):
             found = is_live(self._slurm, job_id)
         return found
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
-        status = self.status_of(run)
         self._slurm.forget()  # it may have started just now
         if self.describe(status.handle).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = super().stop(run, save=save, why=why)
+        command_id = super().stop(run, status, save=save, why=why)
 
         def end(status: Status) -> None:
             is_suspended = self.describe(status.handle).detail is not None
@@ -146,9 +145,8 @@ class SlurmEngine(Engine):
         restarts.watch_for_stop(run, lambda: self.status_of(run), end)
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        status = self.status_of(run)
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 

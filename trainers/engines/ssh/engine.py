@@ -308,17 +308,16 @@ class SshEngine(Engine, HostChecks):
         """True if a host may still have a launcher of a start: it has one, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run by a command in its folder, as the page's button does."""
-        command_id = super().stop(run, save=save, why=why)
+        command_id = super().stop(run, status, save=save, why=why)
         restarts.watch_for_stop(
             run, lambda: self.status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        status = self.status_of(run)
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 

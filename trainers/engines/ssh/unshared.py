@@ -618,12 +618,12 @@ class UnsharedSshEngine(SshEngine):
         start = Start.of(handle)
         return False if start is None else self.copies.is_alive(run, start)
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
-        start = Start.of(self.status_of(run).handle)
+        start = Start.of(status.handle)
         if start is not None and self.copies.cancel(start):
             return ""
-        return Engine.stop(self, run, save=save, why=why)
+        return Engine.stop(self, run, status, save=save, why=why)
 
     def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
         """Return the progress of a run's copy to its host, and since when the host has not answered."""
