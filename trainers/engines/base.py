@@ -178,8 +178,8 @@ class EngineJob:
     where: str
     nodes: str
     num_nodes: int
-    place: int | None
-    num_waiting: int | None
+    place: int | None = None
+    num_waiting: int | None = None
     submitted_unix_s: float | None
     starts_unix_s: float | None
 

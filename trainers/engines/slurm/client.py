@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from trainers.engines.base import EngineJob
 from trainers.engines.remembered import Remembered
 from trainers.engines.slurm import endings
 from trainers.engines.slurm.endings import JobEnd, SlurmError
@@ -70,41 +71,31 @@ MOST_ESTIMATES = 200
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedJob:
-    """One job of the current user, with the columns of a list.
+# States in which a job waits to be started or restarted.
+WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
-    Attributes:
-        starts_unix_s: Start time; for a waiting job Slurm's estimate, if it has one.
+
+def read_jobs(rows: Iterable[Sequence[str]]) -> list[EngineJob]:
+    """Parse squeue's rows, without ended jobs; a waiting job starts at Slurm's estimate, if it has one.
+
+    A row that does not begin with a job ID is part of a job's name.
     """
-
-    number: str
-    state: str
-    reason: str
-    nodes: str
-    partition: str
-    num_nodes: int
-    submitted_unix_s: float | None
-    starts_unix_s: float | None
-    name: str
-
-
-def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
-    """Parse squeue's rows. A row that does not begin with a job ID is part of a job's name."""
     return [
-        ListedJob(
+        EngineJob(
             number=number,
-            state=state,
-            reason=reason,
+            handle={"job_id": number},
+            name=name,
+            state=state.replace("_", " ").lower(),
+            is_waiting=state in WAITING,
+            why=reason_text(reason) if state in WAITING else "",
+            where=partition,
             nodes=nodes,
-            partition=partition,
             num_nodes=int(count) if count.isdecimal() else 1,
             submitted_unix_s=unix_s(submitted),
             starts_unix_s=unix_s(starts),
-            name=name,
         )
         for number, state, reason, nodes, partition, count, submitted, starts, name in rows
-        if number.isdecimal()
+        if number.isdecimal() and state not in endings.ENDED
     ]
 
 
@@ -375,8 +366,6 @@ UNKNOWN_JOB = "Invalid job id"
 # Users' own defaults (SQUEUE_PARTITION) would hide jobs from this program. And if the page runs in a job,
 # that job's variables would be inherited by the jobs that it submits.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
-# States in which a job waits to be started or restarted.
-WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,7 +456,7 @@ class Slurm:
         self._listed.forget()
         self._places.forget()
 
-    def listed(self) -> list[ListedJob]:
+    def listed(self) -> list[EngineJob]:
         """Return the current user's live jobs; the last known ones while the controller does not answer.
 
         Raises:
@@ -546,9 +535,8 @@ class Slurm:
             number: SlurmJob(state=state, reason=reason, nodes=nodes) for number, state, reason, nodes in rows
         }
 
-    def _ask_for_list(self) -> list[ListedJob]:
-        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
-        return [job for job in found if job.state not in endings.ENDED]
+    def _ask_for_list(self) -> list[EngineJob]:
+        return read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
 
     def _ask_for_places(self) -> Places:
         command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]

@@ -27,7 +27,7 @@ from trainers.engines.base import (
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.slurm import client, endings, script, site
-from trainers.engines.slurm.client import WAITING, ListedJob, Places, Slurm
+from trainers.engines.slurm.client import Places, Slurm
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.where import Where
 from trainers.files import plain_files
@@ -211,14 +211,14 @@ class SlurmEngine(Engine):
 
     def queue(self) -> EngineQueue:
         """Return the current user's jobs; the last known ones while the controller does not answer."""
-        found: list[ListedJob] = []
+        found: list[EngineJob] = []
         places: Places = {}
         with contextlib.suppress(SlurmError):
             found = self._slurm.listed()
             places = self._slurm.places()
         return EngineQueue(
             name="Slurm",
-            jobs=tuple(_listed(job, places) for job in found),
+            jobs=tuple(_with_place(job, places) for job in found),
             silent_since_unix_s=self._slurm.list_silent_since_unix_s,
         )
 
@@ -261,24 +261,9 @@ class SlurmEngine(Engine):
         restarts.say_stopped(run, status, message)
 
 
-def _listed(job: ListedJob, places: Places) -> EngineJob:
-    is_waiting = job.state in WAITING
-    place, num_waiting = places.get(job.number, (None, None)) if is_waiting else (None, None)
-    return EngineJob(
-        number=job.number,
-        handle={"job_id": job.number},
-        name=job.name,
-        state=job.state.replace("_", " ").lower(),
-        is_waiting=is_waiting,
-        why=client.reason_text(job.reason) if is_waiting else "",
-        where=job.partition,
-        nodes=job.nodes,
-        num_nodes=job.num_nodes,
-        place=place,
-        num_waiting=num_waiting,
-        submitted_unix_s=job.submitted_unix_s,
-        starts_unix_s=job.starts_unix_s,
-    )
+def _with_place(job: EngineJob, places: Places) -> EngineJob:
+    place, num_waiting = places.get(job.number, (None, None)) if job.is_waiting else (None, None)
+    return replace(job, place=place, num_waiting=num_waiting)
 
 
 def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:
