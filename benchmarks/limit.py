@@ -35,7 +35,7 @@ from benchmarks.rivals import lesson
 from benchmarks.unwatched_worker import NOTE_EVERY, cpu_ms_per_step
 from benchmarks.watching import unwatched, watched
 from trainers.machine import host, threads
-from trainers.parallel import devices
+from trainers.parallel import devices, precision
 
 BARE = "bare minimum"
 WAYS: dict[str, Callable[[Namespace], Figures]] = {"watched": watched, "unwatched": unwatched}
@@ -122,7 +122,7 @@ def _train(case: Case, num_steps: int) -> Figures:
         for picked in torch.randperm(len(samples))[: NUM_BATCHES * case.batch_size].split(case.batch_size)
     ]
     network, objective = lesson.build(chosen, spec).train(), lesson.criterion(spec)
-    devices.put_channels_last(network, device, "fp32")
+    precision.put_channels_last(network, device, "fp32")
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
     moments = []
     assert _barrier is not None

@@ -24,13 +24,14 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.data.loading import Loader, ShardedBatches
+from trainers.evaluation import Evaluator
 from trainers.job import Job, SaveAnswers
 from trainers.machine import hardware, host
 from trainers.optimisation import compiling, optimizers
-from trainers.optimisation.objective import Evaluator, Objective
+from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import devices, process_group
-from trainers.parallel.devices import Precision
+from trainers.parallel import precision, process_group
+from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
@@ -109,7 +110,7 @@ def build_job(
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
     if strategy.takes_any_layout:
-        devices.put_channels_last(network, world.device, config.precision)
+        precision.put_channels_last(network, world.device, config.precision)
     strategy.wrap(network)
     if config.compile:
         _compile(config, strategy, objective, train, reporter)

@@ -13,18 +13,19 @@ from torch.utils.hooks import RemovableHandle
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.snapshot import StepStart
+from trainers.contract import heartbeats
 from trainers.contract.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import EVALUATING, SAMPLING, SAVING
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import EVALUATING, SAMPLING, SAVING
-from trainers.optimisation import compiling, objective
-from trainers.optimisation.objective import Evaluator, Objective
+from trainers.evaluation import Evaluator, evaluation_batch
+from trainers.optimisation import compiling
+from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.meter import StepMeter
@@ -248,7 +249,7 @@ def evaluate(job: Job) -> bool:
         heartbeats.write_heartbeat(EVALUATING)
         found = job.evaluator.evaluate(
             job.validation,
-            batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
+            batch_size=evaluation_batch(job.spec, job.config.batch_size),
             should_break_off=job.meter.should_break_off,
         )
         if found is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainers.contract.config import Config
     from trainers.data.dataset import DataOptions, Dataset, DataSpec, Tokenizer
     from trainers.parallel.strategy import Strategy
-    from trainers.report.metrics import Task
+    from trainers.report.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,9 @@ from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers.contract import commands, fence, manifests, rundir, start_from
 from trainers.contract import config as config_module
+from trainers.contract import fence, heartbeats, manifests, rundir, start_from, tickets
 from trainers.contract.rundir import RunDirectory, library_error_text
-from trainers.engines import heartbeats
 from trainers.engines.local import torchrun_process
 from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, SUPERVISED, by_hand
 from trainers.files import private_files
@@ -219,7 +218,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
-        commands.claim_ticket(run, None)
+        tickets.claim_ticket(run, None)
     offset = os.environ.get(COMMANDS_OFFSET)
     run_reporter = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
@@ -251,8 +250,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
 def granted_threads(run: RunDirectory) -> int | None:
     """Return the number of threads per rank that the queue granted, or None if unknown."""
     try:
-        ticket = commands.read_granted(run)
-    except (commands.TicketError, OSError) as error:
+        ticket = tickets.read_granted(run)
+    except (tickets.TicketError, OSError) as error:
         log.warning("the number of threads that was granted is not known: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.num_threads

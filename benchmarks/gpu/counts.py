@@ -33,7 +33,7 @@ from trainers import build, registry
 from trainers.contract import config as config_module
 from trainers.optimisation import optimizers
 from trainers.optimisation.objective import Objective
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.registry import ModelOptions
 
 # A data set for each model, from this checkout.

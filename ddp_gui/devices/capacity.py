@@ -16,7 +16,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import is_run_id
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
-from trainers.engines.base import THIS_MACHINE, Engine
+from trainers.engines.base import THIS_MACHINE, Capacity, Engine
 from trainers.machine import cuda_environment, facilities, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.processes import ProcessFacts
@@ -174,35 +174,22 @@ LOADER_PROCESSES_PER_CORE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The number and kind of ranks that a run can have."""
+class Machine(Capacity):
+    """The number and kind of ranks that a run can have: what the engine offers, within the page's limits.
 
-    num_gpus: int
-    num_cores: int
-    # Machines, each with this number of GPUs and cores.
+    Attributes:
+        num_gpus_of_others, num_gpus_of_runs: GPUs in use now: by other programs, and by runs or checks of
+            this page.
+        most_cpu_ranks: How many CPU ranks the queue allocates at the same time; None is no limit.
+        gpu_obstacle: Why existing GPUs cannot be used; they are not counted.
+        has_login: Other users share the machine.
+    """
+
     num_nodes: int = 1
-    # GPUs in use now: by other programs, and by runs or checks of this page.
     num_gpus_of_others: int = 0
     num_gpus_of_runs: int = 0
-    # On each machine; None: all. Of a divided GPU's instances (MIG), a run gets only one.
-    most_gpus_per_run: int | None = None
-    gpu_names: tuple[str, ...] = ()
-    gpu_memory_bytes: int | None = None
-    # The lowest compute capability of the GPUs.
-    gpu_capability: tuple[int, int] | None = None
-    # Free memory of each GPU now; empty if unknown.
-    gpu_free_bytes: tuple[int, ...] = ()
-    memory_bytes: int | None = None
-    # The CPU has bf16 instructions; None: unknown.
-    cpu_has_bf16: bool | None = None
-    # How many CPU ranks the queue allocates at the same time; None is no limit.
     most_cpu_ranks: int | None = None
-    # Why existing GPUs cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
-    # The place that has the devices, for a sentence.
-    place: str = THIS_MACHINE
-    has_more_ranks_than_cores: bool = True
-    # With login, other users share the machine.
     has_login: bool = False
 
     @property
@@ -303,21 +290,8 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
     """
     engine = engine or registry.named(LOCAL)
     offered = engine.capacity(config)
-    return Machine(
-        num_gpus=offered.num_gpus,
-        num_cores=offered.num_cores,
-        num_nodes=offered.num_nodes,
-        most_gpus_per_run=offered.most_gpus_per_run,
-        gpu_names=offered.gpu_names,
-        gpu_memory_bytes=offered.gpu_memory_bytes,
-        gpu_capability=offered.gpu_capability,
-        gpu_free_bytes=offered.gpu_free_bytes,
-        memory_bytes=offered.memory_bytes,
-        cpu_has_bf16=offered.cpu_has_bf16,
-        gpu_obstacle=_obstacle(offered.num_gpus) if engine.is_this_machine else None,
-        place=offered.place,
-        has_more_ranks_than_cores=offered.has_more_ranks_than_cores,
-    )
+    obstacle = _obstacle(offered.num_gpus) if engine.is_this_machine else None
+    return Machine(**vars(offered), gpu_obstacle=obstacle)
 
 
 def _obstacle(num_gpus: int) -> Obstacle | None:

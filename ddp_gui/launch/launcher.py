@@ -244,10 +244,10 @@ def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str
     _require_live(run, status, "stop")
     engine = registry.named(status.engine)
     try:
-        return engine.stop(run, save=save, why=why)
+        return engine.stop(run, status, save=save, why=why)
     except OSError as error:
         if not save:
-            _kill(run, engine)
+            _kill(run, status, engine)
         if save or liveness.is_alive(run):
             raise _not_writable(run, "stop", error) from error
     return ""
@@ -262,7 +262,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
     _require_live(run, status, "kill a rank")
     try:
-        registry.named(status.engine).kill_rank(run, number)
+        registry.named(status.engine).kill_rank(run, status, number)
     except OSError as error:
         raise _not_writable(run, "kill a rank", error) from error
     return number
@@ -284,9 +284,9 @@ def stop_surely(run: RunDirectory, why: str) -> bool:
     return True
 
 
-def _kill(run: RunDirectory, engine: Engine) -> None:
+def _kill(run: RunDirectory, status: Status, engine: Engine) -> None:
     try:
-        engine.kill(run)
+        engine.kill(run, status)
     except OSError as error:  # no space for its final events either
         print(f"run {run.run_id} was killed, and that could not be recorded: {explain(error)}", flush=True)
 

@@ -16,7 +16,7 @@ from ddp_gui.plan import package_install
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, facilities, hardware
+from trainers.machine import cuda_environment, facilities, hardware, host
 from trainers.machine.cuda_environment import Obstacle
 
 PACKAGES = {"torch": "PyTorch", "gradio": "Gradio", "plotly": "Plotly", "numpy": "NumPy"}
@@ -36,15 +36,8 @@ def list_versions() -> list[dict[str, str | None]]:
     found: list[tuple[str, str | None]] = [("Python", platform.python_version())]
     found += [(label, installed_version(package)) for package, label in PACKAGES.items()]
     found += [("NVIDIA driver", driver), ("CUDA of the driver", cuda)]
-    found += [("System", _system()), ("Kernel", f"{platform.system()} {platform.release()}")]
+    found += [("System", host.system_name()), ("Kernel", f"{platform.system()} {platform.release()}")]
     return [{"name": name, "version": version} for name, version in found]
-
-
-def _system() -> str:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        return platform.platform(terse=True)
 
 
 FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"

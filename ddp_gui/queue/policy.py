@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.devices.capacity import Owners
-from trainers.contract.commands import DeviceKind, GrantedGpu
+from trainers.contract.tickets import DeviceKind, GrantedGpu
 from trainers.machine import cuda_environment, hardware, processes
 
 # Returns process start times by PID.

@@ -26,8 +26,8 @@ from ddp_gui.queue.policy import (
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.queue.snapshot import MaySee, Snapshot
 from ddp_gui.runs.runs import RunStore
-from trainers.contract.commands import DeviceKind
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind
 from trainers.engines import liveness
 from trainers.engines.base import Description
 

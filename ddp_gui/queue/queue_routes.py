@@ -16,8 +16,8 @@ from ddp_gui.queue.policy import Waiting, decide, in_order
 from ddp_gui.queue.presenter import QueuePresenter, QueueView, in_words
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
-from trainers.contract.commands import DeviceKind
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind
 from trainers.machine.os_errors import explain
 
 NEW = ""  # id of a run that does not exist yet

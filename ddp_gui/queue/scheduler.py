@@ -23,10 +23,10 @@ from ddp_gui.queue.policy import Devices, Free, Limits, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
-from trainers.contract import commands, manifests, rundir
-from trainers.contract.commands import DeviceKind, Ticket
+from trainers.contract import manifests, rundir, tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.base import AskedField, Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
@@ -120,7 +120,7 @@ class Scheduler:
 
     def engine_queue(self) -> EngineQueue | None:
         """Return the engine's own queue; None if it has none."""
-        return self._engine.queue() if self._engine.has_queue else None
+        return self._engine.queue()
 
     @property
     def hands_on(self) -> bool:
@@ -152,7 +152,7 @@ class Scheduler:
 
             def fill(run: RunDirectory) -> None:
                 placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
-                commands.write_queued(run, placed[0])
+                tickets.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
         return self._launch_if_granted(run, placed[0])
@@ -178,7 +178,7 @@ class Scheduler:
                 placed = self._allocate_or_queue(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
-                commands.write_queued(run, placed)
+                tickets.write_queued(run, placed)
         return self._launch_if_granted(run, placed)
 
     def _ticket(self, plan: Startable, owner: str) -> Ticket:
@@ -269,10 +269,10 @@ class Scheduler:
             ValueError: if it is not queued.
         """
         with self._changing(), starter.holding(run):
-            ticket = commands.read_queued(run)
+            ticket = tickets.read_queued(run)
             if ticket is None:
                 raise ValueError(f"run {run.run_id} is not in the queue")
-            commands.write_queued(run, replace(ticket, uses_occupied_gpus=True))
+            tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:

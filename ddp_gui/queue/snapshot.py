@@ -16,11 +16,11 @@ from ddp_gui.devices import capacity
 from ddp_gui.queue.policy import Capacity, Devices, DevicesNow, Running, Situation, Span, Waiting, decide
 from ddp_gui.queue.store import QueueState
 from ddp_gui.runs.runs import RunStore
-from trainers.contract import commands, rundir
+from trainers.contract import rundir, tickets
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket, TicketError
 from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.contract.status import StatusError
+from trainers.contract.tickets import Ticket, TicketError
 from trainers.engines import liveness
 from trainers.engines.base import HANDSHAKE_S, EngineJob, EngineQueue
 from trainers.files import private_files
@@ -274,7 +274,7 @@ class SnapshotReader:
             return known[1]
         if not run.config.exists():
             return None  # the page was killed before it finished creating the run
-        ticket = commands.read_queued(run)
+        ticket = tickets.read_queued(run)
         if ticket is not None:
             self._tickets_read[run.run_id] = (mark, ticket)
         return ticket
@@ -283,7 +283,7 @@ class SnapshotReader:
         """Return an ended run's usage; None if it was deleted or not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
-            ticket, ended = commands.read_granted(run), liveness.read_status(run).ended_unix_s
+            ticket, ended = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
         except (OSError, ValueError):
             return None
         if ticket is None or ticket.grant is None:
@@ -318,7 +318,7 @@ def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
 
 def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
     """Return a live run's usage: its grant, or the observed usage if it was started manually."""
-    ticket = ticket or commands.read_granted(run)
+    ticket = ticket or tickets.read_granted(run)
     if ticket is not None and ticket.grant is not None:
         return Running(
             run_id=run.run_id,

@@ -22,13 +22,13 @@ from typing import Any
 from ddp_gui.auth import rights
 from ddp_gui.devices import disk
 from ddp_gui.queue.policy import Capacity, DevicesNow, Limits, Rules, Situation, Start
-from trainers.contract import commands, events, rundir
+from trainers.contract import events, rundir, tickets
 from trainers.contract import status as status_file
-from trainers.contract.commands import Grant, Ticket
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
+from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.engines.local import torchrun
@@ -191,7 +191,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         with holding(run):
             if not run.queued.exists():
                 return False
-            commands.write_queued(run, ticket)
+            tickets.write_queued(run, ticket)
             return True
     except ValueError:
         return False  # started manually
@@ -332,6 +332,6 @@ def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:
 
 def _readable_ticket(run: RunDirectory) -> Ticket | None:
     try:
-        return commands.read_queued(run)
-    except commands.TicketError:
+        return tickets.read_queued(run)
+    except tickets.TicketError:
         return None

@@ -30,7 +30,7 @@ from ddp_gui.train.api import Api
 from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
-from trainers.engines.base import Choice, Engine
+from trainers.engines.base import AskedField, Engine
 from trainers.forward.state import TRACKERS
 
 SPARK_POINTS = 60
@@ -538,17 +538,17 @@ class WhereGroup:
         config = self._config(values)
         if config is None:
             return [gr.skip() for _ in self._adapted()]
-        here, choices = self._api.machine(config), self._engine.choices(config)
-        return [self._update(name, here, choices) for name in self._adapted()]
+        here, asked = self._api.machine(config), self._engine.asks(config)
+        return [self._update(name, here, asked) for name in self._adapted()]
 
-    def _update(self, name: str, here: Machine, choices: Mapping[str, tuple[Choice, ...]]) -> Any:
+    def _update(self, name: str, here: Machine, asked: Mapping[str, AskedField]) -> Any:
         if name == "nproc_per_node":
             label, info = self._form.words_of_ranks(here)
             return gr.update(label=label, info=info)
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
             return gr.update(info=f"{most} of the partition, each with as many ranks.")
-        offered = [(choice.words, choice.value) for choice in choices[name]]
+        offered = [(choice.words, choice.value) for choice in asked[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
             info = "Which kind each rank trains on."

@@ -20,7 +20,7 @@ from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from ddp_gui.runs import exports, listing
 from ddp_gui.runs.listing import row_of
-from trainers.contract import commands, events, manifests
+from trainers.contract import events, manifests, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions
 from trainers.data.own import cache, image_files
@@ -87,8 +87,8 @@ def read_contract(data: bytes) -> None:
         for read in (
             run.read_config,
             lambda: liveness.read_status(run),
-            lambda: commands.read_queued(run),
-            lambda: commands.read_granted(run),
+            lambda: tickets.read_queued(run),
+            lambda: tickets.read_granted(run),
             lambda: listing.read_notes(run),
             lambda: list(requests.read()),
             lambda: manifests.newest_whole(run),

@@ -13,7 +13,7 @@ import psutil
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, ranks_of, wait_until
 from tests.integration.test_standby import template_of
-from trainers.contract import commands
+from trainers.contract import tickets
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
@@ -124,13 +124,13 @@ class ClickedRun:
 
     def waited_s(self) -> float:
         """Return the time the run waited in the queue."""
-        ticket = commands.read_granted(self.run)
+        ticket = tickets.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return ticket.grant.granted_unix_s - ticket.asked_unix_s
 
     def granted(self) -> list[str]:
         """Return the UUIDs of the GPUs it was granted."""
-        ticket = commands.read_granted(self.run)
+        ticket = tickets.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return [gpu.uuid for gpu in ticket.grant.gpus]
 

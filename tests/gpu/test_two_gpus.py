@@ -15,7 +15,7 @@ from tests.gpu.looked_at import look_at, overlapped
 from tests.gpu.place import Place, somebody_on
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
 from trainers.checkpoint import save_and_restore
-from trainers.engines.heartbeats import BUSY_FACTOR
+from trainers.contract.heartbeats import BUSY_FACTOR
 from trainers.machine import hardware, threads
 
 __all__ = ["copy_with"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests.harness import REPOSITORY, torchrun_that_forks
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
@@ -106,26 +106,26 @@ class ClusterEngine(Engine):
     def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             name = f"job {len(self._jobs) + 1}"
             worker = torchrun.worker_arguments(run.read_config(), run.path, resume_step)
             command = torchrun_that_forks(worker)
         finally:
             os.close(lock)
         self._jobs[name] = Job(name, run, command)
-        commands.leave_line(run)
+        tickets.leave_line(run)
         return self._jobs[name]
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
         job = self._jobs.get(str(handle))
         return job is not None and job.follower.is_alive() and not job.is_forgotten
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        command_id = super().stop(run, save=save, why=why)
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+        command_id = super().stop(run, status, save=save, why=why)
         self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         job = self._job_of(run)
         job.ends_as = "stopped"
         job.kill()

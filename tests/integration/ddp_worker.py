@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.contract import config as contract
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataSpec, TensorSplit
-from trainers.optimisation import compiling, objective
+from trainers.evaluation import evaluate
+from trainers.optimisation import compiling
 from trainers.optimisation.objective import Objective
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
@@ -170,7 +171,7 @@ def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
     for _ in range(2):
         found["losses"] += train(strategy, [8, 8, 8])
         found["saved"] = state_of(strategy.network) if world.is_main else ""
-        evaluation = objective.evaluate(strategy, OBJECTIVE, SPEC, split, batch_size=5, world=world)
+        evaluation = evaluate(strategy, OBJECTIVE, SPEC, split, batch_size=5, world=world)
         assert evaluation is not None
         found["evaluations"].append([evaluation.loss, evaluation.metrics])
     return found

@@ -11,7 +11,7 @@ import torch
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, TensorSplit
-from trainers.optimisation import objective
+from trainers.evaluation import evaluate
 from trainers.optimisation.objective import Objective
 from trainers.parallel import process_group
 from trainers.parallel.strategy import Strategy
@@ -33,7 +33,7 @@ def main() -> int:
     _, validation = dataset.load(world.device)
     inputs, targets = validation.batch(torch.arange(NUM_SAMPLES))
     validation = TensorSplit(validation.prepare(inputs), targets, device=world.device)
-    evaluation = objective.evaluate(strategy, Objective(spec), spec, validation, batch_size=37, world=world)
+    evaluation = evaluate(strategy, Objective(spec), spec, validation, batch_size=37, world=world)
     if world.is_main:
         count = len(validation)
         found = {

@@ -14,7 +14,8 @@ from tests.unit.trainers.report.test_metrics import spec_of
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
-from trainers.optimisation.objective import Evaluator, Objective
+from trainers.evaluation import Evaluator
+from trainers.optimisation.objective import Objective
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
 from trainers.report.observer import Fingerprints

@@ -34,7 +34,7 @@ from trainers.data.loading import Loader
 from trainers.optimisation import optimizers
 from trainers.optimisation.objective import Objective
 from trainers.parallel import process_group
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelOptions

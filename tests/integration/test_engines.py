@@ -17,11 +17,11 @@ from tests.cluster.ssh_hosts import SshHosts
 from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.cluster_engine import ClusterEngine
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
-from trainers.contract.commands import Grant, Ticket
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
@@ -50,7 +50,7 @@ class Place:
         now = time.time()
         grant = Grant(token=uuid.uuid4().hex, granted_unix_s=now, gpus=())
         ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=now, grant=grant)
-        commands.write_queued(run, ticket)
+        tickets.write_queued(run, ticket)
         launch = self.engine.start(run, ticket)
         launch.wait_until_owned()
         return run, launch
@@ -162,7 +162,7 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
     assert place.engine.is_alive(run, recorded.handle) and liveness.is_alive(run)
     assert liveness.engine_to_ask(liveness.read_status(run)) is place.engine
-    command_id = place.engine.stop(run, save=True, why="The lesson is over.")
+    command_id = place.engine.stop(run, place.engine.status_of(run), save=True, why="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in kinds_of(run, "command")}
     assert run.list_checkpoints() and not place.engine.is_alive(run, recorded.handle)
@@ -180,7 +180,7 @@ def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchr
 def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     run, launch = place.start(**FOR_EVER)
     wait_for_a_step(run)
-    place.engine.kill(run)
+    place.engine.kill(run, place.engine.status_of(run))
     assert liveness.read_status(run).state == "stopped"
     assert state_at_the_end(place, run, launch) == "stopped"
 

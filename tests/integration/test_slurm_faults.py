@@ -31,7 +31,7 @@ def run(engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path) -> Iterator[Ru
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
-        engine.kill(made)
+        engine.kill(made, engine.status_of(made))
     slurm.wait_until_idle()
 
 
@@ -89,7 +89,7 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     states = [event["state"] for event in said if event["kind"] == "state"]
     assert states[:2] == ["starting", "running"] and "queued" in states and states.count("running") == 2
     wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
-    engine.stop(run, save=True)
+    engine.stop(run, engine.status_of(run), save=True)
     wait_for_the_end(run)
     assert liveness.read_status(run).state == "stopped"
     slurm.wait_until_idle()
@@ -105,7 +105,7 @@ def test_a_run_that_slurm_starts_again_by_itself_goes_on_from_its_newest_checkpo
     wait_until("the run waiting again", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
     mark = wait_until_restarted(run, slurm)
     assert "Slurm has put the job back into its queue" in mark["message"], "what was observed, and no more"
-    engine.stop(run, save=False)
+    engine.stop(run, engine.status_of(run), save=False)
     wait_for_the_end(run)
     slurm.wait_until_idle()
 
@@ -124,7 +124,7 @@ def test_a_controller_that_is_down_changes_nothing_about_a_run(
         assert "Slurm has not answered since " in str(liveness.silence(liveness.read_status(run)))
         assert engine.is_alive(run, liveness.read_status(run).handle) is None
         # Stop needs no controller: the command goes through the run directory.
-        engine.stop(run, save=True)
+        engine.stop(run, engine.status_of(run), save=True)
         wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", PATIENCE_S)
     finally:
         controller.send_signal(signal.SIGCONT)

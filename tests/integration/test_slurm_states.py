@@ -18,13 +18,13 @@ from ddp_gui.queue.starter import Starter
 from tests.cluster.slurm_cluster import OTHER_ADMINISTRATOR, SlurmCluster
 from tests.cluster.victims import launcher_of, rank_of
 from tests.harness import all_events, create_run, processes_of, wait_until
-from trainers.contract import commands
-from trainers.contract.commands import Grant, Ticket
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness, registry
 from trainers.engines.base import StartError
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
-from trainers.engines.slurm import reasons
+from trainers.engines.slurm import client
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
 
@@ -274,7 +274,7 @@ def test_a_run_that_waits_says_why(
     def why() -> str | None:
         return engine.describe(liveness.read_status(run).handle, is_queued=True).why
 
-    wait_until("the reason", lambda: why() == reasons.in_words(row.reason), STEPS_S)
+    wait_until("the reason", lambda: why() == client.reason_text(row.reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"
     cancel(slurm, job_id)
     wait_until("the end", lambda: liveness.read_status(run).state == "stopped", SHOWN_WITHIN_S)
@@ -286,7 +286,7 @@ def test_a_job_that_slurm_does_not_accept_is_a_failed_run_in_its_words(
     run = create_run(tmp_path, qos="none of these")
     grant = Grant(token="t", granted_unix_s=time.time(), gpus=())
     ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=time.time(), grant=grant)
-    commands.write_queued(run, ticket)
+    tickets.write_queued(run, ticket)
     with pytest.raises(StartError, match="Invalid qos specification"):
         Starter(engine, lambda: None).launch(run, ticket).result()
     found = liveness.read_status(run)
@@ -341,7 +341,7 @@ def test_a_suspended_run_can_be_stopped(
     wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
     slurm.ask("scontrol", "suspend", job_id)
     wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
-    engine.stop(run, save=True)
+    engine.stop(run, engine.status_of(run), save=True)
     wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
     said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
     # Slurm resumes a job before it cancels it. A fast rank may then read the stop command and save, and a

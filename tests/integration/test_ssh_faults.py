@@ -44,7 +44,7 @@ def run(engine: SshEngine, tmp_path: Path) -> Iterator[RunDirectory]:
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
-        engine.kill(made)
+        engine.kill(made, engine.status_of(made))
 
 
 def begun(engine: SshEngine, runs_dir: Path, **values: Any) -> RunDirectory:
@@ -120,7 +120,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         again.wait_until_owned()
         assert again.start.hosts == tuple({"pc1", "pc2"} - {name})
         wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
-        engine.stop(run, save=False)
+        engine.stop(run, engine.status_of(run), save=False)
         again.wait_for_end()
         assert liveness.read_status(run).state == "stopped"
 
@@ -134,7 +134,7 @@ def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
         wait_until("no answer", lambda: engine.is_alive(run, handle) is None, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "no answer is no failure"
     assert wait_until("an answer", lambda: engine.is_alive(run, handle), PATIENCE_S)
-    engine.kill(run)
+    engine.kill(run, engine.status_of(run))
     assert liveness.read_status(run).state == "stopped"
     assert_nothing_is_left(run)
 
@@ -172,7 +172,7 @@ def test_a_second_run_is_refused_with_the_name_of_the_first_and_one_host_is_enou
     start = Start.of(liveness.read_status(second).handle)
     assert start is not None and start.hosts == ("pc2",)
     for run in (first, second):
-        engine.kill(run)
+        engine.kill(run, engine.status_of(run))
         assert_nothing_is_left(run)
     assert engine.check(Config(num_nodes=2)) == []
 
@@ -183,7 +183,7 @@ def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: 
     slow.suspend()
     timer = threading.Timer(SLOW_S, slow.resume)
     try:
-        engine.stop(run, save=True)
+        engine.stop(run, engine.status_of(run), save=True)
         while not has_ended(run):
             assert engine.hosts.users()["pc2"] == run.run_id, "as it is remembered for a while"
         assert engine.check(run.read_config()) == [], "its hosts are promised to it"
@@ -195,7 +195,7 @@ def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: 
         with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has exited as expected
             slow.resume()
     again.wait_until_owned()
-    engine.kill(run)
+    engine.kill(run, engine.status_of(run))
     assert_nothing_is_left(run)
 
 

@@ -127,8 +127,8 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         wait_until("it being noticed", lambda: engine.is_alive(run, start.handle) is None, PATIENCE_S)
         newest = losses_of(run)
         with pytest.raises(SshError, match="cannot be killed now"):
-            engine.kill(run)
-        engine.stop(run, save=True, why="The lesson is over.")
+            engine.kill(run, engine.status_of(run))
+        engine.stop(run, engine.status_of(run), save=True, why="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "nobody says that it has failed"
         assert losses_of(run) == newest, "nothing can come"
@@ -139,7 +139,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     assert saved is not None
     engine.launch(run, saved.step, token=None)
     wait_until("a step after it", lambda: max(losses_of(run), default=0) > saved.step, PATIENCE_S)
-    engine.kill(run)
+    engine.kill(run, engine.status_of(run))
     assert liveness.read_status(run).state == "stopped"
     assert_all_is_back(ssh_hosts, run)
 
@@ -189,7 +189,7 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
     engine.launch(other, None, token=None)
     assert "pc2" in json.dumps(handle_of(other)), "the first host is taken"
     for each in (run, other):
-        engine.stop(each, save=True)
+        engine.stop(each, engine.status_of(each), save=True)
         assert wait_for_the_end(each) == "stopped"
         assert not there(ssh_hosts, each).path.exists()
     wait_until("no rsync being left", lambda: not rsyncs(), PATIENCE_S)

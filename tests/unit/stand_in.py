@@ -14,10 +14,10 @@ import pytest
 
 from ddp_gui.queue.policy import Devices, DevicesNow, Users
 from tests.harness import wait_until
-from trainers.contract import commands
-from trainers.contract.commands import GrantedGpu, Ticket
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
+from trainers.contract.tickets import GrantedGpu, Ticket
 from trainers.engines import liveness
 from trainers.engines.local.engine import LocalEngine
 
@@ -69,10 +69,10 @@ class StandIn:
             self._give_up(error)
             return
         try:
-            commands.claim_ticket(self.run, self._token)
+            tickets.claim_ticket(self.run, self._token)
             mine = Status(state="running", handle=process_handle(self.pid), started_unix_s=time.time())
             self.run.write_status(mine)
-            commands.leave_line(self.run)
+            tickets.leave_line(self.run)
             self._is_over.wait()
             self.run.write_status(replace(mine, state="finished", ended_unix_s=time.time()))
             self._returncode = 0

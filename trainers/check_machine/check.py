@@ -17,10 +17,8 @@ from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancelledError, Patience
 from trainers.check_machine.checks.devices import Devices, UnavailableError
 from trainers.check_machine.checks.driver import Nvidia, Probe
-from trainers.check_machine.checks.findings import Finding, all_passed, compare, summary
-from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
-from trainers.check_machine.checks.strategies import check_strategy
-from trainers.check_machine.checks.training import DdpChecks
+from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome, all_passed, compare, summary
+from trainers.check_machine.checks.training import DdpChecks, check_strategy
 from trainers.check_machine.report import Known, scrub
 from trainers.check_machine.scratch import alone, scratch
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles

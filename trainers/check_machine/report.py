@@ -161,16 +161,9 @@ def versions() -> dict[str, str | None]:
             found[package] = None
     found |= {"NVIDIA driver": driver, "CUDA of the driver": cuda, "Kernel": platform.release()}
     return found | {
-        "System": _system(),
+        "System": host_module.system_name(),
         "Processor": f"{host_module.cpu_name()}, {host_module.num_cores()} cores",
     }
-
-
-def _system() -> str:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        return platform.platform(terse=True)
 
 
 def write(check: Mapping[str, Any], findings: list[Finding]) -> str:

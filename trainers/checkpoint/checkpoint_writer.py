@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainers.checkpoint import loaded_state
 from trainers.checkpoint.snapshot import Snapshot
-from trainers.contract import checkpoint_files, commands, fence
+from trainers.contract import checkpoint_files, fence, tickets
 from trainers.contract.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.contract.manifests import DESCRIPTION, OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory, without_advice
@@ -76,7 +76,7 @@ class CheckpointWriter:
         self._description = None if description is None else json.dumps(description, indent=1)
         self._keep_last = keep_last
         self._keep_best = keep_best
-        self._most_bytes = commands.granted_checkpoint_bytes(run) if world.is_main else None
+        self._most_bytes = tickets.granted_checkpoint_bytes(run) if world.is_main else None
         # Communication about files has its own group, so that it never interleaves with training's
         # collectives.
         self.group = (

@@ -98,7 +98,7 @@ class Mistake:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task; `trainers.report.metrics.Task` documents the fields."""
+    """A task; `trainers.report.task.Task` documents the fields."""
 
     name: str
     loss_words: str

@@ -245,9 +245,6 @@ RANK_FIELDS = (
     "wait_time_s", "all_reduce_time_s", "hidden_time_s", "doing", "base_memory_bytes", "peak_memory_bytes",
     "parameter_bytes", "gradient_bytes", "optimizer_bytes", "loss",
 )  # fmt: skip
-# Severity of a finding about a script.
-FINDING_LEVELS = ("mistake", "remark")
-CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 # Evaluations are compared by the first of these metrics that is present; True: higher is better.
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 

@@ -16,10 +16,15 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from trainers.files import typed
 from trainers.files.json_files import parse_json
 from trainers.machine import facilities
+
+if TYPE_CHECKING:
+    from trainers.contract.config import Config
 
 ADDRESS = "TRAINERS_HEARTBEATS"
 
@@ -256,3 +261,24 @@ def _size_text(num_bytes: int) -> str:
     if num_bytes < 1000:
         return f"{num_bytes} bytes"
     return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"
+
+
+# A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
+BUSY_FACTOR = 30
+UNWATCHED_PATIENCE = timedelta(seconds=60)
+# With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
+COMPILERS_PATIENCE = timedelta(minutes=10)
+FOR_EVER = timedelta(days=30)
+
+
+def silence_limit(config: Config) -> timedelta:
+    """Return how long a rank waits in a collective before it aborts.
+
+    Under a supervisor the limit is long: the supervisor finds a hang sooner, diagnoses it, and does not
+    mistake a long step for a hang.
+    """
+    if ADDRESS not in os.environ:
+        return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
+    if config.on_hang == "wait":
+        return FOR_EVER
+    return timedelta(seconds=BUSY_FACTOR * config.hang_limit_s) + UNWATCHED_PATIENCE

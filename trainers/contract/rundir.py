@@ -120,13 +120,11 @@ def file_stem(run_id: str) -> str:
     return _OUTSIDE_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
 
 
-def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = None) -> str:
-    """Return the id of the next run with this configuration: name (or data set and model) and number."""
-    return next(next_run_ids(runs_dir, config, numbering))
-
-
 def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
-    """Yield the next id and the ids after it, because another process may take the first."""
+    """Yield the ids of the next runs with this configuration: name (or data set and model) and number.
+
+    More than one, because another process may take the first.
+    """
     what = Path(config.script).stem if config.is_script else f"{config.dataset}-{config.model}"
     stem = _slug(config.name) or _slug(what) or "run"
     suffix = f"-{numbering.suffix}" if numbering else ""
@@ -153,7 +151,6 @@ __all__ = ["Checkpoint", "RunDirectory", "Status"]
 DISK_RESERVE_BYTES = 2**30
 _MOST_MANIFEST_BYTES = 64 * 2**20
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
-_LAUNCH_GRACE_S = 20.0
 _MAX_REASON_CHARACTERS = 40
 # The year 9999.
 _LATEST_UNIX_S = 253_402_300_800.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +15,6 @@ from typing import Any, ClassVar
 
 from trainers.contract import events
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import (
@@ -25,6 +25,8 @@ from trainers.contract.status import (
     Status,
     StatusError,
 )
+from trainers.contract.tickets import Ticket
+from trainers.files.plain_files import open_plain
 
 LAUNCH_GRACE_S = 20.0
 
@@ -176,8 +178,8 @@ class EngineJob:
     where: str
     nodes: str
     num_nodes: int
-    place: int | None
-    num_waiting: int | None
+    place: int | None = None
+    num_waiting: int | None = None
     submitted_unix_s: float | None
     starts_unix_s: float | None
 
@@ -252,6 +254,22 @@ HANDSHAKE_S = 20.0
 
 class StartError(RuntimeError):
     """A run failed to start; the message gives the reason."""
+
+
+# In the run's log folder: what the process says that owns the run.
+SUPERVISOR_LOG = "supervisor.log"
+MOST_LAST_WORDS_BYTES = 16 * 1024
+
+
+def last_log_line(run: RunDirectory) -> str:
+    """Return the last line of the log of a run's owner; empty if there is none."""
+    try:
+        with open_plain(run.logs / SUPERVISOR_LOG) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return lines[-1][:500] if lines else ""
 
 
 class Launch(ABC):
@@ -429,32 +447,34 @@ class Engine(ABC):
         """Return the actual state of a run of this engine."""
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
+            status: Its actual state, read for this request; also of `kill` and `kill_rank`.
             why: The reason, if the user did not press Stop. The run then also stops if it cannot save.
 
         Raises:
             OSError: If the run's folder cannot be written.
             ValueError: If it may not be stopped.
         """
+        del status
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill every process of a live run without saving. The status is final when this returns."""
 
-    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
         """Kill the process of one rank (SIGKILL). The run then fails as if the rank had crashed.
 
         Raises:
             ValueError: If this engine does not support it, or the rank has no process.
             OSError: If the run's folder cannot be written.
         """
-        del run, rank
+        del run, status, rank
         raise ValueError(
             f"a single rank can be killed from here only on this machine; this run is on {self.name}"
         )
@@ -488,12 +508,12 @@ class Engine(ABC):
 
     # For engines with more than one place to run. Most have one.
 
-    def asks(self) -> Mapping[str, AskedField]:
-        """Return the fields, by name, with which a user selects where a run trains."""
-        return {}
+    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
+        """Return the fields, by name, with which a user selects where a run trains.
 
-    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return the current choices of those fields whose choices change over time."""
+        Args:
+            config: What has been chosen so far, on which choices may depend; None: the defaults.
+        """
         del config
         return {}
 

@@ -6,36 +6,12 @@ the ranks' answers, to find the rank that blocks a collective.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from trainers.contract import heartbeats as layout
-from trainers.contract.config import Config
+from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Beat, Collective, Group
 from trainers.machine.host import MemoryFile
-
-# isort: off
-from trainers.contract.heartbeats import (
-    ADDRESS, BUILDING, COMPUTING, DOING, ENDING, EVALUATING, FETCHING, MAX_ANSWER_BYTES, REPORTING,
-    SAMPLING, SAVING, STACKS_SIGNAL, STARTING, STEPPING, Answer, Beat, Collective, Group,
-    Place, answer_when_asked, begin_heartbeats, describe_activity, from_bytes, note_gpu, to_bytes,
-    write_heartbeat,
-)  # fmt: skip
-
-# isort: on
-
-# A rank's side is in `contract/`; callers of the engine find both sides here.
-__all__ = [
-    "ADDRESS", "BUILDING", "COMPUTING", "DOING", "ENDING", "EVALUATING", "FETCHING", "MAX_ANSWER_BYTES",
-    "REPORTING", "SAMPLING", "SAVING", "STACKS_SIGNAL", "STARTING", "STEPPING", "Answer",
-    "Beat", "Board", "Collective", "Group", "Place", "answer_when_asked", "begin_heartbeats",
-    "behind_on_gpu", "blamed_ranks", "describe_activity", "from_bytes", "gaps",
-    "is_in_one", "note_gpu", "silence_limit", "to_bytes", "write_heartbeat",
-]  # fmt: skip
-
-# A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
-BUSY_FACTOR = 30
 
 
 class Board:
@@ -80,25 +56,6 @@ class Board:
             return None
         room = layout.answer_buffer(self._bytes, self.num_ranks, rank)
         return bytes(room[: numbers[layout.ANSWER_SIZE]])
-
-
-UNWATCHED_PATIENCE = timedelta(seconds=60)
-# With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
-COMPILERS_PATIENCE = timedelta(minutes=10)
-FOR_EVER = timedelta(days=30)
-
-
-def silence_limit(config: Config) -> timedelta:
-    """Return how long a rank waits in a collective before it aborts.
-
-    Under a supervisor the limit is long: the supervisor finds a hang sooner, diagnoses it, and does not
-    mistake a long step for a hang.
-    """
-    if ADDRESS not in os.environ:
-        return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
-    if config.on_hang == "wait":
-        return FOR_EVER
-    return timedelta(seconds=BUSY_FACTOR * config.hang_limit_s) + UNWATCHED_PATIENCE
 
 
 # The views of the ranks that have answered.

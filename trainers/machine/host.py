@@ -6,6 +6,7 @@ import contextlib
 import functools
 import mmap
 import os
+import platform
 import re
 import tempfile
 import time
@@ -162,6 +163,14 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return "CPU"
+
+
+def system_name() -> str:
+    """Return the name and version of the operating system."""
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform(terse=True)
 
 
 FIRST_SPAN_S = 0.1

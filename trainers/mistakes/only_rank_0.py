@@ -12,7 +12,8 @@ from torch import Tensor
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
 from trainers.data.dataset import DataSpec, Split
-from trainers.optimisation.objective import Evaluator, Objective
+from trainers.evaluation import Evaluator
+from trainers.optimisation.objective import Objective
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import register_mistake

@@ -8,10 +8,10 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.contract import heartbeats
 from trainers.data.dataset import Augmentation, Split
 from trainers.data.loading import MicroBatch, ShardedBatches
-from trainers.engines import heartbeats
-from trainers.optimisation.objective import Evaluator
+from trainers.evaluation import Evaluator
 from trainers.registry import register_mistake
 from trainers.report.metrics import Evaluation
 

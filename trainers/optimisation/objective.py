@@ -1,24 +1,15 @@
-"""The training objective of each task, and exact evaluation of a split over all ranks."""
+"""The training objective of each task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainers import registry
-from trainers.data.dataset import DataSpec, Split
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import EVALUATING
-from trainers.parallel.process_group import World
-from trainers.parallel.strategy import Strategy, weighted
-from trainers.report.metrics import Evaluation
+from trainers.data.dataset import DataSpec
+from trainers.parallel.strategy import weighted
 
-MOST_EVALUATED = 256
-WIDENING = 8
-MOST_SCORES = 2**26  # 256 MB in fp32
 BALANCE_WEIGHT = 0.01
 
 # Scores; (scores, auxiliary loss); or (scores, sent, probabilities) of a mixture of experts.
@@ -92,92 +83,3 @@ def mean_over_ranks(values: Tensor, weight: float) -> Tensor:
     dist.all_reduce(summed)
     # All weights are 0 in the rehearsal before a checkpoint is loaded.
     return (summed[:-1] / summed[-1].clamp_min(1e-12)).view_as(values)
-
-
-def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
-    """Return the batch size for evaluation: larger than in training, within a safe amount of memory.
-
-    Without gradients a sample needs a fraction of its memory in training. For a language model the scores
-    (vocabulary × length) dominate and set the limit.
-    """
-    fitting = MOST_SCORES // max(1, registry.task(spec.task).num_scores(spec))
-    return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
-
-
-@torch.no_grad()
-def evaluate(
-    strategy: Strategy,
-    objective: Objective,
-    spec: DataSpec,
-    split: Split,
-    *,
-    batch_size: int,
-    world: World,
-    should_break_off: Callable[[], bool] = lambda: False,
-) -> Evaluation | None:
-    """Return the mean loss and the metrics over a split. Every rank must call it.
-
-    Each replica evaluates every n-th sample, so that each sample counts exactly once. All ranks run the same
-    number of batches, because a sharded model needs all ranks in each forward pass; a replica that has run
-    out of samples runs one that is not counted.
-
-    Args:
-        should_break_off: called after each batch; must return the same value on all ranks.
-
-    Returns:
-        None if it was interrupted.
-    """
-    network = strategy.network
-    share_running_statistics(network)
-    network.eval()
-    meter = registry.task(spec.task).meter(spec, world.device)
-    first = min(strategy.replica, len(split))
-    mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
-    most = -(-len(split) // strategy.num_replicas)
-    for start in range(0, most, batch_size):
-        indices = mine[start : start + batch_size]
-        is_real = len(indices) > 0
-        inputs, targets = split.batch(
-            indices if is_real else torch.zeros(1, dtype=torch.long, device=split.device)
-        )
-        scores = strategy.scores(split.prepare(inputs.to(world.device))).float()
-        if is_real and strategy.counts:
-            targets = targets.to(world.device)
-            meter.add(scores, targets, objective.summed_loss(scores, targets))
-        heartbeats.write_heartbeat(EVALUATING)
-        if should_break_off():
-            network.train()
-            return None
-    network.train()
-    return meter.result(world)
-
-
-class Evaluator:
-    """Evaluates a strategy's network on all ranks; a class, so that mistakes can replace it."""
-
-    def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
-        self.strategy = strategy
-        self.objective = objective
-        self.spec = spec
-        self.world = world
-
-    def evaluate(
-        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
-    ) -> Evaluation | None:
-        """Return the mean loss and the metrics over a split; see `evaluate`."""
-        return evaluate(
-            self.strategy,
-            self.objective,
-            self.spec,
-            split,
-            batch_size=batch_size,
-            world=self.world,
-            should_break_off=should_break_off,
-        )
-
-
-def share_running_statistics(network: nn.Module) -> None:
-    """Broadcast rank 0's buffers: DDP synchronises running statistics only in its own forward pass."""
-    if dist.is_initialized():
-        for buffer in network.buffers():
-            dist.broadcast(buffer, src=0)

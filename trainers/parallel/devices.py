@@ -1,10 +1,8 @@
-"""The device of a rank: memory, formats and precision."""
+"""The device of a rank."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from trainers.files import installation
 from trainers.machine import cuda_environment, hardware
@@ -39,81 +36,6 @@ def keep_what_is_freed() -> None:
         return
     mallopt(_M_TRIM_THRESHOLD, _NEVER)
     mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
-
-
-log = logging.getLogger(__name__)
-
-# On a GPU, channels last pays only on tensor cores; in fp32 cuDNN is often slower with it.
-_PRECISIONS_OF_TENSOR_CORES = ("bf16", "fp16", "tf32")
-
-
-def put_channels_last(network: nn.Module, device: torch.device, precision: str) -> None:
-    """Convert a network with 2-d convolutions to channels-last layout; activations inherit the layout."""
-    if device.type == "cuda" and precision not in _PRECISIONS_OF_TENSOR_CORES:
-        return
-    if any(isinstance(module, nn.Conv2d) for module in network.modules()):
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        log.info("filters and images lie channels last in memory")
-
-
-def align_state(optimizer: torch.optim.Optimizer) -> None:
-    """Give each parameter's optimizer state the memory layout of the parameter.
-
-    A loaded state has the layout it was saved with, and fused kernels assume equal layouts unchecked.
-    """
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            is_like_it = isinstance(value, torch.Tensor) and value.shape == parameter.shape
-            if is_like_it and value.stride() != parameter.stride():
-                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-
-
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Precision:
-    """Autocast, loss scaling and the optimizer step of one precision.
-
-    Small gradients underflow in fp16: the loss is scaled up before backward and the gradients are scaled
-    down before the step. A step with an infinite gradient is skipped and the scale halved (Micikevicius et
-    al. 2017, "Mixed Precision Training").
-    """
-
-    def __init__(self, name: str, device: torch.device) -> None:
-        self._kind = _AUTOCAST.get(name)
-        self._device = device
-        if device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-            torch.backends.cudnn.allow_tf32 = name == "tf32"
-        self.scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
-        self._one = torch.ones((), device=device)
-        self.loss_scale()  # GradScaler creates its scale tensor at first use
-
-    def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context manager for the model's forward pass."""
-        if self._kind is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self._device.type, dtype=self._kind)
-
-    def loss_scale(self) -> torch.Tensor:
-        """Return the initial gradient for `loss.backward`, without waiting for the GPU.
-
-        It is the loss scale in fp16, else 1. Passing it saves backward from filling a new tensor per step.
-        """
-        return self._one if self.scaler is None else self.scaler.scale(self._one)
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the loss scale, on every rank."""
-        if self.scaler is not None:
-            self.scaler.unscale_(optimizer)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step the optimizer; in fp16 only if all gradients are finite."""
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
-            self.scaler.update()
 
 
 # Oldest driver for each major CUDA version (NVIDIA, "CUDA Compatibility", minor version compatibility).

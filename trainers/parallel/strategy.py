@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError, RanksPerReplica, options
 from trainers.contract.config.options import Check, Option
-from trainers.parallel import devices
+from trainers.parallel import precision
 from trainers.parallel.process_group import World
 
 
@@ -412,4 +412,4 @@ class Strategy:
         """Restore a state from `state_dict`."""
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        devices.align_state(optimizer)
+        precision.align_state(optimizer)

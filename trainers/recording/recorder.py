@@ -13,10 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
-from trainers.contract import recordings
+from trainers.contract import heartbeats, recordings
+from trainers.contract.heartbeats import SAVING
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import SAVING
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 from trainers.machine.os_errors import explain

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trainers.contract import commands
+from trainers.contract import commands, heartbeats
 from trainers.contract.commands import Command
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import REPORTING
+from trainers.contract.heartbeats import REPORTING
 from trainers.parallel.process_group import World
 from trainers.report.metrics import DeviceLosses, HostLosses
 from trainers.report.reporter import NullReporter, StepBatch, StepNote

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainers.contract import heartbeats
 from trainers.contract.config import Config
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import COMPUTING, FETCHING, REPORTING, STEPPING
+from trainers.contract.heartbeats import COMPUTING, FETCHING, REPORTING, STEPPING
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainers.engines import heartbeats
+from trainers.contract import heartbeats
 from trainers.machine import facilities, hardware, host
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s

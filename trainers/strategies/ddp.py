@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from trainers.contract import heartbeats
 from trainers.contract.config.options import Check
-from trainers.engines import heartbeats
 from trainers.parallel import shared_all_reduce
 from trainers.parallel.sharded import has_only_running_statistics
 from trainers.parallel.strategy import AllReduceTimes, Averaged, Bucket, BucketNotes, DdpLog, Strategy

@@ -8,8 +8,8 @@ import torch
 
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Classification
 from trainers.report.samples import Scores, as_base64, classify, spread, stored, thumbnails
+from trainers.report.task import Classification
 
 NUM_IMAGES = 12
 

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from trainers.data.dataset import LANGUAGE_MODELLING, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Meter, Task, Trivial, unigram
+from trainers.report.metrics import Meter, Trivial, unigram
 from trainers.report.samples import Scores, spread, stored, text_of
+from trainers.report.task import Task
 
 NUM_CHARACTERS = 240
 NUM_TOKENS = 80  # if a token is a subword

@@ -8,7 +8,6 @@ import torch
 
 from trainers.data.dataset import TABULAR_CLASSIFICATION, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Classification
 from trainers.report.samples import (
     NUM_POINTS,
     NUM_ROWS,
@@ -23,6 +22,7 @@ from trainers.report.samples import (
     stored,
     value_range,
 )
+from trainers.report.task import Classification
 
 GRID = 48  # cells per side of the decision surface
 MAX_SURFACE_CLASSES = 7  # the number of colours on the page

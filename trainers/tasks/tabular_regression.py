@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from trainers.data.dataset import TABULAR_REGRESSION, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Meter, Task, Trivial, mean
+from trainers.report.metrics import Meter, Trivial, mean
 from trainers.report.samples import (
     NUM_POINTS,
     NUM_ROWS,
@@ -25,6 +25,7 @@ from trainers.report.samples import (
     stored,
     value_range,
 )
+from trainers.report.task import Task
 
 NUM_CURVE_POINTS = 100
 

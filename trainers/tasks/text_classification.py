@@ -9,8 +9,8 @@ import torch
 
 from trainers.data.dataset import TEXT_CLASSIFICATION, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Classification
 from trainers.report.samples import Scores, classify, cut, spread, stored, text_of
+from trainers.report.task import Classification
 
 NUM_TEXTS = 6
 MAX_TEXT_CHARACTERS = 160

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.contract import checkpoint_files, commands
+from trainers.contract import checkpoint_files, tickets
 from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.manifests import SCRIPT_VALUES, STATE
 from trainers.contract.rundir import RunDirectory
@@ -140,7 +140,7 @@ class Saving:
             "stop" if recorder.control.get(spool.STOP_STEP) else "button",
             keep_last=None,
             best_step=None,
-            most_bytes=commands.granted_checkpoint_bytes(self._run),
+            most_bytes=tickets.granted_checkpoint_bytes(self._run),
         )
         torch.save(state, folder / SCRIPT_VALUES)
 

@@ -24,7 +24,7 @@ from trainers.contract.config.sections import NO_MISTAKE
 SHARDED = ("zero2", "zero3")
 WRAPPED = ("ddp", "zero1")
 STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
-# As in trainers/optimisation/objective.py: without gradients a batch may be larger.
+# As in trainers/evaluation.py: without gradients a batch may be larger.
 MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 SAME = "On CPU ranks in fp32, with as many ranks and threads, its losses have the same bits as the run's."

@@ -17,7 +17,7 @@ from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.slurm import reasons
+from trainers.engines.slurm import client
 from trainers.engines.slurm.engine import job_of
 
 # The page retries the controller after 10 s.
@@ -135,7 +135,7 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
         waiting = page.get_by_role("region", name="Waiting in the queue")
         number = str(int(others) + 1)
         expect(waiting).to_contain_text(f"In the cluster's queue: job {number}, place 1 of 1")
-        expect(waiting).to_contain_text(reasons.in_words("Resources"))
+        expect(waiting).to_contain_text(client.reason_text("Resources"))
         run_page = page.url
         look_at_the_queue(page, slurm, others)
         page.goto(run_page)
@@ -165,8 +165,8 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
     expect(rows).to_have_count(3)
     other, own = jobs.locator(f"[data-job='{others}']"), rows.filter(has=page.get_by_role("link"))
     expect(other).to_contain_text("not from this page")
-    expect(other).to_contain_text("runs")
-    for words in ("waits", "1st of 1 waiting", "2 nodes", "lab", reasons.in_words("Resources")):
+    expect(other).to_contain_text("running")
+    for words in ("pending", "1st of 1 waiting", "2 nodes", "lab", client.reason_text("Resources")):
         expect(own).to_contain_text(words)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

@@ -14,9 +14,9 @@ from pathlib import Path
 from ddp_gui.auth import rights
 from ddp_gui.queue.store import QueueStore
 from tests.unit.ddp_gui.runs.test_runs import make_run
-from trainers.contract import commands
-from trainers.contract.commands import Grant, Ticket
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Grant, Ticket
 from trainers.files.json_files import write_json_atomically
 
 NOWHERE_SO_MANY_GPUS = 64
@@ -32,7 +32,7 @@ def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirec
     ticket = Ticket(
         person=person, kind="cuda", num_ranks=NOWHERE_SO_MANY_GPUS, asked_unix_s=time.time(), resume_step=10
     )
-    commands.write_queued(waiting, ticket)
+    tickets.write_queued(waiting, ticket)
     grant = Grant(token="made", granted_unix_s=time.time(), gpus=())
     granted = Ticket(person=person, kind="cpu", num_ranks=1, asked_unix_s=time.time(), grant=grant)
     write_json_atomically(going_on.granted, asdict(granted))

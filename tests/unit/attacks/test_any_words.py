@@ -174,7 +174,7 @@ def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) 
 @given(st.text(max_size=300), st.sampled_from(["", "digits", "../..", "."]))
 def test_any_name_gives_an_id_that_is_a_folder_of_its_own(name: str, dataset: str) -> None:
     runs_dir = Path("/nowhere/runs")
-    run_id = rundir.next_run_id(runs_dir, Config(name=name, dataset=dataset))
+    run_id = next(rundir.next_run_ids(runs_dir, Config(name=name, dataset=dataset), None))
     assert rundir.is_run_id(run_id)
     assert (runs_dir / run_id).parent == runs_dir and not run_id.startswith(".")
 

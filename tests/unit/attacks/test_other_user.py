@@ -27,11 +27,11 @@ from ddp_gui.runs import listing
 from tests import other_user
 from tests.other_user import give_away, needs_a_second_user
 from tests.unit.stand_in import FakeDevices
-from trainers.contract import commands, config, events, rundir
-from trainers.contract.commands import Ticket, TicketError
+from trainers.contract import config, events, rundir, tickets
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
+from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own import cache
 from trainers.data.own.problems import DataError
 from trainers.engines import liveness
@@ -227,11 +227,11 @@ def test_his_queue_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_his_ticket_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(tmp_path)
-    commands.write_queued(run, TICKET)
+    tickets.write_queued(run, TICKET)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == {run.run_id}
     give_away(run.queued, monkeypatch)
     with pytest.raises(TicketError, match=r"queued\.json belongs to"):
-        commands.read_queued(run)
+        tickets.read_queued(run)
     give_away(run.path, monkeypatch)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == set(), "his run takes no part in the queue"
 
@@ -334,7 +334,7 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     with pytest.raises(ForeignFileError):
         stopping.supervisor_of(run, liveness.read_status(run))
     with pytest.raises(ForeignFileError):
-        LocalEngine()._end_by_signal(run)
+        LocalEngine()._end_by_signal(run, liveness.read_status(run))
     os.close(lock)
 
 

@@ -32,9 +32,9 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.ddp_gui.queue.test_scheduler import Place, place  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from tests.unit.stand_in import FakeDevices, supervisors  # noqa: F401 - a fixture
-from trainers.contract import commands
-from trainers.contract.commands import Ticket
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Ticket
 from trainers.machine import threads
 
 # ruff: noqa: F811
@@ -79,7 +79,7 @@ def begins_who_waits(place: Place, page: Scheduler) -> None:
     """Start one run through the page, enqueue another by its ticket file, and wait until both start."""
     started = in_time("Start", lambda: page.start(place.planned(), "ann")).run
     by_hand = make_run(place.runs_dir)
-    commands.write_queued(by_hand, WAITING)
+    tickets.write_queued(by_hand, WAITING)
     for run in (started, by_hand):
         place.supervisors.has_begun(run)
 
@@ -122,7 +122,7 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
         (run.logs / "rank_0.log").write_text("a line\n")
         # Half of the runs are queued; the queue opens those repeatedly.
         if len(made) % 2:
-            commands.write_queued(run, WAITING)
+            tickets.write_queued(run, WAITING)
         put(kind, run.path / name)
     good = make_run(place.runs_dir)
     place.devices = FakeDevices(len(ENTRIES) + 2)
@@ -252,15 +252,15 @@ def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(
     page = place.page()
     stuck, good = make_run(place.runs_dir), make_run(place.runs_dir)
     for run in (stuck, good):
-        commands.write_queued(run, Ticket(person="ann", kind="cpu", num_ranks=2, asked_unix_s=1.0))
-    really = commands.write_queued
+        tickets.write_queued(run, Ticket(person="ann", kind="cpu", num_ranks=2, asked_unix_s=1.0))
+    really = tickets.write_queued
 
     def write(run: RunDirectory, ticket: Ticket) -> None:
         if run.run_id == stuck.run_id:
             raise PermissionError(13, "Permission denied", str(run.queued))
         really(run, ticket)
 
-    monkeypatch.setattr(commands, "write_queued", write)
+    monkeypatch.setattr(tickets, "write_queued", write)
     page.begin()
     place.supervisors.has_begun(good)
     page.close()

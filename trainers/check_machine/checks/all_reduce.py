@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainers.check_machine.checks.cancelling import Patience, TooLateError
-from trainers.check_machine.checks.findings import Value
+from trainers.check_machine.checks.findings import Outcome, Value
 from trainers.check_machine.checks.job import log_ends
-from trainers.check_machine.checks.outcome import Outcome
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,

@@ -9,8 +9,8 @@ from pathlib import Path
 from trainers.check_machine.checks import devices as gpus
 from trainers.check_machine.checks.cancelling import Patience, TooLateError
 from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.findings import REPORT_HINT, Outcome
 from trainers.check_machine.checks.job import Job, JobError
-from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
 from trainers.contract import manifests
 from trainers.contract.check_files import TEARDOWN_S
 from trainers.contract.config import Config

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from trainers.check_machine.checks.cancelling import CancelledError, Patience
-from trainers.check_machine.checks.findings import Value
-from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.check_machine.checks.findings import REPORT_HINT, Outcome, Value
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 

@@ -1,16 +1,23 @@
-"""The checks of DDP: checkpoint, killed rank, bit-exact resume, Stop."""
+"""The checks of training: DDP and each strategy that fits the devices.
+
+DDP: checkpoint, killed rank, bit-exact resume, Stop. A strategy: first losses against DDP's, Stop, and a
+checkpoint. All jobs train one small network with the same global batch.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from trainers.check_machine.checks.bench import Bench, fault_of
-from trainers.check_machine.checks.configs import ddp_config
-from trainers.check_machine.checks.findings import Value
-from trainers.check_machine.checks.outcome import Outcome
+from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.findings import Outcome, Value
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, RanksPerReplica
 from trainers.contract.manifests import MANIFEST, WEIGHTS
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import read_json
@@ -18,6 +25,8 @@ from trainers.files.json_files import read_json
 NUM_STEPS = 10
 
 Losses = Mapping[int, float | None]
+# As reported by the probe, with the network that it can train.
+Strategy = Mapping[str, Any]
 
 
 class DdpChecks:
@@ -150,3 +159,122 @@ def weights_digest(run: RunDirectory, step: int) -> str:
     """Return the checksum of a checkpoint's weights, from its manifest."""
     files = read_json(run.checkpoints / f"step_{step}" / MANIFEST)["files"]
     return str(next(files[name]["sha256"] for name in WEIGHTS if name in files))
+
+
+DATASET, MODEL = "digits", "vit"
+BATCH_PER_RANK = 4
+NEVER = 10**9
+_USUAL = {
+    "num_epochs": 100_000,
+    "seed": 0,
+    # Bit-identical results, also on GPUs.
+    "deterministic": True,
+    "eval_every_steps": NEVER,
+    "checkpoint_every_steps": NEVER,
+    "keep_best_checkpoint": False,
+}
+
+
+def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
+    """Return the configuration of the DDP jobs."""
+    values = {"dataset": DATASET, "model": MODEL, "batch_size": BATCH_PER_RANK, "max_steps": max_steps}
+    return config_module.parse(
+        _USUAL | values | {"nproc_per_node": devices.num_ranks, "device": devices.kind}
+    )
+
+
+def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Config:
+    """Return the configuration of a strategy's job, with the same global batch as DDP.
+
+    Args:
+        strategy: As reported by the probe, with the network that it can train.
+    """
+    dataset, model = strategy["trains"]
+    config = config_module.parse(
+        _USUAL
+        | {
+            "dataset": dataset,
+            "model": model,
+            "strategy": strategy["name"],
+            "nproc_per_node": num_ranks,
+            "device": devices.kind,
+        }
+    )
+    num_replicas = config.num_replicas(strategy["ranks_per_replica"])
+    global_batch = ddp_config(devices).global_batch(devices.num_ranks)
+    return config_module.parse(config.to_json() | {"batch_size": max(1, global_batch // num_replicas)})
+
+
+def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
+    """Return the number of ranks for a strategy; None if there are too few devices.
+
+    If ranks share one copy of the model, two ranks are enough, and any model can be split in two.
+    """
+    if sharing == "one":
+        return num_devices
+    if num_devices < 2:
+        return None
+    return 4 if sharing != "all" and num_devices >= 4 else 2
+
+
+def can_compare(strategy: Strategy) -> bool:
+    """True if a strategy trains the same network as the DDP jobs."""
+    return tuple(strategy["trains"]) == (DATASET, MODEL)
+
+
+# Losses of later steps differ because rounding differences accumulate.
+STEPS_COMPARED = 10
+# Losses start at about 2.3; rounding differences are far smaller than this.
+MOST_DIFFERENCE = 0.01
+
+
+def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outcome:
+    """Train with a strategy, and stop with a save.
+
+    Args:
+        strategy: As reported by the probe.
+        ddp_losses: Losses of the same network with the same global batches; empty if unknown.
+
+    Raises:
+        JobError: If the job fails or hangs.
+        CancelledError: If a user cancels the check.
+    """
+    if strategy["trains"] is None:
+        return Outcome.not_checked("None of the small models can be trained with it.")
+    num_ranks = ranks_for(strategy["ranks_per_replica"], bench.devices.num_ranks)
+    if num_ranks is None:
+        return Outcome.skipped("Its ranks share one copy of the model, so it takes two devices.")
+    started = time.monotonic()
+    job = bench.start(strategy_config(strategy, bench.devices, num_ranks))
+    job.wait_for_step(NUM_STEPS)
+    began_s = time.monotonic() - started
+    step = job.ask("stop", save=True)["step"]
+    status = job.wait_for_end()
+    if status.state != "stopped":
+        return bench.failed(f"After Stop the run is {status.state}:", status.error or "")
+    if (fault := fault_of(job.run, step)) is not None:
+        return bench.failed("It stopped, but its checkpoint is incomplete:", fault)
+    losses = job.losses
+    if any(loss is None or not math.isfinite(loss) for loss in losses.values()):
+        return bench.failed("A loss became infinite or NaN.")
+    apart = largest_difference(losses, ddp_losses) if can_compare(strategy) else None
+    if apart is not None and apart > MOST_DIFFERENCE:
+        return bench.failed(f"Its first losses are up to {apart:.2g} off DDP's; rounding explains far less.")
+    bench.done()
+    values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
+    as_ddp = ""
+    if apart is not None:
+        values.append(Value(name="apart from DDP's losses", value=apart, unit="loss"))
+        as_ddp = " with DDP's losses"
+    ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
+    return Outcome.passed(
+        f"{ranks}: {step} steps{as_ddp}, stopped and saved completely.", values=tuple(values)
+    )
+
+
+def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:
+    """Return the largest difference between the first losses; None if no step can be compared."""
+    pairs = [(losses.get(step), ddp_losses.get(step)) for step in range(1, STEPS_COMPARED + 1)]
+    return max(
+        (abs(one - other) for one, other in pairs if one is not None and other is not None), default=None
+    )

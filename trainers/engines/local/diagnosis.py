@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands, events, manifests
+from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, without_advice
 from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED
@@ -401,7 +401,7 @@ def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
     has no index.
     """
     try:
-        ticket, config = commands.read_granted(run), run.read_config()
+        ticket, config = tickets.read_granted(run), run.read_config()
     except (OSError, ValueError):
         return []
     if ticket is not None and ticket.grant is not None and ticket.grant.gpus:
@@ -427,7 +427,6 @@ def _num_machines(run: RunDirectory) -> int:
 
 
 def num_ranks(run: RunDirectory) -> int:
-    """Return the number of ranks of a run; 1 if its configuration cannot be read."""
     """Return the number of ranks; 0 if the configuration has been damaged since the start."""
     try:
         return run.read_config().world_size

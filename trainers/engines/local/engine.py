@@ -9,19 +9,27 @@ import time
 from pathlib import Path
 
 from trainers.contract import status as status_file
-from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Handle, StatusError
-from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, Preparation, StartError
+from trainers.contract.status import LOCAL, Handle, Status, StatusError
+from trainers.contract.tickets import Ticket
+from trainers.engines.base import (
+    HANDSHAKE_S,
+    SUPERVISOR_LOG,
+    Capacity,
+    Engine,
+    Launch,
+    Preparation,
+    StartError,
+    last_log_line,
+)
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
-from trainers.files.plain_files import REPOSITORY, open_plain, open_to_append
+from trainers.files.plain_files import REPOSITORY, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host, processes
 
 HANDSHAKE_POLL_S = 0.01
-MOST_LAST_WORDS_BYTES = 16 * 1024
 
 
 class LocalLaunch(Launch):
@@ -38,7 +46,7 @@ class LocalLaunch(Launch):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
-                words = _last_log_line(self._run) or "no answer"
+                words = last_log_line(self._run) or "no answer"
                 raise StartError(f"run {self._run.run_id} could not be started: {words}")
             time.sleep(HANDSHAKE_POLL_S)
 
@@ -119,7 +127,7 @@ class LocalEngine(Engine):
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
         variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
-        with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
+        with os.fdopen(open_to_append(run.logs / SUPERVISOR_LOG), "ab") as log:
             return torchrun.start_module(command, log, variables)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
@@ -127,28 +135,27 @@ class LocalEngine(Engine):
         del handle
         return run.is_locked()
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
         try:
-            command_id = super().stop(run, save=save, why=why)
+            command_id = super().stop(run, status, save=save, why=why)
         except OSError:
-            if not save and self._end_by_signal(run):
+            if not save and self._end_by_signal(run, status):
                 return ""
             raise
         stopping.watch_supervisor(run, self.status_of)
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill the supervisor and its descendants, then write the final events in its place."""
-        status = self.status_of(run)
         supervisor = stopping.supervisor_of(run, status)
         if supervisor is not None:
             message = stopping.KILLED_MESSAGE
             stopping.end_supervisor(run, status, supervisor, self.status_of, message)
 
-    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
         """Kill the process of one rank (SIGKILL)."""
-        stopping.kill(run, self.status_of(run), rank)
+        stopping.kill(run, status, rank)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
@@ -157,10 +164,9 @@ class LocalEngine(Engine):
             return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
-    def _end_by_signal(self, run: RunDirectory) -> bool:
+    def _end_by_signal(self, run: RunDirectory, status: Status) -> bool:
         """Send SIGTERM to a run's supervisor; False if it has no process."""
         private_files.require_ours(run.status)  # the status names the process
-        status = self.status_of(run)
         if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False
         if found.started_unix_s != status.pid_start_time:
@@ -181,17 +187,3 @@ def _recorded_pid(run: RunDirectory) -> int | None:
     except StatusError:
         return None
     return None if recorded is None else recorded.pid
-
-
-def _last_log_line(run: RunDirectory) -> str:
-    try:
-        with open_plain(_supervisor_log(run)) as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
-            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
-    except (OSError, ValueError):
-        return ""
-    return lines[-1] if lines else ""
-
-
-def _supervisor_log(run: RunDirectory) -> Path:
-    return run.logs / "supervisor.log"

@@ -26,9 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Beat, from_bytes
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
-from trainers.engines.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Beat, Gap, Views
+from trainers.engines.heartbeats import Gap, Views
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.machine.os_errors import explain
@@ -320,9 +321,7 @@ class HangWatch:
             replies = {
                 rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None
             }
-            answers |= {
-                rank: found for rank, answer in replies.items() if (found := heartbeats.from_bytes(answer))
-            }
+            answers |= {rank: found for rank, answer in replies.items() if (found := from_bytes(answer))}
             waited_for -= replies.keys()
             if time.monotonic() > deadline:
                 break

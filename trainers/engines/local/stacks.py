@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract.heartbeats import STACKS_SIGNAL, Beat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import STACKS_SIGNAL, Beat, Board
+from trainers.engines.heartbeats import Board
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, processes
 from trainers.machine.os_errors import explain

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import psutil
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
@@ -204,7 +204,7 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
 def _repeats_bits(run: RunDirectory) -> bool:
     """True if a resume is known to compute the same bits."""
     try:
-        config, ticket = run.read_config(), commands.read_granted(run)
+        config, ticket = run.read_config(), tickets.read_granted(run)
     except (OSError, ValueError):
         return False
     # Started from a terminal with device "auto", the run may use GPUs.

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
@@ -206,7 +206,7 @@ def supervise(
     lock = run.acquire_lock()
     try:
         run.remove_half_written_status()
-        commands.claim_ticket(run, ticket)
+        tickets.claim_ticket(run, ticket)
         start = functools.partial(torchrun_process.start, template=template)
         return Supervisor(run, resume_step, start=start).run_to_end()
     finally:
@@ -274,7 +274,7 @@ class Supervisor:
     def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
         # The first status is the handshake: the engine that started this process waits for its pid.
         self._save_status()
-        commands.leave_line(self._run)
+        tickets.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._handle_sigterm())
         lifeline.adopt_orphans()

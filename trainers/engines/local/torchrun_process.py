@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
 from trainers.engines.local.fork_server import TorchrunOrder

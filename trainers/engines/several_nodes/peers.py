@@ -25,6 +25,8 @@ from trainers.engines.local import hang_watch
 from trainers.files.json_files import parse_json
 from trainers.machine import host
 
+# For the rendezvous of a run: below Linux's ephemeral ports (32768 and up), which gloo uses, too.
+FIRST_PORT, NUM_PORTS = 29_600, 3_000
 # A documentation address (RFC 5737): the route to it is the default route. Nothing is sent.
 _OUTSIDE = "192.0.2.1"
 _ANY_PORT = 9

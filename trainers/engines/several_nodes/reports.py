@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainers.contract.heartbeats import Beat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Beat
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.engines.several_nodes.peers import Endpoint, Peers

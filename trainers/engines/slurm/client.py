@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from trainers.engines.base import EngineJob
+from trainers.engines.remembered import Remembered
 from trainers.engines.slurm import endings
-from trainers.engines.slurm.endings import JobEnd, Remembered, SlurmError
+from trainers.engines.slurm.endings import JobEnd, SlurmError
 from trainers.machine import environment
 
 FORM = "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 90, 1:30:00 or 2-12:00:00"
@@ -68,64 +70,39 @@ MOST_ESTIMATES = 200
 
 Answer = TypeVar("Answer")
 
-_STATES = {
-    "PENDING": "waits",
-    "CONFIGURING": "its nodes get ready",
-    "RUNNING": "runs",
-    "COMPLETING": "ends",
-    "SUSPENDED": "is suspended",
-    "STOPPED": "is stopped",
-    "PREEMPTED": "makes room for another",
-    "REQUEUED": "waits again",
-    "REQUEUE_HOLD": "is held",
-    "SPECIAL_EXIT": "is held",
-    "RESIZING": "changes its size",
-    "SIGNALING": "receives a signal",
-    "STAGE_OUT": "its files are copied back",
-}
+
+# States in which a job waits to be started or restarted.
+WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedJob:
-    """One job of the current user, with the columns of a list.
+def read_jobs(rows: Iterable[Sequence[str]]) -> list[EngineJob]:
+    """Parse squeue's rows, without ended jobs; a waiting job starts at Slurm's estimate, if it has one.
 
-    Attributes:
-        starts_unix_s: Start time; for a waiting job Slurm's estimate, if it has one.
+    A row that does not begin with a job ID is part of a job's name.
     """
-
-    number: str
-    state: str
-    reason: str
-    nodes: str
-    partition: str
-    num_nodes: int
-    submitted_unix_s: float | None
-    starts_unix_s: float | None
-    name: str
-
-
-def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
-    """Parse squeue's rows. A row that does not begin with a job ID is part of a job's name."""
     return [
-        ListedJob(
+        EngineJob(
             number=number,
-            state=state,
-            reason=reason,
+            handle={"job_id": number},
+            name=name,
+            state=state.replace("_", " ").lower(),
+            is_waiting=state in WAITING,
+            why=reason_text(reason) if state in WAITING else "",
+            where=partition,
             nodes=nodes,
-            partition=partition,
             num_nodes=int(count) if count.isdecimal() else 1,
             submitted_unix_s=unix_s(submitted),
             starts_unix_s=unix_s(starts),
-            name=name,
         )
         for number, state, reason, nodes, partition, count, submitted, starts, name in rows
-        if number.isdecimal()
+        if number.isdecimal() and state not in endings.ENDED
     ]
 
 
-def state_in_words(state: str) -> str:
-    """Return a job state as a verb for display."""
-    return _STATES.get(state, state.replace("_", " ").lower())
+def reason_text(reason: str) -> str:
+    """Return Slurm's reason why a job waits, quoted."""
+    is_considered = reason not in ("", "None", "(null)")
+    return f"Slurm's reason: {reason}." if is_considered else "Slurm has not considered it yet."
 
 
 def unix_s(text: str) -> float | None:
@@ -389,8 +366,6 @@ UNKNOWN_JOB = "Invalid job id"
 # Users' own defaults (SQUEUE_PARTITION) would hide jobs from this program. And if the page runs in a job,
 # that job's variables would be inherited by the jobs that it submits.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
-# States in which a job waits to be started or restarted.
-WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,7 +456,7 @@ class Slurm:
         self._listed.forget()
         self._places.forget()
 
-    def listed(self) -> list[ListedJob]:
+    def listed(self) -> list[EngineJob]:
         """Return the current user's live jobs; the last known ones while the controller does not answer.
 
         Raises:
@@ -560,9 +535,8 @@ class Slurm:
             number: SlurmJob(state=state, reason=reason, nodes=nodes) for number, state, reason, nodes in rows
         }
 
-    def _ask_for_list(self) -> list[ListedJob]:
-        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
-        return [job for job in found if job.state not in endings.ENDED]
+    def _ask_for_list(self) -> list[EngineJob]:
+        return read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
 
     def _ask_for_places(self) -> Places:
         command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]

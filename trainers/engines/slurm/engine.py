@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -17,7 +17,6 @@ from trainers.contract.status import Handle, Status, StatusError
 from trainers.engines.base import (
     AskedField,
     Capacity,
-    Choice,
     Description,
     Engine,
     EngineJob,
@@ -27,8 +26,8 @@ from trainers.engines.base import (
 )
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.engines.slurm import client, endings, reasons, script, site
-from trainers.engines.slurm.client import WAITING, ListedJob, Places, Slurm
+from trainers.engines.slurm import client, endings, script, site
+from trainers.engines.slurm.client import Places, Slurm
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.where import Where
 from trainers.files import plain_files
@@ -85,13 +84,9 @@ class SlurmEngine(Engine):
         """Return the values that the cluster or the site would reject. The current load does not matter."""
         return [*script_problems(config), *self._where.problems(config)]
 
-    def asks(self) -> Mapping[str, AskedField]:
-        """Return the fields that the site lets users choose."""
-        return self._where.asks()
-
-    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return the partitions, and the GPU types of the configuration's partition."""
-        return self._where.choices(config)
+    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
+        """Return the fields that the site lets users choose, with the GPU types of the chosen partition."""
+        return self._where.asks(config or Config())
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""
@@ -111,7 +106,7 @@ class SlurmEngine(Engine):
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
@@ -119,7 +114,7 @@ class SlurmEngine(Engine):
             handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
             run.write_status(waiting)
-            commands.leave_line(run)
+            tickets.leave_line(run)
             return SlurmLaunch(self._slurm, job_id)
         finally:
             os.close(lock)
@@ -135,14 +130,13 @@ class SlurmEngine(Engine):
             found = is_live(self._slurm, job_id)
         return found
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
-        status = self.status_of(run)
         self._slurm.forget()  # it may have started just now
         if self.describe(status.handle).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = super().stop(run, save=save, why=why)
+        command_id = super().stop(run, status, save=save, why=why)
 
         def end(status: Status) -> None:
             is_suspended = self.describe(status.handle).detail is not None
@@ -151,9 +145,8 @@ class SlurmEngine(Engine):
         restarts.watch_for_stop(run, lambda: self.status_of(run), end)
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        status = self.status_of(run)
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 
@@ -183,7 +176,7 @@ class SlurmEngine(Engine):
         unknown_why = f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return replace(
             known,
-            why=unknown_why if found is None else reasons.in_words(found.reason),
+            why=unknown_why if found is None else client.reason_text(found.reason),
             place=f"in the cluster's queue: {self._place_of(job_id)}",
             # The estimate is asked for less and less often.
             starts_unix_s=self._slurm.starts_at(job_id),
@@ -218,14 +211,14 @@ class SlurmEngine(Engine):
 
     def queue(self) -> EngineQueue:
         """Return the current user's jobs; the last known ones while the controller does not answer."""
-        found: list[ListedJob] = []
+        found: list[EngineJob] = []
         places: Places = {}
         with contextlib.suppress(SlurmError):
             found = self._slurm.listed()
             places = self._slurm.places()
         return EngineQueue(
             name="Slurm",
-            jobs=tuple(_listed(job, places) for job in found),
+            jobs=tuple(_with_place(job, places) for job in found),
             silent_since_unix_s=self._slurm.list_silent_since_unix_s,
         )
 
@@ -268,24 +261,9 @@ class SlurmEngine(Engine):
         restarts.say_stopped(run, status, message)
 
 
-def _listed(job: ListedJob, places: Places) -> EngineJob:
-    is_waiting = job.state in WAITING
-    place, num_waiting = places.get(job.number, (None, None)) if is_waiting else (None, None)
-    return EngineJob(
-        number=job.number,
-        handle={"job_id": job.number},
-        name=job.name,
-        state=client.state_in_words(job.state),
-        is_waiting=is_waiting,
-        why=reasons.in_words(job.reason) if is_waiting else "",
-        where=job.partition,
-        nodes=job.nodes,
-        num_nodes=job.num_nodes,
-        place=place,
-        num_waiting=num_waiting,
-        submitted_unix_s=job.submitted_unix_s,
-        starts_unix_s=job.starts_unix_s,
-    )
+def _with_place(job: EngineJob, places: Places) -> EngineJob:
+    place, num_waiting = places.get(job.number, (None, None)) if job.is_waiting else (None, None)
+    return replace(job, place=place, num_waiting=num_waiting)
 
 
 def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:

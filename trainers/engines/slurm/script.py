@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from trainers.contract.config import Config
+from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.files.plain_files import REPOSITORY
 
 NAME = "job.sh"
@@ -19,8 +20,6 @@ WARNING_S = 90
 REQUEUE_TRIES = 60
 CLEARED_WITHIN_S = 180
 SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
-# Below Linux's ephemeral ports (32768 and up), which gloo uses, too.
-FIRST_PORT, NUM_PORTS = 29_600, 3_000
 
 _SCRIPT = """\
 #!/bin/bash

@@ -135,11 +135,11 @@ class Where:
 
     # The form
 
-    def asks(self) -> dict[str, AskedField]:
+    def asks(self, config: Config) -> dict[str, AskedField]:
         """Return the fields that the form offers."""
         site = self._site
         asked = {
-            name: AskedField(default=rule.default, choices=self._choices(name, rule))
+            name: AskedField(default=rule.default, choices=self._choices(name, rule, config))
             for name, rule in site.rules().items()
             if not rule.hidden and rule.fixed is None
         }
@@ -153,29 +153,21 @@ class Where:
             asked["extra_lines"] = AskedField(default=default, choices=choices, is_several=True)
         return asked
 
-    def choices(self, config: Config) -> dict[str, tuple[Choice, ...]]:
-        """Return the current choices of the fields whose choices change over time."""
-        partition = self.partition_of(config)
-        kinds = [kind for kind in partition.gpu_types() if kind]
-        words = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
-        allowed = _allowed_values(self._site.gpu_type)
-        return {
-            "partition": tuple(
-                Choice(value=each.name, words=client.partition_text(each)) for each in self.partitions()
-            ),
-            "gpu_type": (
+    def _choices(
+        self, name: str, rule: NameRule | TimeRule | NumberRule, config: Config
+    ) -> tuple[Choice, ...]:
+        if name == "partition":
+            found = self.partitions()
+            return tuple(Choice(value=each.name, words=client.partition_text(each)) for each in found)
+        if name == "gpu_type":
+            partition = self.partition_of(config)
+            allowed = _allowed_values(self._site.gpu_type) or partition.gpu_types()
+            kinds = [kind for kind in partition.gpu_types() if kind and kind in allowed]
+            free = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
+            return (
                 Choice(value="", words="whichever is free"),
-                *(
-                    Choice(value=kind, words=f"{kind}: {words[kind]}")
-                    for kind in kinds
-                    if not allowed or kind in allowed
-                ),
-            ),
-        }
-
-    def _choices(self, name: str, rule: NameRule | TimeRule | NumberRule) -> tuple[Choice, ...]:
-        if (found := self.choices(Config()).get(name)) is not None:
-            return found
+                *(Choice(value=kind, words=f"{kind}: {free[kind]}") for kind in kinds),
+            )
         if not isinstance(rule, NameRule):
             return ()
         own = () if rule.default or not rule.allowed else (Choice(value="", words="your default"),)

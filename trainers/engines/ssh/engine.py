@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -26,9 +26,11 @@ from trainers.engines.base import (
     Launch,
     LinkReport,
     StartError,
+    last_log_line,
     script_problems,
 )
 from trainers.engines.several_nodes import restarts
+from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import SshError
@@ -179,8 +181,6 @@ START_LIMIT_S = 20.0
 OWNED_WITHIN_S = 60.0
 LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
-# Below Linux's ephemeral ports (32768 and up), which gloo uses, too.
-FIRST_PORT, NUM_PORTS = 29_600, 3_000
 DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
@@ -203,7 +203,7 @@ class SshLaunch(Launch):
                 return
             if is_gone or time.monotonic() > deadline:
                 self._engine.reap(self.start)
-                words = _last_log_line(self._run) or "its launcher said nothing"
+                words = last_log_line(self._run) or "its launcher said nothing"
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
@@ -284,7 +284,7 @@ class SshEngine(Engine, HostChecks):
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
-            commands.claim_ticket(run, token)
+            tickets.claim_ticket(run, token)
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
@@ -308,17 +308,16 @@ class SshEngine(Engine, HostChecks):
         """True if a host may still have a launcher of a start: it has one, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run by a command in its folder, as the page's button does."""
-        command_id = super().stop(run, save=save, why=why)
+        command_id = super().stop(run, status, save=save, why=why)
         restarts.watch_for_stop(
             run, lambda: self.status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )
         return command_id
 
-    def kill(self, run: RunDirectory) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        status = self.status_of(run)
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
@@ -363,7 +362,7 @@ class SshEngine(Engine, HostChecks):
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
         run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
-        commands.leave_line(run)
+        tickets.leave_line(run)
         return SshLaunch(self, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
@@ -431,12 +430,3 @@ def _has_ended(run: RunDirectory, start: Start) -> bool:
     except (StatusError, OSError):
         return False
     return recorded is not None and recorded.handle == start.handle and recorded.ended_unix_s is not None
-
-
-def _last_log_line(run: RunDirectory) -> str:
-    """Return the last line of the first host's launcher log."""
-    try:
-        lines = (run.logs / "supervisor.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return lines[-1][:500] if lines else ""

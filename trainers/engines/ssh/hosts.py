@@ -6,20 +6,20 @@ import contextlib
 import os
 import secrets
 import shlex
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, StatusError
 from trainers.engines.base import HostReport
+from trainers.engines.remembered import Remembered
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
@@ -261,52 +261,12 @@ def _user_of(tag: str, run_dir: str) -> str:
 
 STATE_FRESH_S = 2.0
 CAPACITY_FRESH_S = 120.0
-# A host that did not answer is not asked again for this time.
-RETRY_S = 5.0
 
 Answer = TypeVar("Answer")
 
 
-class Remembered(Generic[Answer]):
-    """Cache of the latest answer to one question. One thread at a time asks.
-
-    Args:
-        ask: Returns the answer; may raise SshError.
-        fresh_s: Lifetime of an answer.
-    """
-
-    def __init__(self, ask: Callable[[], Answer], fresh_s: float) -> None:
-        self._ask, self._fresh_s = ask, fresh_s
-        self._lock = threading.Lock()
-        self._answer: Answer | SshError | None = None
-        self._asked_at = float("-inf")
-        # An answer is stale if its question was asked before the last change.
-        self._num_changes = self._num_known = 0
-
-    def forget(self) -> None:
-        """Invalidate the answer."""
-        self._num_changes += 1
-
-    def get(self) -> Answer:
-        """Return the answer. Threads that call while another one asks wait for its answer.
-
-        Raises:
-            SshError: If asking failed, now or within the last `RETRY_S`.
-        """
-        with self._lock:
-            is_error = isinstance(self._answer, SshError)
-            is_old = time.monotonic() - self._asked_at >= (RETRY_S if is_error else self._fresh_s)
-            if is_old or (self._num_known != self._num_changes and not is_error):
-                began, self._num_known = time.monotonic(), self._num_changes
-                try:
-                    self._answer = self._ask()
-                except SshError as error:
-                    self._answer, began = error, time.monotonic()
-                self._asked_at = began
-            if isinstance(self._answer, SshError):
-                raise type(self._answer)(str(self._answer))
-            assert self._answer is not None
-            return self._answer
+class _OfHost(Remembered[Answer]):
+    retry_s = 5.0
 
 
 class Hosts:
@@ -319,22 +279,22 @@ class Hosts:
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
         self._ssh, self._is_shared = ssh, is_shared
         self.by_name: Mapping[str, SshHost] = {host.name: host for host in hosts}
-        self._states = {host.name: Remembered(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
+        self._states = {host.name: _OfHost(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
         self._capacities = {
-            host.name: Remembered(partial(_capacity_of, ssh, host), CAPACITY_FRESH_S) for host in hosts
+            host.name: _OfHost(partial(_capacity_of, ssh, host), CAPACITY_FRESH_S) for host in hosts
         }
 
     def capacities(self) -> Mapping[str, HostCapacity | SshError]:
         """Return the resources of each host, or the error that occurred when asking."""
-        return self._for_each(lambda name: self._capacities[name].get())
+        return self._for_each(lambda name: self._capacities[name].get(afresh=True))
 
     def users(self) -> Mapping[str, str | SshError]:
         """Return the run of each host (empty: none), or the error that occurred when asking."""
-        return self._for_each(lambda name: Path(self._states[name].get()[1]).name)
+        return self._for_each(lambda name: Path(self._states[name].get(afresh=True)[1]).name)
 
     def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
         """Return tag and run folder of each host's launcher; both are empty if none lives."""
-        return self._for_each(lambda name: self._states[name].get())
+        return self._for_each(lambda name: self._states[name].get(afresh=True))
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the report of each host, with mismatches between them.
@@ -360,7 +320,7 @@ class Hosts:
         if name not in self._states:
             return None  # removed from the site file since the start
         try:
-            return self._states[name].get()[0] == tag
+            return self._states[name].get(afresh=True)[0] == tag
         except SshError:
             return None
 

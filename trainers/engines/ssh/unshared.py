@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import commands, events
+from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -617,12 +617,12 @@ class UnsharedSshEngine(SshEngine):
         start = Start.of(handle)
         return False if start is None else self.copies.is_alive(run, start)
 
-    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
-        start = Start.of(self.status_of(run).handle)
+        start = Start.of(status.handle)
         if start is not None and self.copies.cancel(start):
             return ""
-        return Engine.stop(self, run, save=save, why=why)
+        return Engine.stop(self, run, status, save=save, why=why)
 
     def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
         """Return the progress of a run's copy to its host, and since when the host has not answered."""
@@ -651,7 +651,7 @@ class UnsharedSshEngine(SshEngine):
         start = replace(start, run_dir=self.copies.layout.run(run.run_id))
         waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
         run.write_status(waiting)
-        commands.leave_line(run)
+        tickets.leave_line(run)
         self.copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
         return UnsharedLaunch(self, self.copies, run, start)
 

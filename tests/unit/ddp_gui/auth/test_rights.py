@@ -78,7 +78,7 @@ def create_as(person: Person, runs_dir: Path, **values: str) -> str:
     """Create a run as this person, and return its id, which equals the predicted one."""
     config = Config(**values)
     with rights.asked_by(person):
-        told = rundir.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
+        told = next(rundir.next_run_ids(runs_dir, config, launcher.numbering(runs_dir)))
         made = rundir.create(
             runs_dir, config, lambda run: rights.note_owner(run, person.name), launcher.numbering(runs_dir)
         )

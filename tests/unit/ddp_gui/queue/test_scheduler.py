@@ -25,10 +25,10 @@ from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
-from trainers.contract import commands, events, rundir
-from trainers.contract.commands import Ticket, TicketError
+from trainers.contract import events, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
+from trainers.contract.tickets import Ticket, TicketError
 from trainers.engines import liveness
 from trainers.engines.base import StartError
 from trainers.engines.local.engine import LocalEngine
@@ -69,7 +69,7 @@ def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(
     assert placed.place is None
     assert liveness.read_status(placed.run).state == "running"
     place.supervisors.has_begun(placed.run)
-    ticket = commands.read_granted(placed.run)
+    ticket = tickets.read_granted(placed.run)
     assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
 
 
@@ -147,7 +147,7 @@ class KilledError(BaseException):
 
 KILLED_AT = {
     "before there is a run": (rundir, "write_json_atomically", "config.json"),
-    "with its ticket written, before it is a run": (commands, "write_queued", None),
+    "with its ticket written, before it is a run": (tickets, "write_queued", None),
     "before its supervisor is started": (LocalEngine, "start_supervisor", None),
     "with its supervisor started": (LocalEngine, "start_supervisor", "after"),
     "before the queue is written": (json_files, "write_json_atomically", "queue.json"),
@@ -198,7 +198,7 @@ def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_i
 def test_a_supervisor_that_comes_late_finds_that_another_was_started(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late: list[tuple[RunDirectory, commands.Ticket]] = []
+    late: list[tuple[RunDirectory, tickets.Ticket]] = []
     with monkeypatch.context() as patch:
         patch.setattr(
             LocalEngine, "start_supervisor", lambda _engine, run, ticket: late.append((run, ticket)) or 1 / 0
@@ -208,7 +208,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
     monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
     place.page().tick()
     ((run, ticket),) = late
-    assert run.queued.exists() is False or commands.read_queued(run) != ticket
+    assert run.queued.exists() is False or tickets.read_queued(run) != ticket
     place.supervisors.has_begun(run)
     place.supervisors.end(run)
     straggler = place.supervisors.start(run, ticket)
@@ -341,20 +341,20 @@ def test_a_ticket_of_the_wrong_kind_is_one_that_makes_no_sense(run: RunDirectory
     """An invalid ticket must not end the queue's thread, which serves all users."""
     run.queued.write_text(text)
     with pytest.raises(TicketError, match="is invalid"):
-        commands.read_queued(run)
+        tickets.read_queued(run)
 
 
 def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory, tmp_path: Path) -> None:
     run.queued.write_text(json.dumps(TICKET | {"person": "\ud800", "grant": GRANT}))
-    ticket = commands.read_queued(run)
+    ticket = tickets.read_queued(run)
     assert ticket is not None and ticket.person.encode() and ticket.grant is not None
     run.queued.rename(tmp_path / "elsewhere.json")
     run.queued.symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(OSError, match="symbolic links"):
-        commands.read_queued(run)
+        tickets.read_queued(run)
     os.mkfifo(run.granted)  # a pipe: opening it would wait for a writer
     with pytest.raises(TicketError, match="not a plain file"):
-        commands.read_granted(run)
+        tickets.read_granted(run)
 
 
 def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:
@@ -429,13 +429,13 @@ def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place
     two = place.planned(num_ranks=2, machine=SERVER)
     first, second = line.start(two, "ann"), line.start(two, "bob")
     place.supervisors.has_begun(first.run)
-    granted = commands.read_granted(first.run)
+    granted = tickets.read_granted(first.run)
     assert granted is not None and granted.grant is not None
     assert [gpu.uuid for gpu in granted.grant.gpus] == ["GPU-0", "GPU-2"]
     assert second.place == 1
     line.share_gpus(second.run)
     place.supervisors.has_begun(second.run)
-    given = commands.read_granted(second.run)
+    given = tickets.read_granted(second.run)
     assert given is not None and given.grant is not None
     assert [gpu.index for gpu in given.grant.gpus] == [3, 1]
 
@@ -456,7 +456,7 @@ def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place)
     place.devices.now = replace(place.devices.now, being_checked=frozenset())
     line.tick()
     place.supervisors.has_begun(second.run)
-    given = commands.read_granted(second.run)
+    given = tickets.read_granted(second.run)
     assert given is not None and given.grant is not None
     assert [gpu.uuid for gpu in given.grant.gpus] == ["GPU-2", "GPU-3"]
     place.supervisors.has_begun(first.run)
@@ -507,7 +507,7 @@ def test_whoever_starts_a_run_that_waits_by_hand_takes_it_out_of_the_line(place:
     line.start(place.planned(), "ann")
     run = line.start(place.planned(), "bob").run
     lock = run.acquire_lock()
-    commands.claim_ticket(run, None)
+    tickets.claim_ticket(run, None)
     assert liveness.read_status(run).state == "starting"
     line.tick()
     assert line.order() == []

@@ -15,13 +15,12 @@ import pytest
 from tests.harness import REPOSITORY
 from trainers.check_machine import __main__ as check_machine
 from trainers.check_machine import report
-from trainers.check_machine.checks import all_reduce, bench, configs, devices, driver, strategies, training
+from trainers.check_machine.checks import all_reduce, bench, devices, driver, training
 from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancelledError, Patience, TooLateError
 from trainers.check_machine.checks.devices import Devices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
-from trainers.check_machine.checks.findings import Finding, Value, all_passed, compare, summary
-from trainers.check_machine.checks.outcome import Outcome
+from trainers.check_machine.checks.findings import Finding, Outcome, Value, all_passed, compare, summary
 from trainers.contract import check_files
 from trainers.contract.check_files import JOB_LIMIT_S, longest_check_s
 from trainers.machine import hardware
@@ -197,24 +196,24 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     ],
 )
 def test_strategies_get_as_many_ranks_as_fit(sharing: Any, expected: list[int | None]) -> None:
-    assert [configs.ranks_for(sharing, number) for number in (1, 2, 3, 4, 8)] == expected
+    assert [training.ranks_for(sharing, number) for number in (1, 2, 3, 4, 8)] == expected
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
 def test_every_strategy_trains_on_ddps_global_batches(num_ranks: int) -> None:
     on = Devices(kind="cpu", num_ranks=num_ranks, words="")
-    ddp = configs.ddp_config(on).global_batch(num_ranks)
+    ddp = training.ddp_config(on).global_batch(num_ranks)
     for name, sharing in (
         ("zero3", "one"),
         ("tensor", "all"),
         ("pipeline", "all"),
         ("data_tensor", "tensor_parallel_size"),
     ):
-        ranks = configs.ranks_for(sharing, num_ranks)
+        ranks = training.ranks_for(sharing, num_ranks)
         if ranks is None:
             continue
         strategy = {"name": name, "ranks_per_replica": sharing, "trains": ("digits", "vit")}
-        config = configs.strategy_config(strategy, on, ranks)
+        config = training.strategy_config(strategy, on, ranks)
         assert config.global_batch(config.num_replicas(sharing)) == ddp
         assert config.batch_size % config.pipeline_microbatches == 0 or name != "pipeline"
 
@@ -225,7 +224,9 @@ def test_the_probe_knows_a_small_model_for_every_strategy() -> None:
     found = {entry["name"]: entry["trains"] for entry in probe.describe()["strategies"]}
     assert found.keys() >= {"ddp", "zero1", "zero2", "zero3", "tensor", "pipeline", "data_tensor"}
     assert None not in found.values()
-    assert found["ddp"] == found["tensor"] == (configs.DATASET, configs.MODEL), "their losses can be compared"
+    assert found["ddp"] == found["tensor"] == (training.DATASET, training.MODEL), (
+        "their losses can be compared"
+    )
     json.dumps(probe.describe())
 
 
@@ -384,10 +385,10 @@ def test_losses_are_compared_to_the_last_bit_and_strategies_within_rounding() ->
     unbroken = {1: 2.3, 2: 2.2, 3: 2.1, 4: None}
     assert training.first_difference(unbroken, [{1: 2.3, 2: 2.2}, {3: 2.1, 4: None, 9: 1.0}]) is None
     assert training.first_difference(unbroken, [{1: 2.3}, {3: 2.1000000000000005}]) == 3
-    assert strategies.largest_difference({1: 2.3, 2: 2.25, 40: 0.0}, {**unbroken, 40: 9.0}) == pytest.approx(
+    assert training.largest_difference({1: 2.3, 2: 2.25, 40: 0.0}, {**unbroken, 40: 9.0}) == pytest.approx(
         0.05
     )
-    assert strategies.largest_difference({1: 2.3}, {}) is None
+    assert training.largest_difference({1: 2.3}, {}) is None
 
 
 def line(size_bytes: int, **values: Any) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def contract() -> dict[str, Any]:
         "event_fields": {kind: list(fields) for kind, fields in events.FIELDS.items()},
         "device_fields": list(events.DEVICE_FIELDS),
         "rank_fields": list(events.RANK_FIELDS),
-        "checkpoint_reasons": list(events.CHECKPOINT_REASONS),
         "commands": list(commands.COMMAND_NAMES),
         "status_fields": [name for name in status_file.to_json(status) if name != "schema_version"],
         "files": {

@@ -179,7 +179,7 @@ def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> Non
     assert plain.run_id == "fashion_mnist-cnn-1"
     assert plain.read_config() == Config()
     (tmp_path / "runs" / "my-run-41").mkdir()
-    assert rundir.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
+    assert next(rundir.next_run_ids(tmp_path / "runs", Config(name="my run"), None)) == "my-run-42"
 
 
 def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trainers.contract import rundir
-from trainers.contract.commands import Grant, GrantedGpu, Ticket
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.status import RANK_KILL_ASKED
+from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.torchrun import told_end
@@ -401,7 +401,7 @@ def test_gpus_that_were_granted_are_named_before_any_report(
     gpus = tuple(GrantedGpu(index=3 + 4 * place, uuid=uuid) for place, uuid in enumerate(uuids))
     ticket = Ticket(person="", kind="cuda", num_ranks=2, asked_unix_s=0.0)
     ticket = replace(ticket, grant=Grant(token="t", granted_unix_s=0.0, gpus=gpus))
-    monkeypatch.setattr(diagnosis.commands, "read_granted", lambda _run: ticket)
+    monkeypatch.setattr(diagnosis.tickets, "read_granted", lambda _run: ticket)
     remains.summary(1, 1)
     remains.error_file(1, FULL)
     assert f"GPU {index} has a total capacity" in remains.explain().message, "MIG instances have no index"

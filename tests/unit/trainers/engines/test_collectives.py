@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from tests.harness import wait_until
+from trainers.contract.heartbeats import Answer, Collective, Group, from_bytes, to_bytes
 from trainers.engines import heartbeats
-from trainers.engines.heartbeats import Answer, Collective, Gap, Group
+from trainers.engines.heartbeats import Gap
 from trainers.watch import flight_recorder
 
 FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
@@ -55,10 +56,10 @@ def test_same_number_and_another_size_is_a_mismatch() -> None:
 
 def test_what_a_rank_says_travels_as_bytes_and_nonsense_says_nothing() -> None:
     for said in (Answer(groups=tuple(view(SECOND, FIRST)), gradients_done=7), Answer()):
-        assert heartbeats.from_bytes(heartbeats.to_bytes(said)) == said
+        assert from_bytes(to_bytes(said)) == said
     without_groups, without_ranks = b'{"groups": 3}', b'{"groups": [{"name": "0"}], "gradients_done": 1}'
     for nonsense in (b"", b"{", b"[3]", without_groups, without_ranks, b"null", b"\xff"):
-        assert heartbeats.from_bytes(nonsense) is None
+        assert from_bytes(nonsense) is None
 
 
 def test_behind_is_a_rank_whose_gpu_lacks_gradients_that_others_have() -> None:
@@ -104,9 +105,7 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(
-        groups=found, gradients_done=3
-    )
+    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(groups=found, gradients_done=3)
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -115,18 +114,18 @@ def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
 ) -> None:
     dist.all_reduce(torch.zeros(4))
     monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
-    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
+    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
     for name in flight_recorder._FUNCTIONS:
         monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
     assert flight_recorder.recorded_groups() is None
-    assert heartbeats.from_bytes(flight_recorder.flight_record_text()) == Answer()
+    assert from_bytes(flight_recorder.flight_record_text()) == Answer()
 
 
 def test_a_broken_gpu_is_asked_in_vain() -> None:
     def raises() -> int:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    answer = heartbeats.from_bytes(flight_recorder.flight_record_text(raises))
+    answer = from_bytes(flight_recorder.flight_record_text(raises))
     assert answer is not None and answer.gradients_done is None
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from tests.harness import wait_until
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import BUSY_FACTOR, Beat, Board, Place
+from trainers.contract import heartbeats
+from trainers.contract.heartbeats import BUSY_FACTOR, Beat, Place
+from trainers.engines.heartbeats import Board
 from trainers.engines.local import hang_watch
 from trainers.engines.local.hang_watch import RankWatch, Suspicion, find_suspicion
 from trainers.engines.local.stopping import LONGEST_WORK_S, STOP_GRACE_S, Escalation

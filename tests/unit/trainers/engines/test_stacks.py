@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness import REPOSITORY, wait_until
+from trainers.contract import heartbeats
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import COMPUTING, Answer, Beat, Collective, Group, Place
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import COMPUTING, Answer, Beat, Board, Collective, Group, Place, gaps
+from trainers.engines.heartbeats import Board, gaps
 from trainers.engines.local import hang_watch, stacks
 from trainers.engines.local.hang_watch import RankWatch, Suspicion
 from trainers.engines.local.stacks import Frame, LocalRanks, Stacks, Thread
@@ -410,7 +411,7 @@ def test_py_spys_words_are_read() -> None:
 SLEEPS = """
 import os, sys, threading, time
 os.environ["RANK"] = "0"
-from trainers.engines import heartbeats
+from trainers.contract import heartbeats
 heartbeats.begin_heartbeats()
 
 def stands_here():

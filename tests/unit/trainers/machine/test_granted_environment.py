@@ -14,7 +14,7 @@ from ddp_gui.background import trainer_process
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
-from trainers.contract.commands import Grant, GrantedGpu, Ticket
+from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local import fork_server, torchrun, torchrun_process
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import Order

@@ -16,7 +16,7 @@ from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config, ConfigError
 from trainers.data.loading import ShardedBatches
-from trainers.optimisation.objective import Evaluator
+from trainers.evaluation import Evaluator
 from trainers.optimisation.optimizers import LearningRate
 from trainers.report.meter import StepMeter
 from trainers.strategies.ddp import Ddp

@@ -19,8 +19,9 @@ from trainers.data.dataset import (
     ImageSplit,
     Split,
 )
-from trainers.optimisation.objective import Objective, evaluation_batch
-from trainers.optimisation.objective import evaluate as evaluate_all
+from trainers.evaluation import evaluate as evaluate_all
+from trainers.evaluation import evaluation_batch
+from trainers.optimisation.objective import Objective
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.metrics import Evaluation

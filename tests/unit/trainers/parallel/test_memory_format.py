@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainers.contract.config import Config
-from trainers.parallel import devices
+from trainers.parallel.precision import put_channels_last
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 
@@ -42,7 +42,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, num_steps: int) ->
 
 def test_filters_lie_channels_last_and_what_flows_through_follows() -> None:
     model = network()
-    devices.put_channels_last(model, CPU, "fp32")
+    put_channels_last(model, CPU, "fp32")
     assert lies_last(model[0].weight)
     assert lies_last(model[0](torch.randn(2, 3, 8, 8)))
 
@@ -53,20 +53,20 @@ def test_filters_lie_channels_last_and_what_flows_through_follows() -> None:
 def test_on_a_gpu_only_where_tensor_cores_compute(precision: str, *, is_last: bool) -> None:
     """The device is only an argument; no GPU is needed."""
     model = network()
-    devices.put_channels_last(model, torch.device("cuda"), precision)
+    put_channels_last(model, torch.device("cuda"), precision)
     assert lies_last(model[0].weight) == is_last
 
 
 def test_a_network_without_convolutions_is_left_alone() -> None:
     model = nn.Linear(4, 4)
     model.register_parameter("places", nn.Parameter(torch.randn(2, 3, 4, 5)))
-    devices.put_channels_last(model, CPU, "fp32")
+    put_channels_last(model, CPU, "fp32")
     assert model.places.is_contiguous()
 
 
 def test_it_learns_the_same() -> None:
     usual, last = network(), network()
-    devices.put_channels_last(last, CPU, "fp32")
+    put_channels_last(last, CPU, "fp32")
     losses = [
         train(model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True), 10)
         for model in (usual, last)
@@ -95,7 +95,7 @@ def test_a_state_of_the_other_layout_goes_on_as_if_it_were_this_one(
         )
         model = network()
         if is_last:
-            devices.put_channels_last(model, CPU, "fp32")
+            put_channels_last(model, CPU, "fp32")
         strategy.wrap(model)
         return strategy, make(model.parameters())
 

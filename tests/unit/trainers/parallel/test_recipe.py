@@ -16,17 +16,17 @@ from tests.unit.fakes import world_of
 from tests.unit.trainers.report.test_metrics import spec_of
 from trainers import build, registry
 from trainers.checkpoint.snapshot import Progress
+from trainers.contract import heartbeats
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import ADDRESS
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
-from trainers.engines import heartbeats
-from trainers.engines.heartbeats import ADDRESS
 from trainers.files.json_files import write_json_atomically
 from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse

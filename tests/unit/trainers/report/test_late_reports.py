@@ -18,7 +18,7 @@ from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.data.loading import Batch
 from trainers.job import Job
-from trainers.parallel.devices import Precision
+from trainers.parallel.precision import Precision
 from trainers.report import meter, metrics
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullFingerprints, NullObserver

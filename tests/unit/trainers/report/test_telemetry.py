@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from tests.unit.fakes import world_of
-from trainers.contract import events
-from trainers.engines import heartbeats
+from trainers.contract import events, heartbeats
 from trainers.report import samples, telemetry
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Holdings, Pulse, Telemetry

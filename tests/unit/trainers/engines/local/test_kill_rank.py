@@ -14,9 +14,9 @@ import pytest
 
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import events, rundir
-from trainers.contract.commands import DeviceKind, Ticket
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.local import stopping
 from trainers.machine import processes
 
@@ -92,7 +92,7 @@ def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
 ) -> None:
     run = rundir.create(tmp_path, Config(**values))
     ticket = None if kind is None else Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=0.0)
-    monkeypatch.setattr(stopping.commands, "read_granted", lambda _run: ticket)
+    monkeypatch.setattr(stopping.tickets, "read_granted", lambda _run: ticket)
     assert stopping._repeats_bits(run) is is_same
 
 

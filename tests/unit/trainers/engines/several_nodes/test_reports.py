@@ -12,8 +12,9 @@ import pytest
 
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
+from trainers.contract.heartbeats import COMPUTING, Beat, Place
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import COMPUTING, Beat, Board, Place
+from trainers.engines.heartbeats import Board
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import LocalRanks
 from trainers.engines.several_nodes import reports

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.engines import remembered
 from trainers.engines.base import Description
-from trainers.engines.slurm import client, endings
+from trainers.engines.slurm import client
 from trainers.engines.slurm.client import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
@@ -39,7 +40,7 @@ def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
     queue = squeue(tmp_path).queue()
     running, second, first = queue.jobs
     assert queue.name == "Slurm" and queue.silent_since_unix_s is None
-    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "runs", False, "")
+    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "running", False, "")
     assert (running.nodes, running.num_nodes, running.place, running.starts_unix_s) == (
         "n[1-2]",
         2,
@@ -67,12 +68,12 @@ def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
 def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endings, "now_unix_s", lambda: 1000.0)
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 1000.0)
     engine = squeue(tmp_path)
     assert len(engine.queue().jobs) == 3
     put(tmp_path, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     engine._slurm.forget()
-    monkeypatch.setattr(endings, "now_unix_s", lambda: 2000.0)
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
     words = engine.describe({"job_id": "13"}, is_queued=True).why
@@ -83,10 +84,6 @@ def test_times_are_read_in_both_of_slurms_forms() -> None:
     assert client.unix_s("1700000000") == 1_700_000_000.0
     assert client.unix_s("2026-11-24T03:26:55") is not None
     assert [client.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
-
-
-def test_a_state_that_is_not_known_is_told_as_slurm_writes_it() -> None:
-    assert client.state_in_words("RUNNING") == "runs" and client.state_in_words("NEW_STATE") == "new state"
 
 
 class Controller:

@@ -243,7 +243,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         "--exclusive",
         "--reservation=course",
     ]
-    assert [choice.value for choice in make().choices(Config(partition="gpu"))["gpu_type"]] == [
+    assert [choice.value for choice in make().asks(Config(partition="gpu"))["gpu_type"].choices] == [
         "",
         "a100",
         "v100",

@@ -22,10 +22,10 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
-from trainers.engines.ssh import client, engine, hosts, reap, scripts, site
+from trainers.engines.ssh import client, engine, reap, scripts, site
 from trainers.engines.ssh import unshared as unshared_module
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
-from trainers.engines.ssh.hosts import Remembered, Start
+from trainers.engines.ssh.hosts import Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
 
@@ -155,30 +155,6 @@ def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
         for text in (scripts.capacity(), scripts.state())
     ]
     assert scripts.read_capacity(said[0]).num_cores >= 1 and said[1] == ""
-
-
-def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([1, 2, SshError("gone"), 3])
-    now = [100.0]
-    monkeypatch.setattr(hosts.time, "monotonic", lambda: now[0])
-
-    def ask() -> int:
-        found = next(answers)
-        if isinstance(found, SshError):
-            raise found
-        return found
-
-    asked = Remembered(ask, 2.0)
-    assert asked.get() == asked.get() == 1
-    asked.forget()
-    assert asked.get() == asked.get() == 2
-    now[0] += 2.0
-    for _ in range(3):
-        with pytest.raises(SshError, match="gone"):
-            asked.get()
-        asked.forget()  # causes no new query before RETRY_S
-    now[0] += hosts.RETRY_S
-    assert asked.get() == 3
 
 
 def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from tests.harness import wait_until
-from trainers.engines.slurm import endings
-from trainers.engines.slurm.endings import Remembered, SlurmError
+from trainers.engines.remembered import Remembered
+from trainers.engines.slurm.endings import SlurmError
 
 LONG_S = 1000.0
 
@@ -58,7 +58,7 @@ def test_a_controller_that_is_down_is_left_alone_for_a_while(
                 answers.get()
     assert controller.num_asked == 2
     controller.is_up = True
-    monkeypatch.setattr(endings, "RETRY_S", 0.0)
+    monkeypatch.setattr(Remembered, "retry_s", 0.0)
 
     def answers_again() -> bool:
         with contextlib.suppress(SlurmError):
@@ -78,7 +78,7 @@ def test_nobody_waits_for_a_controller_that_was_down_a_moment_ago(monkeypatch: p
         assert may_fail.wait(60)
         raise SlurmError("Unable to contact slurm controller")
 
-    monkeypatch.setattr(endings, "RETRY_S", 0.0)
+    monkeypatch.setattr(Remembered, "retry_s", 0.0)
     answers = Remembered(ask, 0.0)
     with pytest.raises(SlurmError):
         answers.get()

@@ -1,0 +1,131 @@
+"""Cached answers of a scheduler or a host, which may take seconds or fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from trainers.machine.environment import now_unix_s
+
+Answer = TypeVar("Answer")
+
+
+class Remembered(Generic[Answer]):
+    """Cache of the latest answer of a scheduler or a host to one question. Thread-safe.
+
+    Args:
+        ask: Returns the answer; may take seconds and raise OSError.
+        fresh_s: Lifetime of an answer.
+        outlives_failures: True if the last answer is also used while the other side does not answer.
+        usable_s: Up to this age an answer is returned immediately while a thread asks for the next one.
+
+    Attributes:
+        retry_s: After a failure, nobody asks again for this time.
+
+    After a failure, too, a thread asks: no request, and above all not the event loop, may wait for a command
+    that takes seconds to fail.
+    """
+
+    retry_s = 10.0
+
+    def __init__(
+        self,
+        ask: Callable[[], Answer],
+        fresh_s: float,
+        *,
+        outlives_failures: bool = False,
+        usable_s: float = 0.0,
+    ) -> None:
+        self._ask, self._fresh_s, self._outlives_failures = ask, fresh_s, outlives_failures
+        self._usable_s = usable_s
+        self._lock = threading.Lock()
+        self._answer: Answer | None = None
+        self._asked_at = float("-inf")
+        self._failed_at, self._error = float("-inf"), OSError()
+        self._answered_unix_s: float | None = None
+        # Time of the last answer while the other side does not answer; None while it does.
+        self.silent_since_unix_s: float | None = None
+        # Time at which the latest answer was requested.
+        self.asked_unix_s: float | None = None
+        # Counts changes. An answer is stale if its question was asked before the last change.
+        self._num_changes = self._num_known = 0
+
+    def forget(self) -> None:
+        """Invalidate the answer."""
+        self._num_changes += 1
+
+    def get(self, *, afresh: bool = False) -> Answer:
+        """Return the answer. While another thread asks, return the last one, unless it has been invalidated.
+
+        Args:
+            afresh: Ask and wait, even if the last question failed.
+
+        Raises:
+            OSError: If the other side does not answer.
+        """
+        if (known := self._fresh_answer()) is not None:
+            return known
+        may_be_old = self._answer is not None and self._num_known == self._num_changes
+        if self._failed_at > self._asked_at and not afresh:
+            self._ask_in_thread()
+            return self._answer_after_failure()
+        if may_be_old and time.monotonic() - self._asked_at < self._usable_s:
+            assert self._answer is not None
+            self._ask_in_thread()
+            return self._answer
+        if not self._lock.acquire(blocking=not may_be_old):
+            assert self._answer is not None
+            return self._answer
+        try:
+            if (known := self._fresh_answer()) is not None:
+                return known
+            if self._ask_now() and self._answer is not None:
+                return self._answer
+            return self._answer_after_failure()
+        finally:
+            self._lock.release()
+
+    def _ask_in_thread(self) -> None:
+        """Ask in a thread, unless another thread is asking."""
+
+        def ask() -> None:
+            try:
+                self._ask_now()
+            finally:
+                self._lock.release()
+
+        if self._lock.acquire(blocking=False):
+            threading.Thread(target=ask, name="question", daemon=True).start()
+
+    def _ask_now(self) -> bool:
+        """Ask; return False on failure. The caller holds the lock."""
+        num_changes, asked_unix_s = self._num_changes, now_unix_s()
+        try:
+            self._answer = self._ask()
+        except OSError as error:
+            self._failed_at, self._error = time.monotonic(), error
+            self.silent_since_unix_s = self._answered_unix_s or now_unix_s()
+            return False
+        self._asked_at, self._num_known = time.monotonic(), num_changes
+        self.asked_unix_s = asked_unix_s
+        self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
+        return True
+
+    def _fresh_answer(self) -> Answer | None:
+        """Return the answer if it is fresh, or None.
+
+        Raises:
+            OSError: If the last question failed less than `retry_s` ago.
+        """
+        now = time.monotonic()
+        if now - self._failed_at < self.retry_s:
+            return self._answer_after_failure()
+        is_fresh = now - self._asked_at < self._fresh_s and self._num_known == self._num_changes
+        return self._answer if is_fresh else None
+
+    def _answer_after_failure(self) -> Answer:
+        if self._answer is None or not self._outlives_failures:
+            raise type(self._error)(str(self._error))
+        return self._answer
