@@ -11,7 +11,6 @@ from ddp_gui.run import downloads, logs
 from ddp_gui.runs import listing
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
-from trainers.files import plain_files
 
 SECRET = "the secret of this machine"
 
@@ -87,8 +86,3 @@ def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path)
     (elsewhere / "manifest.json").write_text('{"files": {}, "saved_unix_s": 1}')
     (made.checkpoints / "step_4").symlink_to(elsewhere)
     assert made.list_checkpoints() == []
-
-
-def test_a_file_that_comes_and_goes_is_no_reason_to_refuse(made: RunDirectory) -> None:
-    (made.path / ".status.json.1.tmp").write_text("{}")
-    plain_files.refuse_links(made.path)
