@@ -56,6 +56,7 @@ def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNo
     assert losses(parts) == {step: loss for step, loss in losses(whole).items() if step > 20}
 
 
+@pytest.mark.parametrize("two_nodes", ["ssh"], indirect=True)  # of Slurm's, the test above has two at once
 def test_two_runs_of_one_node_each_at_once_do_not_disturb_each_other(
     two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
