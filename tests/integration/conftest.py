@@ -70,7 +70,6 @@ class TwoNodes:
         variables: Environment of a page that uses the cluster.
         arguments: Options of such a page.
         names: Node names.
-        num_runs_at_once: Number of concurrent runs of two nodes each.
         leave_one_core_each: Restrict each rank to one core, however many its node has.
     """
 
@@ -79,7 +78,6 @@ class TwoNodes:
     small_disk: Path
     variables: Mapping[str, str]
     arguments: tuple[str, ...]
-    num_runs_at_once: int
     leave_one_core_each: Callable[[], None]
 
     def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
@@ -98,7 +96,6 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
             small_disk=hosts.small_disk,
             variables=hosts.environment,
             arguments=("--engine", "ssh", "--site", str(hosts.site_file)),
-            num_runs_at_once=1,
             leave_one_core_each=hosts.leave_one_core_each,
         )
     cluster: SlurmCluster = request.getfixturevalue("slurm")
@@ -108,7 +105,6 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
         small_disk=cluster.small_disk,
         variables=cluster.environment,
         arguments=("--engine", "slurm"),
-        num_runs_at_once=2,
         leave_one_core_each=lambda: None,  # Slurm gives a job one core per rank
     )
 

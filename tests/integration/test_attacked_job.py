@@ -30,7 +30,6 @@ from trainers.engines.local.torchrun_process import Template
 
 END_S = 180.0
 NUM_RANKS = 2
-SUPERVISOR_AND_TORCHRUN = 2
 
 Victim = Callable[[Path], AbstractContextManager[list[int]]]
 

@@ -52,13 +52,6 @@ class RunningProgram:
         """Return the last state and stderr, for assertion messages."""
         return f"{json.dumps(self.state(), indent=1)}\n{self._errors.read_text()}"
 
-    def wait_for(self, title: str) -> None:
-        """Wait until this check is running."""
-        wait_until(
-            title, lambda: self.state()["now"] == title or self.process.poll() is not None, START_TIMEOUT_S
-        )
-        assert self.process.poll() is None, self.story()
-
     def processes(self) -> list[psutil.Process]:
         """Return the live processes of its jobs, identified by the scratch folder on their command line."""
         return processes_at(CheckFiles(self.runs_dir).work)
@@ -117,22 +110,7 @@ def test_ctrl_c_at_the_beginning_leaves_nothing(program: RunningProgram) -> None
     assert not CheckFiles(program.runs_dir).work.exists()
 
 
-def test_a_cancel_in_the_middle_leaves_nothing(program: RunningProgram) -> None:
-    program.wait_for("DDP trains and saves")
-    wait_until("a job", program.processes, START_TIMEOUT_S)
-    program.process.send_signal(signal.SIGTERM)
-    wait_until("its end", lambda: program.process.poll() is not None, END_TIMEOUT_S)
-    assert program.process.returncode == 130, program.story()
-    assert program.processes() == []
-    state = program.state()
-    found = {finding["id"]: finding["state"] for finding in state["findings"]}
-    assert state["state"] == "cancelled"
-    assert (found["disk"], found["checkpoint"], found["exact"]) == ("passed", "cancelled", "cancelled")
-    assert not CheckFiles(program.runs_dir).work.exists()
-
-
 def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> None:
-    program.wait_for("DDP trains and saves")
     wait_until("torchrun", lambda: len(program.processes()) > 1, START_TIMEOUT_S)
     program.process.kill()
     wait_until("nothing being left", lambda: not program.processes(), END_TIMEOUT_S)

@@ -185,6 +185,8 @@ def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     assert state_at_the_end(place, run, launch) == "stopped"
 
 
+# Ranks of "ssh" are started and watched as those of "slurm".
+@pytest.mark.parametrize("place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True)
 def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
     run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
     assert state_at_the_end(place, run, launch) == "failed"

@@ -64,7 +64,7 @@ class Checkout:
             "/sys/bus/pci/devices": f"{self.machine}/pci",
             "/usr/lib/wsl/lib": f"{self.machine}/wsl",
             "libcuda.so.1": "libcuda.so.none",
-            "INDEX_TIMEOUT_S = 5.0": "INDEX_TIMEOUT_S = 1.0",
+            "INDEX_TIMEOUT_S = 5.0": "INDEX_TIMEOUT_S = 3.0",
             "DISK_MB = 1_500": "DISK_MB = 0",
             "DISK_MB = 8_000": "DISK_MB = 0",
         }
@@ -151,7 +151,7 @@ def checkout(tmp_path: Path, index: Index, empty_environment: Path) -> Checkout:
 
 @pytest.mark.parametrize(
     ("driver", "build"),
-    [(None, "cpu"), ("470.223.02", "cpu"), ("550.54.15", "cu126"), ("580.95.05", "cu130")],
+    [(None, "cpu"), ("580.95.05", "cu130")],
 )
 def test_build_for_the_driver_is_installed_once(
     checkout: Checkout, index: Index, driver: str | None, build: str

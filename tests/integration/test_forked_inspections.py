@@ -127,7 +127,7 @@ def test_a_fork_that_takes_too_long_is_ended(
     monkeypatch.setattr(trainer_process, "END_S", 0.5 if is_stubborn else PATIENCE_S)
     start = partial(trainer_process._fork, lasting, trainer_process._arguments(table))
     with held(table), ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(trainer_process._answer_of, start, 3.0)
+        asked = threads.submit(trainer_process._answer_of, start, 6.0)
         fork = wait_until("an inspection that waits", lambda: waiting_for_lock(lasting), PATIENCE_S)
         if is_stubborn:
             fork.suspend()

@@ -63,6 +63,7 @@ def assert_nothing_is_left(run: RunDirectory) -> None:
     wait_until("no process being left", lambda: not processes_of(run), PATIENCE_S)
 
 
+@pytest.mark.parametrize("two_nodes", ["slurm"], indirect=True)
 def test_both_ranks_are_watched_and_stop_at_the_same_step(two_nodes: TwoNodes, tmp_path: Path) -> None:
     run = start(two_nodes, tmp_path, "asks")
     wait_until("the ranks' losses", lambda: any(map(has_both_losses, told(run, "ranks"))), PATIENCE_S)

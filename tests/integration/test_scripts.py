@@ -70,7 +70,7 @@ def run_unwatched(ranks: Ranks, name: str, losses: Path, *, is_torchrun: bool, n
 # For each script: number of ranks, steps, how it is started, model, samples of all ranks per step. Forked
 # ranks have no supervisor and need not import torch.
 TABLE = {
-    "plain_ddp": (2, 48, "torchrun", "Sequential", 64),
+    "plain_ddp": (2, 48, "forked", "Sequential", 64),
     "spawned": (2, 40, "python", "Linear", 40),
     "accumulate": (2, 16, "forked", "Sequential", 64),
     "two_optimizers": (2, 16, "forked", "Sequential", 128),
@@ -198,16 +198,14 @@ def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_pat
     assert "rank 1 epoch 5 done" in live.run.rank_log(1).read_text()
 
 
-@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 12)])
-def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
-    name: str, fewest: int, launcher: Launcher
-) -> None:
+def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(launcher: Launcher) -> None:
+    name = "gpu_tour"
     live = start(launcher, name, script_on_cpu=True)
     status = live.wait_for_end()
     assert status.state == "finished", live.story()
     about = live.events("script")[-1]
     assert about["backend"] == "gloo"
-    assert len(about["replaced"]) >= fewest, about["replaced"]
+    assert len(about["replaced"]) >= 12, about["replaced"]
     source = (SCRIPTS / f"{name}.py").read_text().splitlines()
     for replaced in about["replaced"]:
         line = int(replaced.rpartition("line ")[2])

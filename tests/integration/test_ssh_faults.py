@@ -158,25 +158,6 @@ def test_the_reaper_ends_one_hosts_part_and_leaves_other_programs_alone(
     assert_nothing_is_left(run)
 
 
-def test_a_second_run_is_refused_with_the_name_of_the_first_and_one_host_is_enough_for_each(
-    engine: SshEngine, tmp_path: Path
-) -> None:
-    first = begun(engine, tmp_path, num_nodes=1)
-    (problem,) = engine.check(Config(num_nodes=2))
-    assert f"pc1 trains {first.run_id}" in problem.allowed
-    large = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
-    with pytest.raises(SshError, match=f"1 are free: pc1 trains {first.run_id}"):
-        engine.launch(large, None, token=None)
-    assert not large.status.exists() and not large.is_locked()
-    second = begun(engine, tmp_path, num_nodes=1)
-    start = Start.of(liveness.read_status(second).handle)
-    assert start is not None and start.hosts == ("pc2",)
-    for run in (first, second):
-        engine.kill(run, engine.status_of(run))
-        assert_nothing_is_left(run)
-    assert engine.check(Config(num_nodes=2)) == []
-
-
 def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: SshEngine) -> None:
     """A launcher outlives its run briefly; here it is suspended to extend this time."""
     slow = launcher_of(run, 1)

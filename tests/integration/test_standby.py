@@ -87,10 +87,10 @@ def losses(run: RunDirectory) -> dict[int, float]:
     return {event["step"]: event["loss"] for event in all_events(run) if event["kind"] == "step"}
 
 
-@pytest.mark.parametrize("num_ranks", [1, NUM_RANKS])
-def test_a_run_of_the_warm_pool_is_the_same_with_any_number_of_ranks(
-    launcher: Launcher, begin: Begin, num_ranks: int, monkeypatch: pytest.MonkeyPatch
+def test_a_run_of_the_warm_pool_is_the_same(
+    launcher: Launcher, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    num_ranks = NUM_RANKS
     # Otherwise the load at each start decides the threads of a single rank, and so the order of its sums.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cold = launcher.start(max_steps=30, nproc_per_node=num_ranks)
@@ -104,8 +104,7 @@ def test_a_run_of_the_warm_pool_is_the_same_with_any_number_of_ranks(
     assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
     assert losses(warm) == losses(cold.run), "the same bits"
     (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
-    ranks = "1 CPU rank" if num_ranks == 1 else f"{num_ranks} CPU ranks"
-    assert starting["reason"].startswith(f"{ranks} from the warm pool, ")
+    assert starting["reason"].startswith(f"{num_ranks} CPU ranks from the warm pool, ")
     logs = sorted(path.name for path in warm.logs.iterdir())
     assert logs == [
         *(f"rank_{rank}.log" for rank in range(num_ranks)),

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
 from tests.harness import (
-    END_TIMEOUT_S,
-    REPOSITORY,
     START_TIMEOUT_S,
     Launcher,
-    all_events,
-    create_run,
-    torchrun_by_hand,
     wait_until,
 )
-from tests.integration.slow_worker import DAWDLES_S
 from trainers.contract.events import Event
 
 PARTS = ("data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s")
@@ -63,30 +55,6 @@ def test_over_gloo_part_of_the_all_reduce_is_hidden_behind_backward(launcher: La
             assert 0 <= entry["hidden_time_s"] <= entry["all_reduce_time_s"], entry
             assert 0 <= entry["wait_time_s"] <= entry["backward_time_s"], entry
         assert median(entry["hidden_time_s"] for entry in entries) > 0, entries
-
-
-def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:
-    run = create_run(launcher.runs_dir, max_steps=20, checkpoint_every_steps=10**6, batch_size=16)
-    command = [
-        part.replace("trainers.worker", "tests.integration.slow_worker") for part in torchrun_by_hand(run)
-    ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINERS_")}
-    ended = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=END_TIMEOUT_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    quick, slow = (measured(all_events(run), rank) for rank in (0, 1))
-    assert len(quick) >= 3
-    assert median(entry["wait_time_s"] for entry in quick) > 0.7 * DAWDLES_S, quick
-    assert median(entry["forward_time_s"] for entry in quick) < 0.3 * DAWDLES_S, quick
-    assert median(entry["forward_time_s"] for entry in slow) > 0.9 * DAWDLES_S, slow
-    assert median(entry["wait_time_s"] for entry in slow) < 0.3 * DAWDLES_S, slow
 
 
 def test_interleaved_passes_and_unseen_waiting_are_null(launcher: Launcher) -> None:

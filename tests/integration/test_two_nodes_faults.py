@@ -98,6 +98,7 @@ def test_a_rank_that_is_suspended_on_another_node_is_found_and_named_with_its_ho
     assert_nothing_is_left(run)
 
 
+@pytest.mark.parametrize("two_nodes", ["slurm"], indirect=True)
 def test_a_first_launcher_that_is_suspended_is_ended_by_stop(
     begin: Callable[..., RunDirectory], two_nodes: TwoNodes
 ) -> None:

@@ -1,4 +1,4 @@
-"""Runs on two nodes on every engine: concurrent, on a full disk, resumed on another number of nodes."""
+"""Runs on two nodes: concurrent, on a full disk, resumed on another number of nodes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,11 @@ def make(folder: Path, num_nodes: int, nproc_per_node: int, **values: Any) -> Ru
     return create_run(folder, num_nodes=num_nodes, nproc_per_node=nproc_per_node, **values)
 
 
+@pytest.mark.parametrize("two_nodes", ["slurm"], indirect=True)
 def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNodes, tmp_path: Path) -> None:
-    # The rounding of a sum depends on the number of threads.
-    two_nodes.leave_one_core_each()
     whole, parts = (make(tmp_path, 2, 1, max_steps=30, checkpoint_every_steps=10) for _ in range(2))
-    two_nodes.launch(whole)
-    if two_nodes.num_runs_at_once == 1:
-        wait_for(whole, "finished")
-    two_nodes.launch(parts)
+    for run in (whole, parts):
+        two_nodes.launch(run)
     for run in (whole, parts):
         wait_for(run, "finished")
     assert losses(whole) == losses(parts), "and they do not disturb each other"
@@ -56,10 +53,11 @@ def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNo
     assert losses(parts) == {step: loss for step, loss in losses(whole).items() if step > 20}
 
 
+@pytest.mark.parametrize("two_nodes", ["ssh"], indirect=True)  # of Slurm's, the test above has two at once
 def test_two_runs_of_one_node_each_at_once_do_not_disturb_each_other(
     two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
-    two_nodes.leave_one_core_each()
+    two_nodes.leave_one_core_each()  # the rounding of a sum depends on the number of threads
     pair = [make(tmp_path, 1, 1, max_steps=200) for _ in range(2)]
     for run in pair:
         two_nodes.launch(run)

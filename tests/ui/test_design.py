@@ -1,4 +1,4 @@
-"""All pages share one design: grid, background, radii, navigation, and little space above the content."""
+"""All pages share one design: grid, background, radii and navigation; a run is printed whole."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.made_writer import finished_run, live_run
-from tests.ui.conftest import NewPage, wait_until_in_place
+from tests.ui.conftest import NewPage
 from tools import page_driver
 
 pytestmark = pytest.mark.ui
 
-SIZES = {"1440": (1440, 900), "1920": (1920, 1080)}
 CARDS = {
     "train": "#command",
     "run": ".ddp-tile",
@@ -25,23 +24,6 @@ CARDS = {
     "learn": ".ddp-card",
 }
 CONTROLS = {"train": "#field-batch_size input", "runs": ".ddp-search", "run": ".ddp-actions .ddp-button"}
-# The element with which the content of each page begins.
-CONTENT = {
-    "learn": ".ddp-lessons",
-    "train": ".ddp-presets",
-    "runs": ".ddp-list-tools",
-    "run": ".ddp-bar",
-    "live": ".ddp-bar",
-    # The first cards belong to engines that this page does not use.
-    "machine": ".ddp-card:visible",
-    "queue": ".ddp-card:visible",
-}
-NUM_LINES_OF_NAVIGATION = """() => {
-  const parts = [...document.querySelectorAll(".ddp-nav a, .ddp-nav .ddp-tool")];
-  const boxes = parts.map((part) => part.getBoundingClientRect()).filter(({ height }) => height > 0);
-  const middles = boxes.map(({ top, bottom }) => (top + bottom) / 2).toSorted((a, b) => a - b);
-  return 1 + middles.filter((middle, index) => index > 0 && middle - middles[index - 1] > 8).length;
-}"""
 FRAME = """() => {
   const box = (selector) => {
     const found = document.querySelector(selector);
@@ -60,32 +42,6 @@ FRAME = """() => {
     title: [title.getBoundingClientRect().x, getComputedStyle(title).fontSize],
     typeface: getComputedStyle(title).fontFamily,
   };
-}"""
-LEAST_CONTRAST = 4.5  # WCAG 2, AA
-CONTRAST_OF_CELLS = """() => {
-  const place = document.createElement("div");
-  place.className = "ddp";
-  document.body.append(place);
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const luminance = (colour) => {
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => {
-      const part = value / 255;
-      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  return ["ddp-right", "ddp-wrong"].flatMap((kind) =>
-    [...Array(11).keys()].map((tenths) => {
-      place.innerHTML = `<table class="ddp-confusion"><tr><td class="${kind}">12</td></tr></table>`;
-      const cell = place.querySelector("td");
-      cell.style.setProperty("--share", tenths / 10);
-      const { color, backgroundColor } = getComputedStyle(cell);
-      const [low, high] = [luminance(color), luminance(backgroundColor)].toSorted((a, b) => a - b);
-      return (high + 0.05) / (low + 0.05);
-    }),
-  );
 }"""
 BOX = """(element) => {
   const { borderRadius, backgroundColor, borderTopColor } = getComputedStyle(element);
@@ -123,12 +79,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(server.address, ended.run_id, live.run_id)
 
 
-@pytest.mark.parametrize(("size", "dark"), [("1440", False), ("1920", True)], ids=["1440", "1920, dark"])
-def test_all_pages_have_one_frame(new_page: NewPage, site: Site, size: str, dark: bool) -> None:
+def test_all_pages_have_one_frame(new_page: NewPage, site: Site) -> None:
     frames: dict[str, Any] = {}
     cards: dict[str, Any] = {}
     controls: dict[str, str] = {}
-    page = _window(new_page, site, SIZES[size], dark=dark)
+    page = _window(new_page, site, dark=True)
     for name, address in site.pages().items():
         _open(page, address)
         frames[name] = page.evaluate(FRAME)
@@ -141,54 +96,8 @@ def test_all_pages_have_one_frame(new_page: NewPage, site: Site, size: str, dark
     assert len(set(controls.values())) == 1, controls
 
 
-@pytest.mark.parametrize("size", [(1024, 768), (390, 844)], ids=["1024", "phone"])
-def test_what_is_above_the_content_takes_a_quarter_of_a_small_screen(
-    new_page: NewPage, site: Site, size: tuple[int, int]
-) -> None:
-    page = _window(new_page, site, size)
-    for name, address in (site.pages() | {"live": f"{site.address}/run?id={site.live_run_id}"}).items():
-        _open(page, address)
-        content = page.locator(CONTENT[name]).first
-        if name == "train":
-            page.locator(".ddp-live-strip").wait_for()  # the banner appears, because a run is live
-        top = wait_until_in_place(content)["y"]
-        assert top <= size[1] / 4, f"{name}: the content begins at {top} of {size[1]} px"
-        assert page.evaluate(NUM_LINES_OF_NAVIGATION) == 1, name
-        assert page.evaluate("document.documentElement.scrollWidth") == size[0], name
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_tour_covers_neither_start_nor_what_is_said_of_the_job(
-    new_page: NewPage, site: Site, size: str
-) -> None:
-    page = _window(new_page, site, SIZES[size])
-    _open(page, site.address)
-    page.locator(".ddp-equation").wait_for()
-    tour = wait_until_in_place(page.locator(".ddp-tour"))
-    for said in ("#start-button", "#equation", "#memory"):
-        box = wait_until_in_place(page.locator(said))
-        assert box["y"] + box["height"] <= tour["y"], f"{said} {box} lies under the tour {tour}"
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_each_cell_of_a_confusion_matrix_can_be_read(new_page: NewPage, site: Site, dark: bool) -> None:
-    page = _window(new_page, site, SIZES["1440"], dark=dark)
-    contrasts = page.evaluate(CONTRAST_OF_CELLS)
-    assert len(contrasts) == 22
-    assert min(contrasts) >= LEAST_CONTRAST, contrasts
-
-
-def test_what_the_browser_draws_itself_is_dark_in_dark(new_page: NewPage, site: Site) -> None:
-    page = _window(new_page, site, SIZES["1440"], dark=True)
-    _open(page, site.pages()["runs"])
-    scheme = page.locator(".ddp-cell-select input").first.evaluate(
-        "(box) => getComputedStyle(box).colorScheme"
-    )
-    assert scheme == "dark"
-
-
 def test_a_run_is_printed_whole_and_without_buttons(new_page: NewPage, site: Site) -> None:
-    page = _window(new_page, site, SIZES["1440"], dark=True)
+    page = _window(new_page, site, dark=True)
     _open(page, site.pages()["run"])
     page.wait_for_function("() => document.querySelectorAll('.ddp-plot .main-svg').length > 0")
     page.locator(".ddp-log").evaluate("(log) => log.append('a line\\n'.repeat(500))")
@@ -223,9 +132,9 @@ def test_a_run_is_printed_whole_and_without_buttons(new_page: NewPage, site: Sit
     assert white == "rgb(255, 255, 255)"
 
 
-def _window(new_page: NewPage, site: Site, size: tuple[int, int], *, dark: bool = False) -> Page:
+def _window(new_page: NewPage, site: Site, *, dark: bool = False) -> Page:
     """Open a window that has visited the site before, so that the font is cached."""
-    page = new_page(site.pages()["runs"], width=size[0], height=size[1], dark=dark)
+    page = new_page(site.pages()["runs"], width=1440, height=900, dark=dark)
     page.evaluate("document.fonts.load('16px Inter')")
     return page
 

@@ -66,19 +66,6 @@ def leave_trained_run(
     return run, network.eval(), spec
 
 
-def forget_description(run: RunDirectory, step: int) -> None:
-    """Turn a checkpoint into one from an earlier version, which has no description."""
-    from trainers.contract.checkpoint_files import final_path
-    from trainers.contract.manifests import DESCRIPTION, MANIFEST
-    from trainers.files.json_files import read_json, write_json_atomically
-
-    folder = final_path(run, step)
-    (folder / DESCRIPTION).unlink()
-    manifest = read_json(folder / MANIFEST)
-    del manifest["files"][DESCRIPTION]
-    write_json_atomically(folder / MANIFEST, manifest)
-
-
 def delete_checkpoint(run: RunDirectory, step: int) -> None:
     """Delete a checkpoint, as a run that keeps only the latest does."""
     shutil.rmtree(run.checkpoints / f"step_{step}")

@@ -19,7 +19,6 @@ from tests.harness import wait_until
 from trainers.engines import liveness
 
 DISK_MB = 12
-FLOOD_MB = 1_000
 MAX_LOG_MB = 400
 
 

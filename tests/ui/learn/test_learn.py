@@ -17,7 +17,7 @@ from tests.ui.learn import lessons
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
-LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "phone, dark": (390, True)}
+LOOKS = {"light": (1440, False), "phone, dark": (390, True)}
 NAMES = """(chart) => {
   const plot = chart.querySelector(".js-plotly-plot");
   return plot && plot.data ? plot.data.map((trace) => `${trace.name}: ${trace.x.length > 1}`) : [];

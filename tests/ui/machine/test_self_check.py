@@ -55,13 +55,10 @@ def open_card(watched: Watched, server: Server) -> Page:
     return watched.page
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
-def test_progress_is_shown_and_the_table_says_what_held_in_words(
-    server: Server, watched: Watched, width: int, dark: bool
-) -> None:
+def test_progress_is_shown_and_the_table_says_what_held_in_words(server: Server, watched: Watched) -> None:
     page = watched.page
-    page.emulate_media(color_scheme="dark" if dark else "light")
-    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 900})
     fake = FakeServer(page)
     fake.state = fake.made(1)
     open_card(watched, server)
@@ -105,41 +102,6 @@ def test_a_cancelled_check_is_shown_as_being_cancelled_until_it_has_ended(
     fake.state = fake.made(3, "cancelled")
     expect(now).to_have_text("Cancelled. No process is left.")
     expect(page.get_by_role("button", name=START)).to_be_enabled()
-
-
-def test_a_check_that_somebody_else_begins_later_is_followed(server: Server, watched: Watched) -> None:
-    fake = FakeServer(watched.page)
-    page = open_card(watched, server)
-    page.locator(".ddp-figure").first.wait_for()
-    fake.state = fake.made(1)
-    fake.newest = {"newest_check_id": CHECK_ID, "is_running": True}
-    now = page.locator(".ddp-self-check-now")
-    expect(now).to_contain_text("2 of 3: A rank that is killed …")
-    expect(page.get_by_role("table", name="Checks, their results")).to_be_visible()
-
-
-def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Server, watched: Watched) -> None:
-    """The real server reports that it does not know the simulated check."""
-    fake = FakeServer(watched.page)
-    fake.state = fake.made(1)
-    page = open_card(watched, server)
-    page.get_by_role("button", name=START).click()
-    now = page.locator(".ddp-self-check-now")
-    expect(now).to_contain_text("2 of 3")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.unroute("**/gradio_api/run/machine_check")
-    # The report now contains a different, older check, which must not replace the message.
-    fake.newest = {"newest_check_id": "f" * 12, "is_running": False}
-    expect(now).to_have_text("The page was restarted; that check was stopped.")
-    expect(page.locator(".ddp-findings tbody tr").nth(1)).to_contain_text("cancelled")
-    expect(page.get_by_role("button", name=START)).to_be_enabled()
-    asked.clear()
-    with page.expect_response("**/live/machine"):
-        pass
-    with page.expect_response("**/live/machine"):
-        pass
-    assert not [url for url in asked if url.endswith("/machine_check")]
 
 
 def test_who_may_not_check_reads_why(server: Server, watched: Watched) -> None:

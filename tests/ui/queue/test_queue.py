@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched, kill_runs, serve
+from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -82,24 +83,6 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         assert "A teacher has stopped all runs." in waiting.events.read_text()
 
 
-def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
-    own_runs: Path, watched: Watched
-) -> None:
-    page, lock = watched.page, own_runs / ".class" / "queue.lock"
-    with serve(own_runs, *TWO_RANKS) as server:
-        page.goto(f"{server.address}/queue")
-        told = page.locator("main [role=status]", has_text="No run starts from the queue now: ")
-        expect(page.locator(".ddp-waiting")).to_be_visible()
-        expect(told).to_be_hidden()
-        lock.unlink(missing_ok=True)
-        lock.mkdir(parents=True)
-        expect(told).to_be_visible()
-        expect(told).to_contain_text("queue.lock")
-        expect_accessible(page)
-        lock.rmdir()
-        expect(told).to_be_hidden()
-
-
 def test_start_says_that_it_will_wait_and_the_badge_is_true_on_every_page(
     own_runs: Path, watched: Watched
 ) -> None:
@@ -129,3 +112,19 @@ def test_start_says_that_it_will_wait_and_the_badge_is_true_on_every_page(
         expect(start).not_to_have_attribute("data-wait", ANYTHING)
         expect(badge).to_be_hidden()
         assert watched.complaints == []
+        see_the_queue_fail(page, server, own_runs / ".class" / "queue.lock")
+
+
+def see_the_queue_fail(page: Page, server: Server, lock: Path) -> None:
+    """Check that the Queue page says why no run starts, and no longer when one can start again."""
+    page.goto(f"{server.address}/queue")
+    told = page.locator("main [role=status]", has_text="No run starts from the queue now: ")
+    expect(page.locator(".ddp-waiting")).to_be_visible()
+    expect(told).to_be_hidden()
+    lock.unlink(missing_ok=True)
+    lock.mkdir(parents=True)
+    expect(told).to_be_visible()
+    expect(told).to_contain_text("queue.lock")
+    expect_accessible(page)
+    lock.rmdir()
+    expect(told).to_be_hidden()

@@ -80,17 +80,6 @@ def test_a_runs_page_says_that_it_is_broken_and_that_its_replicas_differ(
     assert watched.complaints == []
 
 
-def test_a_run_as_it_should_be_has_no_badge_and_identical_replicas(shelf: Shelf, watched: Watched) -> None:
-    page = watched.page
-    open_run(page, shelf, shelf.right)
-    expect(page.locator(".ddp-replicas")).to_have_text(f"replicas identical at step {NUM_STEPS}")
-    expect(page.locator(".ddp-broken")).to_have_count(0)
-    fold = page.locator("#closer-fingerprints")
-    fold.locator("summary").click()
-    expect(fold.locator(".ddp-fingerprints-sentence")).to_contain_text("bit for bit")
-    expect(fold.locator("[data-chart=fingerprints]")).to_be_hidden()
-
-
 def test_the_list_compare_and_the_projector_have_the_badge(shelf: Shelf, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{shelf.address}/runs")

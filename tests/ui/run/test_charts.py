@@ -15,7 +15,7 @@ from tests.ui.conftest import Watched
 from tests.ui.run import written_runs
 from tools.page_driver import Server
 
-SIZES = {"1024": (1024, 768), "1920": (1920, 1080), "phone": (390, 844)}
+SIZES = {"1024": (1024, 768), "phone": (390, 844)}
 # Evaluated in the page: the text in and above each drawn chart, with its position.
 WRITTEN = """() => [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].map((chart) => {
   const box = (element) => {

@@ -10,29 +10,12 @@ from playwright.sync_api import Page, expect
 
 from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
-from tests.ui.run.test_layout import RECORD_SHIFTS
 from tools.page_driver import Server
 
 LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")
 # Before that, the page of a finished run is hidden and ignores keys.
 HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
-TOPS = "() => window.cardsInSight.map((card) => card.getBoundingClientRect().top)"
-# Cards outside the viewport have no size yet: the browser lays them out when they come near.
-IN_SIGHT = """() => {
-  const isInSight = ({ top, bottom }) => bottom > 0 && top < window.innerHeight;
-  const cards = [...document.querySelectorAll(".ddp-card")];
-  window.cardsInSight = cards.filter((card) => isInSight(card.getBoundingClientRect()));
-  return window.cardsInSight.map((card) => card.getBoundingClientRect().top);
-}"""
-# True if no card has moved since the previous call.
-IS_STILL = """() => {
-  const cards = [...document.querySelectorAll(".ddp-card")];
-  const tops = cards.map((card) => card.getBoundingClientRect().top).join();
-  const isSame = tops === window.topsBefore;
-  window.topsBefore = tops;
-  return isSame;
-}"""
-LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "phone, dark": (390, True)}
+LOOKS = {"light": (1440, False), "phone, dark": (390, True)}
 
 
 @pytest.fixture(scope="module")
@@ -86,36 +69,6 @@ def test_the_files_follow_what_is_chosen(site: tuple[Server, str], watched: Watc
         page.get_by_role("link", name="Download: Slurm").get_attribute("href")
     )
     assert watched.complaints == []
-
-
-def test_an_error_is_said_and_opening_it_again_asks_again(site: tuple[Server, str], watched: Watched) -> None:
-    page = watched.page
-    page.route("**/live/runs/*/elsewhere*", lambda route: route.abort())
-    server, run_id = site
-    page.goto(f"{server.address}/run?id={run_id}")
-    fold = page.locator(".ddp-elsewhere > summary")
-    fold.click()
-    expect(page.locator(".ddp-elsewhere [role=status]")).to_contain_text("does not answer")
-    page.unroute("**/live/runs/*/elsewhere*")
-    fold.click()
-    fold.click()
-    expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
-
-
-def test_opening_it_moves_nothing_above_it(site: tuple[Server, str], watched: Watched) -> None:
-    page = watched.page
-    page.add_init_script(RECORD_SHIFTS)
-    server, run_id = site
-    page.goto(f"{server.address}/run?id={run_id}")
-    fold = page.locator(".ddp-elsewhere > summary")
-    fold.scroll_into_view_if_needed()
-    page.wait_for_function(HAS_ALL)
-    page.wait_for_function(IS_STILL, polling=500)
-    before = page.evaluate(IN_SIGHT)
-    assert before
-    fold.click()
-    expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
-    assert page.evaluate(TOPS) == pytest.approx(before, abs=1)
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -41,11 +41,10 @@ def open_compare(page: Page, shelf: Shelf) -> None:
     page.wait_for_function(f"() => ({CURVE})('loss')?.y.length > 0")
 
 
-@pytest.mark.parametrize("span", [30, 300])
 def test_a_smoothed_curve_has_the_values_of_all_steps_and_not_of_those_drawn(
-    shelf: Shelf, watched: Watched, span: int
+    shelf: Shelf, watched: Watched
 ) -> None:
-    page = watched.page
+    page, span = watched.page, 300
     open_compare(page, shelf)
     page.get_by_role("group", name="Curves").get_by_role("button", name="throughput").click()
     page.wait_for_function(f"() => ({CURVE})('throughput')?.y.length > 0")
@@ -67,9 +66,8 @@ def test_a_smoothed_curve_has_the_values_of_all_steps_and_not_of_those_drawn(
     assert watched.complaints == []
 
 
-@pytest.mark.parametrize("size", [(1440, 900), (390, 844)], ids=["desk", "phone"])
-def test_both_runs_are_in_sight(shelf: Shelf, watched: Watched, size: tuple[int, int]) -> None:
-    page = watched.page
+def test_both_runs_are_in_sight_on_a_phone(shelf: Shelf, watched: Watched) -> None:
+    page, size = watched.page, (390, 844)
     page.set_viewport_size({"width": size[0], "height": size[1]})
     open_compare(page, shelf)
     heads = page.locator(".ddp-compare-table thead th")

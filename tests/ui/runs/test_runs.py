@@ -106,14 +106,6 @@ def test_a_click_on_a_title_sorts_and_another_turns_round(page: Page) -> None:
     assert page.url.endswith("?sort=loss")
 
 
-def test_every_title_that_can_be_clicked_sorts(page: Page) -> None:
-    for title in page.locator(".ddp-list-head button:visible").all():
-        title.click()
-        expect(page.locator("[aria-sort$=ending]")).to_have_text(
-            re.compile(re.escape(title.inner_text()[:4]))
-        )
-
-
 def test_search_and_choices_filter_and_are_in_the_address(page: Page) -> None:
     page.get_by_role("searchbox").press_sequentially("MADE 1")
     wanted = sum("1" in f"{number}" for number in range(NUM_RUNS)) + 1  # the hostile name contains a 1
@@ -251,7 +243,7 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     chosen.get_by_role("button", name="validation accuracy").click()
     expect(titles).to_have_text(["Training loss"])
     chosen.get_by_role("button", name="training loss").click()
-    expect(titles).to_have_text(["Training loss"], timeout=2000)
+    expect(titles).to_have_text(["Training loss"])
     page.get_by_label("Smoothing", exact=True).select_option("0")
     wait_until("every step of every run", lambda: curves(page) == [130] * 3, ANSWER_TIMEOUT_S)
     layout = "() => document.querySelector('.js-plotly-plot').layout"
@@ -384,12 +376,10 @@ def test_an_empty_page_says_what_to_do(watched: Watched, tmp_path: Path) -> None
         watched.page.wait_for_url(f"{server.address}/")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1440, True)])
-def test_nothing_is_wider_than_the_screen(page: Page, page_server: Server, width: int, dark: bool) -> None:
-    page.emulate_media(color_scheme="dark" if dark else "light")
-    page.set_viewport_size({"width": width, "height": 844})
+def test_nothing_is_wider_than_a_phone(page: Page, page_server: Server) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
     ids = shown_ids(page)
     for path in ("", f"?compare={','.join(ids[:4])}", "?bin=1"):
         page.goto(f"{page_server.address}/runs{path}")
         page.locator(".ddp-runs-page h1").wait_for()
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390

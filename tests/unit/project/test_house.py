@@ -11,13 +11,6 @@ import pytest
 
 PACKAGES = ("ddp_gui", "trainers", "tests/unit", "tests/ui")
 MODULES = dict.fromkeys(PACKAGES, "py") | {"assets/js": "js", "assets/css": "css"}
-PLUG_INS = {
-    "trainers/models",
-    "trainers/datasets",
-    "trainers/strategies",
-    "trainers/tasks",
-    "trainers/mistakes",
-}
 
 
 def folders(repository: Path) -> dict[str, list[str]]:
@@ -54,45 +47,6 @@ def test_unit_tests_lie_in_the_folders_of_what_they_test(repository: Path) -> No
         assert not strays
 
 
-def test_numbers_for_people_are_written_in_one_place(repository: Path) -> None:
-    """`assets/js/shared/format.js` adds the thousands separators."""
-    scripts = (repository / "assets" / "js").rglob("*.js")
-    writers = {path.name for path in scripts if ".toLocaleString(" in path.read_text(encoding="utf-8")}
-    assert writers == {"format.js"}
-
-
-# Expressions that are texts, and one in a file for another program.
-NO_STEP_NUMBERS = {"when", "tenths[lowest]", "tenths[-1]", "markup.count(best['step'])", "step['step']"}
-
-
-def test_a_step_number_in_a_sentence_has_separators_for_thousands(repository: Path) -> None:
-    """Otherwise "step 1210" appears next to "1,210"; log lines have no separators."""
-    plain = [
-        f"{path.relative_to(repository)}: {found}"
-        for package in ("ddp_gui", "trainers")
-        for path in (repository / package).rglob("*.py")
-        for found in plain_step_numbers(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    written = re.compile(r"steps? \$\{(?!count\(|which)[^}]*\}", re.IGNORECASE)
-    plain += [
-        f"{path.relative_to(repository)}: {found}"
-        for path in (repository / "assets" / "js").rglob("*.js")
-        for found in written.findall(path.read_text(encoding="utf-8"))
-    ]
-    assert plain == []
-
-
-def plain_step_numbers(tree: ast.Module) -> Iterator[str]:
-    """Yield the expressions that f-strings show after "step " without a format."""
-    for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
-        for before, shown in zip(text.values, text.values[1:], strict=False):
-            is_number = isinstance(before, ast.Constant) and re.search(r"\bsteps? $", str(before.value), re.I)
-            if is_number and isinstance(shown, ast.FormattedValue) and shown.format_spec is None:
-                expression = ast.unparse(shown.value)
-                if expression not in NO_STEP_NUMBERS:
-                    yield expression
-
-
 # Names of Linux's own functions and constants, and the beginnings of the paths of its own files.
 LINUX_NAMES = re.compile(
     r"memfd_create|pidfd_|prctl|sched_[gs]etaffinity|AF_NETLINK|SO_PEERCRED|signalfd|eventfd|inotify|O_TMPFILE"
@@ -125,21 +79,6 @@ def test_facilities_of_linux_are_used_through_their_gateway(repository: Path) ->
         if found and name != "trainers/machine/facilities.py":
             strays[name] = found
     assert strays == {}
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        'Path("/proc/self/status")',
-        'open(f"/proc/{pid}/stat")',
-        "os.memfd_create(name)",
-        'sys.platform.startswith("linux")',
-        'sock.bind("\\0name")',
-    ],
-)
-def test_a_direct_use_of_linux_is_found(code: str) -> None:
-    assert list(linux_only(ast.parse(code))) != []
-    assert list(linux_only(ast.parse(f"facilities.read({code})"))) == []
 
 
 def linux_only(tree: ast.AST) -> Iterator[str]:

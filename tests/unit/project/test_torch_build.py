@@ -148,22 +148,6 @@ def test_driver_as_nvidia_smi_reports_it(
     assert found.capabilities == (((7, 5), (12, 0)) if capabilities else ())
 
 
-@pytest.mark.parametrize("driver", ["470.223.02", "580.95.05"])
-def test_driver_of_the_kernel_where_nvidia_smi_fails(machine: Path, driver: str) -> None:
-    """NVML and the kernel module differ after a driver update without a restart."""
-    put_kernel_driver(machine, driver)
-    (machine / "dev" / "nvidia0").touch()
-    assert torch_build.read_nvidia().driver == driver
-
-
-def test_what_libcuda_reports_counts_more_than_the_number_of_the_driver(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_smi(machine, "550.54.15", "8.0")
-    put_libcuda(monkeypatch, 12040)
-    assert torch_build.read_nvidia() == Nvidia("550.54.15", (12, 4), ((8, 0),))
-
-
 def test_wsl2_has_windows_driver(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (machine / "dev" / "dxg").touch()
     assert torch_build.read_nvidia().cuda is None, "the GPU is of another make"
@@ -172,11 +156,6 @@ def test_wsl2_has_windows_driver(machine: Path, monkeypatch: pytest.MonkeyPatch)
     assert (found.driver, found.cuda) == (None, (13, 0))
     choice = torch_build.choose("auto", found, cluster_has_gpus=lambda: False)
     assert (choice.names[0], choice.why) == ("cu130", "the NVIDIA driver supports CUDA 13.0")
-
-
-def test_libcuda_alone_is_no_gpu(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_libcuda(monkeypatch, 13000)
-    assert torch_build.read_nvidia() == Nvidia()
 
 
 def test_why_there_is_no_gpu(machine: Path) -> None:
@@ -195,12 +174,6 @@ def test_why_there_is_no_gpu(machine: Path) -> None:
     assert found.why_none == "NVIDIA driver 580.95.05 is there, but no GPU is visible here"
 
 
-def test_nvidia_smi_that_hangs_is_given_up(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_build, "COMMAND_TIMEOUT_S", 0.2)
-    put_program(machine, "nvidia-smi", "exec sleep 60")
-    assert torch_build.read_nvidia() == Nvidia()
-
-
 @pytest.mark.parametrize(("gres", "first"), [("gpu:a100:4(S:0-1)", "cu130"), ("(null)", "cpu")])
 def test_login_node_takes_the_build_for_the_nodes(machine: Path, gres: str, first: str) -> None:
     put_program(machine, "sinfo", f"echo '{gres}'")
@@ -213,9 +186,8 @@ def test_login_node_takes_the_build_for_the_nodes(machine: Path, gres: str, firs
 
 @pytest.fixture
 def index(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """Serve an index with builds of this torch and of others, with short timeouts."""
-    monkeypatch.setattr(wheel_download, "INDEX_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(wheel_download, "STALL_S", 0.5)
+    """Serve an index with builds of this torch and of others."""
+    monkeypatch.setattr(wheel_download, "INDEX_TIMEOUT_S", 30.0)
     for name in ("CPU_DISK_MB", "CUDA_DISK_MB"):
         monkeypatch.setattr(torch_build, name, 0)
     monkeypatch.setattr(wheel_download.time, "sleep", lambda _: None)
@@ -231,26 +203,6 @@ def index(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 
 def fetch(machine: Path, wanted: str = "auto") -> Path | None:
     return torch_build.fetch(machine / "downloads", wanted, ["requirements.txt"])
-
-
-@pytest.mark.parametrize(
-    ("driver", "build"),
-    [(None, "cpu"), ("470.223.02", "cpu"), ("550.54.15", "cu126"), ("580.95.05", "cu130")],
-)
-def test_what_is_downloaded_is_announced_with_its_size_and_reason(
-    machine: Path, index: Index, capsys: pytest.CaptureFixture[str], driver: str | None, build: str
-) -> None:
-    if driver:
-        put_smi(machine, driver)
-    wheel = fetch(machine)
-    assert wheel is not None and wheel.name.startswith(f"torch-{TORCH}+{build}-cp3")
-    assert wheel.read_bytes() == index.files[path_of(build, index)]
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(f"torch {TORCH}: the {'CPU build' if build == 'cpu' else 'build for CUDA'}")
-    assert (driver or "no NVIDIA GPU was found") in said[0]
-    assert said[1].startswith(f"Download: 0 MB from {index.url.removeprefix('http://')}, then about ")
-    assert ("MB of CUDA packages" in said[1]) == (build != "cpu")
-    assert said[2] == "torch: 0 of 0 MB", "from the first second on"
 
 
 def path_of(build: str, index: Index) -> str:
@@ -289,6 +241,7 @@ def test_configured_index_where_pytorchs_cannot_be_used(
         case "refused":
             index.refused["/whl/"] = 403
         case "hangs":
+            monkeypatch.setattr(wheel_download, "INDEX_TIMEOUT_S", 0.5)
             index.hanging.append("/whl/")
         case "closed":
             with socket.socket() as free:
@@ -342,44 +295,6 @@ def test_broken_connection_is_continued(machine: Path, index: Index) -> None:
     assert [asked[2] for asked in index.asked if asked[:2] == ("GET", path)] == ["", "bytes=100000-"]
 
 
-def test_next_start_continues_the_download(
-    machine: Path, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = path_of("cpu", index)
-    index.cut_after[path] = 100_000
-    monkeypatch.setattr(wheel_download, "NUM_ATTEMPTS", 1)
-    with pytest.raises(
-        ValueError, match=r"closed the connection; 0 of 0 MB are here. Start again, .*continues"
-    ):
-        fetch(machine)
-    wheel = fetch(machine)
-    assert wheel is not None and wheel.read_bytes() == index.files[path]
-    assert [asked[2] for asked in index.asked if asked[:2] == ("GET", path)] == ["", "bytes=100000-"]
-    assert fetch(machine) == wheel and index.num_asked(path) == 2, "what is whole is not asked for again"
-
-
-def test_stalled_download_is_asked_for_again(machine: Path, index: Index) -> None:
-    path = path_of("cpu", index)
-    index.stalls_after[path] = 200_000
-    wheel = fetch(machine)
-    assert wheel is not None and wheel.read_bytes() == index.files[path]
-
-
-def test_server_without_ranges_sends_all_of_it_again(machine: Path, index: Index) -> None:
-    path = path_of("cpu", index)
-    index.cut_after[path] = 100_000
-    index.has_ranges = False
-    wheel = fetch(machine)
-    assert wheel is not None and wheel.read_bytes() == index.files[path]
-
-
-def test_parts_of_another_build_are_not_continued(machine: Path, index: Index) -> None:
-    (machine / "downloads").mkdir()
-    other = machine / "downloads" / f"torch-{TORCH}+cu126-cp311-cp311-linux_x86_64.whl.part"
-    other.write_bytes(b"x")
-    assert fetch(machine) is not None and not other.exists()
-
-
 def test_file_that_is_not_the_one_named_is_deleted(machine: Path, index: Index) -> None:
     path = path_of("cpu", index)
     index.files[path] = make_wheel("torch", "6.6.6", filling=len(index.files[path]))[1][
@@ -397,17 +312,6 @@ def test_too_small_disk_is_said_before_anything_is_downloaded(
     with pytest.raises(ValueError, match=r"needs about 1,000,000,000 MB in .* MB are free. Make room"):
         fetch(machine)
     assert index.num_asked(path_of("cpu", index)) == 0
-
-
-def test_disk_that_becomes_full_is_said(
-    machine: Path, index: Index, capsys: pytest.CaptureFixture[str]
-) -> None:
-    downloads = machine / "downloads"
-    downloads.mkdir()
-    name = path_of("cpu", index).rsplit("/", 1)[1].replace("%2B", "+")
-    (downloads / f"{name}.part").symlink_to("/dev/full")
-    assert torch_build.main(["fetch", str(downloads), "cpu", "requirements.txt"]) == 1
-    assert "torch cannot be installed: [Errno 28] No space left on device." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

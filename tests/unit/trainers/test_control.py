@@ -18,7 +18,7 @@ from trainers import control
 from trainers.checkpoint.checkpoint_writer import CheckpointWriter
 from trainers.checkpoint.save_and_restore import Progress
 from trainers.contract import checkpoint_files, config, rundir
-from trainers.contract.checkpoint_files import CheckpointError, PeersGoneError
+from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
 from trainers.control import Stopped
@@ -74,46 +74,6 @@ def test_every_command_of_the_contract_is_answered(monkeypatch: pytest.MonkeyPat
     assert name in answered
 
 
-def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the save were counted twice, the step after the pause would start in the future."""
-    job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
-    started = time.perf_counter()
-    control.stay_paused(job, "Paused.")
-    lasted_s = time.perf_counter() - started
-    assert job.saves == ["button"]
-    assert 1.0 + SAVE_TAKES_S <= job.observer._stood_still_s <= 1.0 + lasted_s
-
-
-def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = paused_job(monkeypatch, None, Command(name="stop"))
-    with pytest.raises(Stopped):
-        control.stay_paused(job, "Paused.")
-    assert job.saves == ["stop"]
-
-
-def test_a_stop_that_says_why_is_remembered_for_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = paused_job(monkeypatch, Command(name="stop", why="Time is up."))
-    said = []
-    job.reporter.state = lambda state, reason: said.append((state, reason))
-    with pytest.raises(Stopped, match=r"^Time is up\.$"):
-        control.stay_paused(job, "Paused.")
-    assert ("stopping", "Time is up.") in said
-
-
-def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = paused_job(monkeypatch, Command(name="stop", save=False))
-    with pytest.raises(Stopped):
-        control.stay_paused(job, "Paused.")
-    assert job.saves == []
-
-
-def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = [Command(name="set_lr", learning_rate=0.5), Command(name="pause"), Command(name="resume")]
-    job = paused_job(monkeypatch, *commands)
-    control.stay_paused(job, "Paused.")
-    assert job.progress.learning_rate == 0.5
-
-
 @pytest.mark.parametrize(
     ("schedule", "first"),
     [
@@ -133,57 +93,6 @@ def test_the_answer_names_the_rate_that_warm_up_and_schedule_make_of_it(
     control.obey(job, Command(name="set_lr", learning_rate=0.5))
     assert (f": {first} in that step" in answers[0]) == (first is not None), answers
     assert "0.5 from step 8 on" in answers[0]
-
-
-def test_at_the_end_of_a_run_there_is_nothing_left_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, usual = (made := paused_job(monkeypatch)), made.observer
-    answers = []
-    job.reporter.answer = lambda _, *, accepted, message, **__: answers.append((accepted, message))
-    control.obey(job, Command(name="record", num_steps=3))
-    assert answers == [(False, "The run is at its end: there is no step left to record.")]
-    assert job.observer is usual
-
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the list of a rank's sleeps, which return immediately."""
-    found: list[float] = []
-    monkeypatch.setattr(control.time, "sleep", found.append)
-    return found
-
-
-def test_a_rank_that_is_slowed_down_sleeps_while_it_trains_until_it_is_let_go(
-    monkeypatch: pytest.MonkeyPatch, slept: list[float]
-) -> None:
-    job = paused_job(monkeypatch)
-    model = job.strategy.model
-    for delay_ms in (500, 50):  # the second delay replaces the first
-        control.obey(job, Command(name="slow_rank", rank=1, delay_ms=delay_ms))
-    model(torch.zeros(1))
-    assert slept == [0.05]
-    model.eval()(torch.zeros(1))
-    assert slept == [0.05], "nobody sleeps while the model is evaluated"
-    control.obey(job, Command(name="slow_rank", rank=1, delay_ms=0))
-    model.train()(torch.zeros(1))
-    assert slept == [0.05]
-    assert not model._forward_pre_hooks, "nothing of it is left in a step"
-
-
-def test_only_the_rank_that_was_named_sleeps(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
-    job = paused_job(monkeypatch)
-    control.obey(job, Command(name="slow_rank", rank=0, delay_ms=50))
-    job.strategy.model(torch.zeros(1))
-    assert slept == [] and not job.strategy.model._forward_pre_hooks
-
-
-def test_the_sleep_of_a_step_is_divided_among_its_micro_batches(
-    monkeypatch: pytest.MonkeyPatch, slept: list[float]
-) -> None:
-    job = paused_job(monkeypatch)
-    job.config = Config(gradient_accumulation_steps=10)
-    control.obey(job, Command(name="slow_rank", rank=1, delay_ms=500))
-    job.strategy.model(torch.zeros(1))
-    assert slept == [0.05]
 
 
 def outcome_of(monkeypatch: pytest.MonkeyPatch, error: Exception) -> CheckpointError:
@@ -235,7 +144,3 @@ def test_a_checkpoint_that_is_refused_for_its_size_needs_space(
     with pytest.raises(CheckpointError, match="stay free" if free == 999 else "its share") as refused:
         checkpoint_files.require_room(run, 1, 600, "", keep_last=None, best_step=None, most_bytes=1)
     assert "Free some space" in hint_of(outcome_of(monkeypatch, refused.value))
-
-
-def test_the_loss_of_other_ranks_needs_no_space() -> None:
-    assert "space" not in hint_of(PeersGoneError("the connection to the other ranks was lost"))

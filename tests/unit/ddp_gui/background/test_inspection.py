@@ -14,7 +14,6 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
-from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
@@ -82,11 +81,6 @@ def test_path_is_never_taken_for_an_option() -> None:
 def test_zero_character_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="without NUL characters"):
         config_module.parse({"data_path": "a\0b"})
-
-
-def test_home_of_nobody_is_remembered_as_nothing() -> None:
-    config = config_module.parse({"dataset": "own", "data_path": "~no-such-user/x.csv"})
-    assert OwnData().remembered(config) is None
 
 
 def test_temporary_files_of_a_killed_look_are_removed(

@@ -107,15 +107,6 @@ def test_whoever_goes_away_gives_back_what_was_counted() -> None:
         wait_until("room again", lambda: _is_taken(workers), 60)
 
 
-def test_pieces_come_in_order() -> None:
-    workers = Workers("jobs", at_once=1, per_person=1, most_asked=1)
-
-    async def read() -> list[int]:
-        return [piece async for piece in workers.pieces(iter(range(5)))]
-
-    assert asyncio.run(read()) == [0, 1, 2, 3, 4]
-
-
 class Reader:
     """A client that downloads a file, blocking until `goes_on` is set, and records the response."""
 

@@ -98,38 +98,6 @@ def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.read().num_gpus == 1
 
 
-def test_a_good_answer_is_remembered_until_something_changes(
-    monkeypatch: pytest.MonkeyPatch, asked: list[Any], tmp_path: Path
-) -> None:
-    use(monkeypatch, FIRST, SECOND)
-    kept = tmp_path / "usable_gpus.json"
-    asked.append(GOOD)
-    for _ in range(2):
-        capacity.settle_usable_gpus(kept)
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-        monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    assert asked == []
-    use(monkeypatch, FIRST)
-    asked.append({**GOOD, "uuids": [FIRST.uuid]})
-    capacity.settle_usable_gpus(kept)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == FIRST.uuid, "there are other cards now"
-
-
-def test_a_bad_answer_is_asked_for_again_at_the_next_start(
-    monkeypatch: pytest.MonkeyPatch, asked: list[Any], tmp_path: Path
-) -> None:
-    use(monkeypatch, FIRST, SECOND)
-    asked += [BAD, AskError("it took too long"), GOOD]
-    capacity.settle_usable_gpus(tmp_path / "kept.json")
-    assert capacity.read().gpu_obstacle == OBSTACLE
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    capacity.settle_usable_gpus(tmp_path / "kept.json")
-    found = capacity.read().gpu_obstacle
-    assert found is not None and "it took too long" in found.reason
-    assert asked == [GOOD]
-
-
 def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, asked: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,25 +113,6 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     assert said.startswith("Asking torch which GPUs it can use") and "Traceback" in said, (
         "the terminal says all"
     )
-
-
-def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, FIRST)
-    monkeypatch.setattr(
-        trainer_process.subprocess,
-        "run",
-        lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b""),
-    )
-    capacity.settle_usable_gpus(None)
-    found = capacity.read().gpu_obstacle
-    assert found is not None and "did not answer with JSON" in found.reason
-
-
-@pytest.mark.slow
-def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
-    answer = trainer_process.ask(capacity.MODULE, sees_gpus=True)
-    assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
-    assert Path(answer["watched_paths"][0]).is_file()
 
 
 # Messages
@@ -245,29 +194,6 @@ def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
     assert f"pid {os.getpid()}" in user, "this one is somebody else's"
     standby._drop()
     assert below in standby.processes(), "also while they are let go"
-
-
-def test_those_that_have_ended_are_forgotten_without_anybody_asking(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
-    """Processes are not queried if the driver lists none, so they would accumulate on a long-lived page."""
-    standby = WarmPool(tmp_path)
-    for _ in range(3):
-        over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
-        standby._kept = _Kept(process=over, code="")
-        standby._drop()
-        wait_until("its end", lambda over=over: over.poll() is not None, 60)
-    standby._kept = _Kept(process=sleeper, code="")
-    standby._drop()
-    assert standby._ending == [sleeper]
-
-
-def test_a_number_that_is_somebody_elses_by_now_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
-    use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(sleeper.pid,)))
-    earlier = {sleeper.pid: 1.0}
-    assert Devices(tmp_path, None, lambda: earlier).sample().users_of(FIRST.uuid).others
 
 
 def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ import pytest
 
 from ddp_gui.events import event_reader
 from ddp_gui.events.event_reader import Digest
-from ddp_gui.events.tables import LEVELS, MAX_PIECES, NOTHING, Curve
+from ddp_gui.events.tables import LEVELS, MAX_PIECES, Curve
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
@@ -72,38 +71,6 @@ def test_a_resume_takes_back_the_best_at_once(run: RunDirectory) -> None:
     assert digest_of(run).best == {"name": "accuracy", "value": 0.5, "step": 5}
 
 
-def test_a_folded_digest_goes_on_where_it_was(run: RunDirectory) -> None:
-    write_events(run, [*steps(1, 300), evaluation(300, 0.25)])
-    half = Digest.unfolded(digest_of(run).folded())
-    write_events(run, [*steps(301, 900), evaluation(900, 0.5)])
-    half.catch_up(run.events)
-    assert_alike(half, digest_of(run))
-
-
-def test_a_half_written_line_waits(run: RunDirectory) -> None:
-    write_events(run, steps(1, 3))
-    text = run.events.read_text()
-    run.events.write_text(text + text.splitlines()[-1][:-10])
-    assert digest_of(run).step == 3
-
-
-def test_fields_in_another_order_are_read_too(run: RunDirectory) -> None:
-    lines = [
-        {"loss": loss, **steps(number, number)[0][2], "kind": "step", "seq": seq, "time_unix_s": 1.0 + seq}
-        | {"loss": loss}
-        for seq, (number, loss) in enumerate([(7, 0.5), (8, None)])
-    ]
-    run.events.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-    digest = digest_of(run)
-    assert (digest.step, digest.loss) == (8, None)
-    assert digest.curve.drawn() == {"low": 0.5, "high": 0.5, "points": NOTHING * 6 + LEVELS[0]}
-
-
-def test_a_metric_that_is_no_number_is_never_the_best(run: RunDirectory) -> None:
-    write_events(run, [*steps(1, 2), evaluation(1, None), evaluation(2, 0.1)])
-    assert digest_of(run).best == {"name": "accuracy", "value": 0.1, "step": 2}
-
-
 @pytest.mark.parametrize("num_steps", [1, 59, 60, 61, 1000, 100_003])
 def test_the_curve_has_means_of_equal_pieces(num_steps: int) -> None:
     losses = np.array([math.exp(-n / num_steps) for n in range(num_steps)])
@@ -127,11 +94,3 @@ def test_the_curve_has_means_of_equal_pieces(num_steps: int) -> None:
     assert len(drawn["points"]) == len(means)
     if num_steps > 1:
         assert (drawn["points"][0], drawn["points"][-1]) == (LEVELS[-1], LEVELS[0])
-
-
-def test_the_curve_goes_on_from_an_older_step() -> None:
-    curve = Curve()
-    curve.add(np.arange(1, 11), np.full(10, 5.0))
-    curve.cut_from(4)
-    curve.add(np.array([4, 5]), np.array([1.0, math.nan]))
-    assert [total / count for total, count in zip(curve.sums, curve.counts, strict=True)] == [5, 5, 5, 1]

@@ -11,7 +11,6 @@ from ddp_gui.events import run_view
 from ddp_gui.events import series as series_module
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.test_series import step
-from trainers.contract import events
 
 SAME, OTHER = "00aa11bb22cc33dd", "ffee44dd55cc66bb"
 
@@ -41,17 +40,6 @@ def shown(*fed: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_nothing_is_said_before_the_first_comparison() -> None:
-    assert shown(start(0), step(1, 1)) is None
-
-
-def test_identical_replicas_have_no_curve() -> None:
-    found = shown(start(0), compared(1, 1), compared(5, 2))
-    assert found["is_identical"] and found["step"] == 5 and found["num_ranks"] == 2
-    assert found["differ_since"] is None and found["curve"] is None
-    assert [item["step"] for item in found["newest"]] == [1, 5]
-
-
 def test_replicas_differ_since_the_first_of_the_newest_comparisons_that_say_so() -> None:
     found = shown(
         compared(1, 0), compared(2, 1, distance=0.1), compared(3, 2), compared(4, 3, distance=0.2),
@@ -60,11 +48,6 @@ def test_replicas_differ_since_the_first_of_the_newest_comparisons_that_say_so()
     assert not found["is_identical"]
     assert (found["differ_since"], found["identical_until"]) == (4, 3)
     assert found["curve"] == {"steps": [1, 2, 3, 4, 5], "distances": [[0.0] * 5, [0.0, 0.1, 0.0, 0.2, 0.3]]}
-
-
-def test_replicas_that_always_differed_were_never_identical() -> None:
-    found = shown(compared(5, 0, distance=0.1), compared(10, 1, distance=0.2))
-    assert (found["differ_since"], found["identical_until"]) == (5, None)
 
 
 def test_a_resume_forgets_what_came_after_its_checkpoint_but_not_what_it_says_itself() -> None:
@@ -88,12 +71,3 @@ def test_a_very_long_run_keeps_its_newest_and_some_of_its_oldest(monkeypatch: py
     steps = found["curve"]["steps"]
     assert steps[0] == 1 and steps[-24:] == list(range(977, 1001)) and len(steps) <= 200
     assert found["differ_since"] == 1
-
-
-def test_comparisons_are_events_that_a_damaged_one_is_told_from() -> None:
-    event = compared(3, 7)
-    assert event.keys() == {*events.COMMON_FIELDS, *events.FIELDS["fingerprints"]}
-    assert events.is_complete_event(event)
-    for change in ({"step": 0}, {"hashes": []}, {"hashes": [1, 2]}, {"distances": ["far"]}):
-        assert not events.is_complete_event(event | change)
-    assert events.is_complete_event(event | {"distances": [0.0, None]})

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events import event_reader, fold
+from ddp_gui.events import event_reader
 from ddp_gui.events.event_reader import Digest
-from ddp_gui.events.fold import Fold, Part
+from ddp_gui.events.fold import Fold
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import EventFile
@@ -101,12 +101,6 @@ def test_chart_row_and_export_count_the_same(run: RunDirectory, seed: int) -> No
     assert exported[-1]["elapsed_s"] == pytest.approx(story.active_s)
     for elapsed_s in (chart.steps.x("time"), [event["elapsed_s"] for event in exported]):
         assert min(np.diff(elapsed_s), default=0.0) >= 0.0 and elapsed_s[0] >= 0.0
-
-
-def test_a_batch_is_cut_where_its_steps_go_back() -> None:
-    assert fold.parts_of([4, 5, 3, 4, 4], 3) == [Part(0, 2, None), Part(2, 4, 3), Part(4, 5, 4)]
-    assert fold.parts_of([2, 3], 3) == [Part(0, 0, None), Part(0, 2, 2)]
-    assert fold.parts_of([], 3) == [Part(0, 0, None)]
 
 
 def test_an_evaluation_replaces_those_of_its_step_and_later_ones() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ddp_gui.events import run_view
 from ddp_gui.events.series import Evaluations, Series
-from ddp_gui.events.tables import MAX_POINTS, ChartView, moving_average
+from ddp_gui.events.tables import MAX_POINTS, ChartView
 
 
 def step(
@@ -65,16 +63,6 @@ def test_curves_over_samples_and_time_are_smoothed_over_samples_and_time() -> No
     assert "loss_smooth" in series.snapshot(ChartView(smoothing=3200, smooth_over="samples"))
 
 
-def test_a_snapshot_then_deltas_give_every_point_once() -> None:
-    series = Series()
-    series.feed(step(n, n - 1) for n in range(1, 31))
-    seen = read(series.snapshot())["loss"]["x"]
-    cursor = series.next_seq
-    series.feed(step(n, n - 1) for n in range(31, 46))
-    assert seen + read(series.delta(cursor))["loss"]["x"] == list(range(1, 46))
-    assert series.delta(series.next_seq) == {}
-
-
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     series = Series()
     series.feed(step(n, n - 1, loss=99.0 if n == 54_321 else 1.0) for n in range(1, 100_001))
@@ -84,31 +72,10 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     assert (curve["x"][0], curve["x"][-1]) == (1, 100_000)
 
 
-def test_the_throughput_is_smoothed_over_all_steps_where_that_is_asked_for() -> None:
-    rates = [100.0 + number % 7 * 13 for number in range(1, 60_001)]
-    series = Series()
-    series.feed(step(number, number - 1) | {"samples_per_s": rate} for number, rate in enumerate(rates, 1))
-    assert "throughput_smooth" not in series.snapshot(ChartView(smoothing=300))
-    asked = ChartView(smoothing=300, smoothed=("loss", "throughput"))
-    trace = read(series.snapshot(asked))["throughput_smooth"]
-    exact = moving_average(np.array(rates), 300)
-    assert len(trace["x"]) <= MAX_POINTS
-    assert trace["y"] == pytest.approx([exact[number - 1] for number in trace["x"]], rel=1e-4)
-    newest = read(series.delta(series.next_seq - 5, asked))
-    assert newest["throughput_smooth"]["as"] == "loss"
-    assert newest["throughput_smooth"]["y"] == pytest.approx(exact[-5:], rel=1e-4)
-
-
 def test_a_range_has_the_detail_the_whole_had_not() -> None:
     series = Series()
     series.feed(step(n, n - 1) for n in range(1, 20_001))
     assert read(series.range(500, 520))["loss"]["x"] == list(range(499, 522))
-
-
-def test_a_missing_number_is_null_and_not_zero() -> None:
-    series = Series()
-    series.feed([step(1, 0), step(2, 1, loss=math.nan), step(3, 2)])
-    assert read(series.snapshot())["loss"]["y"][1] is None
 
 
 def test_a_resume_from_an_older_checkpoint_goes_on_from_there() -> None:
@@ -127,13 +94,6 @@ def test_the_time_between_stop_and_resume_is_not_counted() -> None:
     series.feed([state("starting", 0, 100.0), step(1, 1, time_unix_s=110.0), state("stopped", 2, 111.0)])
     series.feed([state("starting", 3, 5000.0), step(2, 4, time_unix_s=5004.0)])
     assert series.active_s() == pytest.approx(15.0)
-
-
-def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
-    series = Series()
-    series.feed(step(n, n - 1, time_unix_s=1000.0 + n) for n in range(1, 21))
-    series.feed(step(20 + n, 19 + n, time_unix_s=1020.0 + n * 0.1) for n in range(1, 201))
-    assert series.steps_per_s() == pytest.approx(10.0, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_a_cookie_header_takes_no_time(cookie: bytes) -> None:
     began = time.process_time()
     assert set(cookies([(b"cookie", cookie)]).values()) <= {"0"}
     # http.cookies of Python 3.11.7 takes 1.6 to 11 s for the first case.
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 1.0
 
 
 def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,15 +20,6 @@ def checkpoint(tmp_path: Path, *, epoch: int, samples_in_epoch: int) -> Checkpoi
     return run.list_checkpoints()[0]
 
 
-@pytest.mark.parametrize(("samples_in_epoch", "num_epochs"), [(0, 13), (640, 14)])
-def test_epochs_count_from_the_checkpoint_and_an_epoch_begun_is_finished(
-    tmp_path: Path, samples_in_epoch: int, num_epochs: int
-) -> None:
-    at = checkpoint(tmp_path, epoch=3, samples_in_epoch=samples_in_epoch)
-    changes = launcher.more_epochs(at, 10, stopped_early=False)
-    assert changes == {"num_epochs": num_epochs, "max_steps": None}
-
-
 def test_early_stopping_that_ended_a_run_does_not_end_it_again(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, epoch=3, samples_in_epoch=0)
     changes = launcher.more_epochs(at, 1, stopped_early=True)

@@ -41,13 +41,6 @@ def as_written(lesson: Lesson, run: int) -> dict[str, Any]:
     return {name: defaults[name] for name in recipe.FIELDS} | dict(lesson.runs[run].config)
 
 
-def test_where_nothing_is_in_the_way_the_lesson_stays_as_it_is() -> None:
-    lesson = lesson_file.parse("a", LESSON)
-    found = fit(lesson, machine(num_gpus=0, num_cores=2))
-    assert found.obstacles == [] and found.way == ""
-    assert found.of(lesson.runs[1].config) == as_written(lesson, 1)
-
-
 def test_with_one_gpu_two_ranks_run_on_the_cpu() -> None:
     lesson = lesson_file.parse("a", LESSON)
     found = fit(lesson, machine(num_gpus=1, num_cores=4))

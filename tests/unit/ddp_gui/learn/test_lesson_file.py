@@ -7,23 +7,12 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.learn import lesson_file
-from ddp_gui.learn.lesson import Choice, DrawnCurve
+from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.lesson_file import LessonError
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed, line_of
 
 pytestmark = pytest.mark.unit
-DRAWN = """\
-[prediction]
-question = "Draw it."
-curve = "loss"
-axis = "samples"
-run = 1
-until = 1000
-low = 0
-high = 2.5
-"""
 MEASURED = 'because = "Both see the same."'
-CHOSEN = LESSON[LESSON.index("[prediction]") : LESSON.index("\n[[pictures]]")]
 
 
 def test_a_whole_lesson_is_read() -> None:
@@ -48,51 +37,6 @@ def test_a_whole_lesson_is_read() -> None:
     assert lesson.explain == [["p", ["Because of ", ["code", "loss.backward()"], "."]]]
 
 
-def test_answers_and_pictures_have_conditions_and_what_to_look_at() -> None:
-    text = changed(MEASURED, f'measured = ["loss(0) < loss(1)", "loss(0) == loss(1)"]\n{MEASURED}')
-    text = text.replace('caption = "The losses."', 'see = "Who is lower?"\ncaption = "The losses."')
-    text = text.replace(
-        'because = "It draws others."',
-        'because = "It draws others."\nmeasured = ["", "loss(\'seed 2\') != loss(1)"]',
-    )
-    lesson = lesson_file.parse("measured", text.replace("## See\n\n- Look here.\n\n", ""))
-    assert isinstance(lesson.prediction, Choice)
-    assert lesson.prediction.measured == ("loss(0) < loss(1)", "loss(0) == loss(1)")
-    assert lesson.questions[1].measured == ("", "loss('seed 2') != loss(1)")
-    assert lesson.pictures[0].see == ["Who is lower?"] and lesson.see == []
-    with pytest.raises(LessonError, match="the part ## See is missing"):
-        lesson_file.parse("measured", changed("## See\n\n- Look here.\n\n", ""))
-
-
-def test_a_curve_can_be_predicted() -> None:
-    lesson = lesson_file.parse("drawn", changed(CHOSEN, DRAWN))
-    assert isinstance(lesson.prediction, DrawnCurve)
-    assert (lesson.prediction.run, lesson.prediction.until, lesson.prediction.high) == (1, 1000.0, 2.5)
-
-
-@pytest.mark.parametrize(
-    ("axis", "asked", "smoothing", "predicted"),
-    [("step", 400, 500, 20), ("step", 1, 0, 20), ("samples", 400, 500, 0), ("time", 4, 5, 0)],
-)
-def test_charts_and_the_drawn_prediction_are_smoothed_in_the_unit_of_the_axis(
-    axis: str, asked: int, smoothing: float, predicted: float
-) -> None:
-    chart = f'axis = "{axis}"\nsmoothing = {asked}'
-    text = changed(CHOSEN, DRAWN).replace('axis = "samples"\n\n', f"{chart}\n\n")
-    lesson = lesson_file.parse("spans", text.replace('axis = "samples"', f'axis = "{axis}"'))
-    assert lesson.pictures[0].smoothing == smoothing, "one of the spans that the page offers"
-    assert isinstance(lesson.prediction, DrawnCurve) and lesson.prediction.smoothing == predicted
-
-
-def test_pictures_of_each_kind_are_read() -> None:
-    kinds = 'bars = "wait"\n\n[[pictures]]\ncaption = "b"\nwaterfall = 1\n\n[[pictures]]\ncaption = "c"\n'
-    lesson = lesson_file.parse(
-        "pictures", changed('numbers = ["loss", "took"]', f'{kinds}instrument = "some"\nrun = 1')
-    )
-    _, bars, waterfall, instrument = lesson.pictures
-    assert (bars.bars, waterfall.waterfall, instrument.instrument, instrument.run) == ("wait", 1, "some", 1)
-
-
 def test_a_lesson_sends_commands_to_a_run() -> None:
     slow = '[[runs.commands]]\nname = "slow_rank"\nat_step = 5\nrank = 1\ndelay_ms = 20\n'
     slow = f"max_steps = 40 }}\n\n{slow}\n[prediction]"
@@ -102,14 +46,6 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
     with pytest.raises(LessonError, match="delay_ms: delay_ms is 2000, but allowed is") as refused:
         lesson_file.parse("slow", text.replace("delay_ms = 20", "delay_ms = 2000"))
     assert refused.value.line == line_of("delay_ms", text)
-
-
-def test_a_run_may_be_meant_to_fail() -> None:
-    hangs = 'name = "two ranks"\nexpect = "failed"'
-    text = changed('name = "two ranks"', hangs).replace(
-        "nproc_per_node = 2,", "nproc_per_node = 2, hang_timeout_s = 4,"
-    )
-    assert [run.expect for run in lesson_file.parse("hang", text).runs] == ["finished", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -128,35 +64,9 @@ def test_a_run_may_be_meant_to_fail() -> None:
             "measured",
             "measured: choice 1 is the right one, and has no",
         ),
-        (
-            MEASURED,
-            'measured = ["", "loss(2) < 1"]\n' + MEASURED,
-            "measured",
-            "measured: there is no run 2; allowed is: 0 to 1",
-        ),
-        (
-            'numbers = ["loss", "took"]',
-            'finding = "They differ."\nnumbers = ["loss"]',
-            '[[pictures]]\ncaption = "What was',
-            "pictures[1].when is missing",
-        ),
-        (
-            'numbers = ["loss", "took"]',
-            'when = "loss(0) < 1"\nnumbers = ["loss"]',
-            "when",
-            "when: it is the condition of a finding, which is missing",
-        ),
-        (
-            'numbers = ["loss", "took"]',
-            'finding = "They differ."\nwhen = "luck(0) < 1"\nnumbers = ["loss"]',
-            "when",
-            "when: 'luck' is not a quantity",
-        ),
         ("minutes = 5", "minutes = 0", "minutes", "minutes is 0, but allowed is: a whole number from 1"),
-        ("minutes = 5", "minutes = true", "minutes", "minutes is True"),
         ("minutes = 5", "minutes = ", "minutes", "the header is not TOML"),
         ("minutes = 5", "minuets = 5", "minuets", "'minuets' is not a field, but allowed is: title, minutes"),
-        ('summary = "', 'sumary = "a"\nsummary = "', "sumary", "'sumary' is not a field"),
         ('name = "two ranks"', 'name = ""', 'name = ""', "runs[1].name is '', but allowed is: a text"),
         (
             "nproc_per_node = 2",
@@ -171,22 +81,10 @@ def test_a_run_may_be_meant_to_fail() -> None:
             "prediction.right is 2, but allowed is: a whole number from 0 to 1",
         ),
         (
-            'choices = ["so", "not so"]',
-            'choices = ["so"]',
-            'choices = ["so"]',
-            "questions[0].choices is ['so'], but allowed is: a list of 2 to 6",
-        ),
-        (
             '"The [all-reduce](term:all-reduce) averages."',
             '"The [sum](term:nonsense) averages."',
             'because = "The [sum]',
             "because: the glossary has no term 'nonsense'",
-        ),
-        (
-            '"It draws others."',
-            '"<b>bold</b>"',
-            'because = "<b>',
-            "because: there is a part of the kind 'html inline'",
         ),
         (
             'numbers = ["loss", "took"]',
@@ -194,42 +92,8 @@ def test_a_run_may_be_meant_to_fail() -> None:
             "numbers",
             "numbers[0] is 'luck', but allowed is: one of loss",
         ),
-        (
-            'axis = "samples"',
-            'axis = "colour"',
-            "axis",
-            "axis is 'colour', but allowed is: one of step, samples, time",
-        ),
-        ('curve = "loss"', 'curve = "luck"', "curve", "curve is 'luck', but allowed is: one of loss"),
-        (
-            'numbers = ["loss", "took"]',
-            'numbers = ["loss"]\nbars = "memory"',
-            'caption = "What was',
-            "caption: a picture has one of curve, numbers, bars, waterfall, instrument",
-        ),
-        (
-            'numbers = ["loss", "took"]',
-            "waterfall = 0",
-            "waterfall",
-            "waterfall is 0, but allowed is: a whole number from 1 to 1",
-        ),
-        (
-            'name = "two ranks"',
-            'name = "two ranks"\nexpect = "failed"',
-            'config = { model = "mlp", dataset = "digits", nproc_per_node = 2',
-            "config: a run expected to fail must have on_hang end, and a hang_timeout_s of at most 10",
-        ),
-        ("x = 100", 'x = "a"', 'x = "a"', "marks[0].x is 'a', but allowed is: a number"),
-        (
-            "{ seed = 1 }",
-            "{ seed = -1 }",
-            'choices = { "seed 1"',
-            "questions[1].attempt.choices.seed 1: seed is -1",
-        ),
-        ("run = 1\n", "run = 2\n", "run = 2", "attempt.run is 2, but allowed is: a whole number from 0 to 1"),
         ("## See\n", "## Look\n", "## Look", "a heading is '## Look', but allowed are, once each: ## Before"),
         ("## Explain\n\nBecause of `loss.backward()`.\n", "", "## See", "the part ## Explain is missing"),
-        ("## Before\n", "Hello.\n\n## Before\n", "Hello.", "there is text before the heading ## Before"),
         (
             "Two ranks share",
             "<script>alert(1)</script>\n\nTwo ranks share",
@@ -241,12 +105,6 @@ def test_a_run_may_be_meant_to_fail() -> None:
             "![](http://x.org/a.png) share",
             "![](http",
             "there is a part of the kind 'image'",
-        ),
-        (
-            "- Look here.",
-            "- Look [here](term:global batch).",
-            "- Look [",
-            "a link is invalid",
         ),
         (
             "- Look here.",
@@ -272,13 +130,6 @@ def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(t
     path.write_bytes(b"+++\n" + b"#" * lesson_file.MAX_BYTES)
     with pytest.raises(LessonError, match=r"line 1: the file has more than 200,000 bytes"):
         lesson_file.read(path)
-
-
-@pytest.mark.parametrize(
-    ("file", "name"), [("04-global-batch.md", "global-batch"), ("mine.md", "mine"), ("7 seeds.md", "seeds")]
-)
-def test_a_lesson_is_called_as_its_file_without_the_number(file: str, name: str) -> None:
-    assert lesson_file.name_of(Path(file)) == name
 
 
 def test_a_name_that_is_no_part_of_an_address_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -27,26 +26,6 @@ def test_a_broken_file_is_named_and_the_others_are_there(tmp_path: Path) -> None
     assert fault.file == "03-third.md" and fault.words.startswith("line 3: minutes is -1")
 
 
-def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
-    path, library = tmp_path / "a.md", Library([tmp_path])
-    path.write_text(changed("minutes = 5", "minutes = nonsense"))
-    assert library.read()[0] == []
-    path.write_text(LESSON)
-    assert [lesson.minutes for lesson in library.read()[0]] == [5]
-    path.write_text(changed("minutes = 5", "minutes = 12"))
-    assert library.find("a").minutes == 12
-    path.unlink()
-    with pytest.raises(ValueError, match="there is no lesson 'a'"):
-        library.find("a")
-
-
-def test_of_two_lessons_of_one_name_the_teachers_counts(tmp_path: Path) -> None:
-    for folder, minutes in (("ours", 5), ("theirs", 9)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.md").write_text(changed("minutes = 5", f"minutes = {minutes}"))
-    assert Library([tmp_path / "ours", tmp_path / "theirs"]).find("a").minutes == 9
-
-
 def test_our_own_lessons_are_whole_and_ask_for_one_more_run() -> None:
     found, broken = Library([LESSONS]).read()
     assert broken == [] and len(found) == 12
@@ -68,12 +47,3 @@ def test_our_own_lessons_run_on_two_cpu_ranks(lesson: Lesson) -> None:
         assert not is_to_hang or made.hang_timeout_s <= 5, made
     names = {run.expect for run in lesson.runs}
     assert names == {"finished"} or any(made.mistake != "none" for made in configs)
-
-
-def test_the_instruments_of_our_lessons_are_there() -> None:
-    folder = LESSONS.parent / "js" / "run"
-    there = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.js"))
-    for lesson in Library([LESSONS]).read()[0]:
-        for picture in lesson.pictures:
-            name = re.escape(picture.instrument)
-            assert not name or re.search(f'name(:| =) "{name}"', there), name

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui.events.analysis import pace
-from ddp_gui.events.analysis.pace import Pace
 from ddp_gui.events.series import Series
 from ddp_gui.learn import measures, outcome
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import Choice, Picture
+from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import Measurement, RunNumbers
 from ddp_gui.server import LESSONS
 
 pytestmark = pytest.mark.unit
-CASES = Path(__file__).parents[2] / "speed_up_cases.json"
 SPEED_UP = Choice(
     question=["How much faster?"],
     choices=(["twice"], ["one and a half"], ["hardly"]),
@@ -107,34 +102,6 @@ def test_a_measurement_that_cannot_support_the_point_says_why(
     assert any(reason in each for each in found.reasons), found.reasons
 
 
-def test_other_programs_do_not_matter_where_no_time_is_compared() -> None:
-    busy = pair(*(run(name, [0.01] * 100, others_percent=60.0) for name in ("one", "two")))
-    picture = Picture(caption=["c"], finding=["same"], when="loss(0) == loss(1)", numbers=("loss",))
-    assert outcome.of_picture(picture, busy).verdict == "explained"
-    timed = Picture(caption=["c"], finding=["same"], when="loss(0) == loss(1)", numbers=("step_time",))
-    found = outcome.of_picture(timed, busy)
-    assert found.verdict == "explained" and len(found.reasons) == 2, (
-        "the finding holds, the times are doubted"
-    )
-    for about in (Picture(caption=["c"], curve="throughput"), Picture(caption=["c"], waterfall=1)):
-        assert outcome.of_picture(about, busy).verdict == "doubtful"
-
-
-def test_a_run_that_is_not_there_or_measured_nothing_is_named() -> None:
-    asked = Choice(
-        question=["q"],
-        choices=(["a"], ["b"]),
-        right=0,
-        measured=("loss('seed 1') == loss(0)", "failed(1) == 1"),
-    )
-    one, nan = run("one", [0.01] * 40), run("two", [0.01] * 40, loss=lambda _: None)
-    assert outcome.of_choice(asked, pair(one, nan)).reasons == ("“seed 1” was not run.",)
-    lost = outcome.of_choice(asked, {**pair(one, one), "seed 1": nan})
-    assert lost.reasons == ("The training loss, last of “two” was not measured.",)
-    json.dumps([vars(lost)], allow_nan=False)
-    assert outcome.of_choice(asked, {}).verdict == "unmeasured"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -179,15 +146,6 @@ def test_a_condition_computes_what_it_says() -> None:
     assert measures.measurements("wait(1, 0) < wait(1, 1)") == [
         Measurement(quantity="wait", runs=(1,), rank=rank) for rank in (0, 1)
     ]
-
-
-@pytest.mark.parametrize("case", json.loads(CASES.read_text()), ids=lambda case: case["name"])
-def test_a_speed_up_is_the_same_as_on_the_page(case: dict[str, Any]) -> None:
-    paces = [
-        None if each is None else Pace(step_time_s=1.0, num_steps=9, is_whole_run=True, **each)
-        for each in (case["run"], case["base"])
-    ]
-    assert pace.speed_up(*paces) == case["speed_up"]
 
 
 def test_every_prediction_of_our_lessons_is_compared_with_its_runs() -> None:

@@ -14,7 +14,6 @@ from ddp_gui.auth.rights import EVERYBODY, asked_by
 from ddp_gui.learn import progress
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.progress import ProgressFiles, class_csv
-from ddp_gui.operations import Rate
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.learn.lessons import LESSON
 
@@ -41,22 +40,6 @@ def test_each_has_their_own(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_times_are_the_pages_and_those_of_the_first_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, now = ProgressFiles(tmp_path), iter([100.0, 200.0, 300.0, 400.0])
-    monkeypatch.setattr(progress.time, "time", lambda: next(now))
-    with asked_by(ANN):
-        files.keep("batch", LOCKED)
-        files.keep("batch", LOCKED | {"isStarted": True})
-        ((_, lessons),) = files.everybody()
-        assert lessons["batch"]["times"] == {"predicted_unix_s": 100.0, "started_unix_s": 200.0}
-        files.keep("batch", {"round": 1})
-        files.keep("batch", LOCKED | {"round": 1})
-    ((_, lessons),) = files.everybody()
-    assert lessons["batch"]["times"] == {"predicted_unix_s": 400.0}
-
-
 def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "MAX_LESSONS", 3)
     files = ProgressFiles(tmp_path)
@@ -64,16 +47,6 @@ def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         for name in ("a", "b", "c", "a", "d"):
             files.keep(name, LOCKED)
         assert list(files.of_current_user()) == ["c", "a", "d"]
-
-
-def test_whoever_tells_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PROGRESS_RATE", Rate("a change of your progress", 2))
-    files = ProgressFiles(tmp_path)
-    with asked_by(ANN):
-        for _ in range(2):
-            files.keep("batch", LOCKED)
-        with pytest.raises(ValueError, match="a change of your progress 2 times within 60 seconds"):
-            files.keep("batch", LOCKED)
 
 
 def test_what_somebody_has_damaged_is_left_out(tmp_path: Path) -> None:

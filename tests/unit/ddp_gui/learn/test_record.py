@@ -27,13 +27,6 @@ def test_the_newer_wins_but_no_started_run_is_lost() -> None:
     assert progress.merge_records(made(prediction=0), made(prediction=2))["prediction"] == 2
 
 
-def test_a_start_that_failed_is_taken_back_by_who_knows_of_all_runs() -> None:
-    known = made(**LOCKED, isStarted=True, runs=["run-1", None])
-    failed = made(**LOCKED, isStarted=False, runs=["run-1", None])
-    assert not progress.merge_records(known, failed)["isStarted"]
-    assert progress.merge_records(known, made(**LOCKED))["isStarted"], "this page knows of no run"
-
-
 def test_attempts_and_answers_of_both_are_kept() -> None:
     one, other = ({"choice": "seed 1", "runId": f"run-{number}"} for number in range(2))
     known = made(attempts={"1": [one]}, answers={"0": 1})
@@ -67,9 +60,3 @@ def test_what_was_begun_anew_is_not_taken_back_by_a_page_that_does_not_know() ->
 def test_what_is_no_progress_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="progress: "):
         made(**values)
-
-
-def test_only_known_fields_are_kept() -> None:
-    assert progress.parse_record({"evil": "x" * 10**6, "answers": {"0": 1}}) == made(answers={"0": 1})
-    with pytest.raises(ValueError, match=r"the value is \[\], but allowed is: an object"):
-        progress.parse_record([])

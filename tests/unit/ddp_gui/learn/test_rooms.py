@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.auth.rights import NOBODY, NotAllowedError, asked_by
-from ddp_gui.events.series import Series
 from ddp_gui.learn import lesson_file, polls
-from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.polls import Room, Rooms
 from tests.unit.class_of import ANN, EVE
 from tests.unit.ddp_gui.learn.lessons import LESSON
@@ -78,30 +76,6 @@ def opened(made: Rooms) -> Room:
     return made.find(made.open(lesson_file.parse("batch", LESSON)).poll_id)
 
 
-def test_each_run_begins_when_the_one_before_it_has_ended(runs: Runs) -> None:
-    async def scenario() -> None:
-        made = school(runs)
-        room = opened(made)
-        await made.change(room.poll.poll_id, "close")
-        await made.change(room.poll.poll_id, "start")
-        with pytest.raises(ValueError, match="the poll is running: start is for one that is closed"):
-            await made.change(room.poll.poll_id, "start")
-        await asyncio.sleep(0.02)
-        assert room.poll.run_ids == ["batch-0"] and runs.shown_to_all == {"batch-0"}
-        assert set(runs.tended) == {("batch", 0, "batch-0")}
-        runs.states["batch-0"] = "failed"
-        await until(lambda: len(room.poll.run_ids) == 2)
-        assert room.poll.state == "running"
-        await until(lambda: runs.tended[-1] == ("batch", 1, "batch-1"))
-        runs.states["batch-1"] = "finished"
-        await until(lambda: room.poll.state == "revealed")
-        assert runs.shown_to_all == {"batch-0", "batch-1"}
-        await made.change(room.poll.poll_id, "end")
-        assert runs.shown_to_all == set() and made.listed() == []
-
-    asynchronously(scenario)
-
-
 def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
@@ -152,34 +126,6 @@ def test_a_page_that_was_started_again_goes_on_with_the_runs(runs: Runs) -> None
     asynchronously(after)
 
 
-def test_what_happened_is_what_the_runs_measured(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs have different losses although the lesson expects the same."""
-    losses = {"batch-0": 1.0, "batch-1": 2.0}
-
-    def numbers_of(_: Any, run_id: str, name: str) -> RunNumbers:
-        series = Series()
-        series.last_step = {"loss": losses[run_id]}
-        return RunNumbers(name=name, state="finished", num_ranks=1, series=series, pace=None, contended=())
-
-    monkeypatch.setattr(polls.outcome, "numbers_of", numbers_of)
-
-    async def scenario() -> None:
-        made = school(runs)
-        room = opened(made)
-        room.poll.question |= {"measured": ["loss(0) < loss(1)", "loss(0) == loss(1)"]}
-        room.poll.close()
-        await made.change(room.poll.poll_id, "start")
-        assert await made.outcome(room) is None, "not before they have ended"
-        runs.states["batch-0"] = "finished"
-        await until(lambda: "batch-1" in runs.states)
-        runs.states["batch-1"] = "finished"
-        await until(lambda: room.poll.state == "revealed")
-        found = await made.outcome(room)
-        assert found is not None and (found["verdict"], found["happened"]) == ("otherwise", 0)
-
-    asynchronously(scenario)
-
-
 def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
@@ -206,14 +152,5 @@ def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
             await anext(everybody)
         with asked_by(NOBODY), pytest.raises(ValueError, match="only a teacher can open a poll"):
             opened(made)
-
-    asynchronously(scenario)
-
-
-def test_of_many_polls_the_newest_are_kept(runs: Runs) -> None:
-    async def scenario() -> None:
-        made = school(runs)
-        ids = [opened(made).poll.poll_id for _ in range(polls.MAX_POLLS + 2)]
-        assert [each["poll_id"] for each in made.listed()] == ids[:1:-1]
 
     asynchronously(scenario)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +23,16 @@ from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.machine import machine_routes, missing
 from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
-from ddp_gui.machine.report import MachineReport, SlowReading
+from ddp_gui.machine.report import MachineReport
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
 from tests.unit.fake_gpus import FakeGpu, OldNvml
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import hardware, processes
+from trainers.machine import hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import GpuProcess
 from trainers.machine.host import Reading
 
-DAY_S = 86_400.0
 SLEEP = "import time; time.sleep(600)"
 SLEEPING_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
 
@@ -49,42 +47,12 @@ def forecast_after(*samples: tuple[float, int], free_bytes: int = 10**9) -> dict
     return forecast.sample(free_bytes)
 
 
-def test_a_rate_is_unknown_before_thirty_seconds() -> None:
-    assert DiskForecast().sample(10**9)["state"] == "no_run"
-    young = forecast_after((100.0, 0), (129.0, 10**6))
-    assert (young["state"], young["measured_over_s"], young["lasts_s"]) == ("measuring", 29.0, None)
-
-
 def test_the_disk_lasts_as_long_as_free_space_by_rate_over_the_span_that_is_said() -> None:
     found = forecast_after((100.0, 5_000_000), (120.0, 5_400_000), (140.0, 9_000_000), free_bytes=10**9)
     assert found["state"] == "lasts"
     assert found["bytes_per_s"] == 100_000
     assert found["measured_over_s"] == 40
     assert found["lasts_s"] == 10_000
-
-
-@pytest.mark.parametrize(("lasts_days", "state"), [(364, "lasts"), (366, "too_slow")])
-def test_more_than_a_year_is_too_slow_to_matter(lasts_days: float, state: str) -> None:
-    found = forecast_after((0.0, 0), (50.0, 50_000), free_bytes=int(lasts_days * DAY_S * 1_000))
-    assert found["state"] == state
-
-
-def test_runs_that_shrink_or_rest_do_not_grow() -> None:
-    assert forecast_after((0.0, 500), (40.0, 500))["state"] == "not_growing"
-    assert forecast_after((0.0, 500), (40.0, 100))["state"] == "not_growing"
-
-
-def test_other_runs_begin_a_new_span_and_old_looks_leave_the_window() -> None:
-    forecast = DiskForecast()
-    for second in range(0, 2_000, 10):
-        forecast.add({"run-1": 1_000 * second}, float(second))
-    found = forecast.sample(10**9)
-    assert disk.WINDOW_S <= found["measured_over_s"] < disk.WINDOW_S + 10
-    assert found["bytes_per_s"] == 1_000
-    forecast.add({"run-1": 0, "run-2": 0}, 2_000.0)
-    assert forecast.sample(10**9)["state"] == "measuring"
-    forecast.add({}, 2_010.0)
-    assert forecast.sample(10**9)["state"] == "no_run"
 
 
 def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
@@ -126,44 +94,6 @@ def test_a_run_owns_its_processes_and_their_children(
     assert owners.run_of(os.getpid()) is None
     assert Owners(tmp_path / "other").live_runs() == {}, "runs of another folder are not ours"
     assert owners.run_of(2**22 + 1) is None, "a process that cannot be seen is nobody's"
-
-
-def test_one_that_stood_by_is_a_run_s_when_its_output_goes_into_its_logs(tmp_path: Path) -> None:
-    logs = tmp_path / "runs" / "run-1" / "logs"
-    logs.mkdir(parents=True)
-    code = "import os,sys; sys.stdin.readline(); os.dup2(os.open(sys.argv[1], 65), 1); sys.stdin.readline()"
-    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.engines.local.fork_server"]
-    owners = Owners(tmp_path / "runs")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        assert process.stdin is not None
-        wait_until(
-            "it being there",
-            lambda: "trainers.engines.local.fork_server" in psutil.Process(process.pid).cmdline(),
-            60,
-        )
-        assert owners.run_of(process.pid) is None and owners.live_runs() == {}
-        process.stdin.write("go on\n")
-        process.stdin.flush()
-        wait_until("it being a run's", lambda: owners.live_runs() == {"run-1": [process.pid]}, 60)
-        assert owners.run_of(process.pid) == "run-1"
-
-
-def test_a_program_that_only_looks_at_a_run_is_not_the_run(tmp_path: Path) -> None:
-    run = tmp_path / "runs" / "run-1"
-    run.mkdir(parents=True)
-    with subprocess.Popen([sys.executable, "-c", SLEEP, str(run)]) as process:
-        assert Owners(tmp_path / "runs").run_of(process.pid) is None
-        process.kill()
-
-
-def test_the_memory_of_a_run_counts_shared_pages_once(run_process: subprocess.Popen[bytes]) -> None:
-    def shares_pages() -> bool:
-        own = processes.memory_bytes(run_process.pid)
-        return own is not None and 0 < own < psutil.Process(run_process.pid).memory_info().rss
-
-    # Between fork and exec the process has almost no private memory.
-    wait_until("its own memory being less than what is resident", shares_pages, 60)
-    assert processes.memory_bytes(2**22 + 1) == 0
 
 
 # Missing parts
@@ -243,32 +173,6 @@ def test_a_full_disk_and_a_small_shared_memory_are_said(
 
 
 # Slow samples, and the complete report
-
-
-def test_a_slow_look_never_makes_a_request_wait_and_is_taken_once() -> None:
-    may_end, calls, ended = threading.Event(), [], []
-
-    def look() -> int:
-        calls.append(1)
-        may_end.wait(60)
-        ended.append(1)
-        return len(calls)
-
-    slow = SlowReading(look, every_s=3600.0)
-    assert slow.value() is None
-    assert slow.value() is None, "one look at a time"
-    assert ended == [], "both were answered while it went on"
-    may_end.set()
-    assert wait_until("the look", slow.value, 60) == 1
-    assert slow.value() == 1, "not old yet"
-    assert len(calls) == 1
-
-
-def test_an_old_look_is_taken_again() -> None:
-    calls: list[int] = []
-    slow = SlowReading(lambda: calls.append(1) or len(calls), every_s=0.0)
-    assert slow.value() is not None
-    wait_until("further looks", lambda: (slow.value() or 0) > 2, 60)
 
 
 def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from ddp_gui.events.run_view import RunView
@@ -30,16 +29,6 @@ class Finished:
     def view(self) -> Any:
         self._view.catch_up()
         return self._view
-
-
-def test_a_picture_of_a_long_run_is_small_and_valid_json(tmp_path: Path) -> None:
-    picture = live.picture_of(Finished(tmp_path / "run-1", 20_000))
-    assert picture["head"]["state"] == "finished" and len(picture["ranks"]) == 4
-    assert {"loss", "loss_smooth", "utilization:3"} <= picture["traces"].keys()
-    assert "learning_rate" not in picture["traces"]
-    loss = picture["traces"]["loss"]
-    assert len(loss["x"]) == live.MAX_POINTS and loss["x"][-1] == 20_000
-    assert len(orjson.dumps(picture)) < 100_000
 
 
 def test_the_table_shows_the_ranks_and_escapes_all_text(tmp_path: Path) -> None:

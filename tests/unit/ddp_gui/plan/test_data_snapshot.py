@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,57 +26,11 @@ from ddp_gui.train import api
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
-from trainers.contract import config as config_module
-from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.events import encode_event
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.data.loading import ShardedBatches
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
-NUM_TRAIN = 1000
-
-
-def steps_left(config: Config, epoch: int, samples_in_epoch: int, num_ranks: int) -> int:
-    """Count the steps that training executes from there on, based on the batches of a rank."""
-    batches = ShardedBatches(
-        NUM_TRAIN,
-        config.batch_size,
-        num_accumulated=config.gradient_accumulation_steps,
-        seed=0,
-        replica=0,
-        num_replicas=num_ranks,
-    )
-    steps, samples = 0, samples_in_epoch
-    for each in range(epoch, config.num_epochs):
-        batches.set_epoch(each)
-        steps += sum(batch.is_last for batch in batches.starting_at(samples))
-        samples = 0
-    return steps
-
-
-@pytest.mark.parametrize("samples_in_epoch", [0, 64, 640, 960, 1000])
-@pytest.mark.parametrize(("num_ranks", "batch_size", "accumulated"), [(2, 32, 1), (1, 32, 1), (3, 32, 2)])
-def test_a_resumed_run_is_as_long_as_training_makes_it(
-    samples_in_epoch: int, num_ranks: int, batch_size: int, accumulated: int
-) -> None:
-    config = config_module.parse(
-        {"batch_size": batch_size, "gradient_accumulation_steps": accumulated, "num_epochs": 4}
-    )
-    step = 16 + samples_in_epoch // 64
-    expected = step + steps_left(config, 1, samples_in_epoch, num_ranks)
-    last = config.num_steps(NUM_TRAIN, num_ranks, step=step, epoch=1, samples_in_epoch=samples_in_epoch)
-    assert last == expected
-
-
-def test_with_the_batch_it_had_a_run_keeps_its_length_and_its_limit() -> None:
-    config = config_module.parse({"batch_size": 32, "num_epochs": 4})
-    for step in range(1, config.num_steps(NUM_TRAIN, 2)):
-        epoch, of_epoch = divmod(step, config.steps_per_epoch(NUM_TRAIN, 2))
-        here = {"step": step, "epoch": epoch, "samples_in_epoch": of_epoch * 64}
-        assert config.num_steps(NUM_TRAIN, 2, **here) == config.num_steps(NUM_TRAIN, 2) == 64
-    limited = replace(config, max_steps=20)
-    assert limited.num_steps(NUM_TRAIN, 2, step=10, epoch=0, samples_in_epoch=640) == 20
 
 
 @pytest.fixture
@@ -105,16 +58,6 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     digest = Digest()
     digest.catch_up(run.events)
     assert digest.num_steps == 180
-
-
-def test_a_resume_begins_with_another_number_of_ranks(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
-) -> None:
-    run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))
-    leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
-    after = planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=3)
-    assert launcher.checkpoint_to_go_on_from(run, None, after).step == 60
 
 
 def test_the_end_is_where_the_data_of_the_checkpoint_ends(
@@ -146,22 +89,6 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
     run.write_status(Status(state="finished"))
     with pytest.raises(ValueError, match="has done all of its 130 steps"):
         launcher.checkpoint_to_go_on_from(run, None, after)
-
-
-def test_a_run_knows_its_data_where_the_catalogue_does_not(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
-) -> None:
-    own = replace(catalogue.datasets["fashion_mnist"], name="own", label="Your own data", num_train=640)
-    known = catalogue.with_dataset(own, {"cnn": {"small": 11, "large": 110}})
-    run = start(planned(known, dataset="own", data_path="/somewhere/gone", num_epochs=2))
-    assert total_steps(run.read_config(), catalogue) is None, "the catalogue alone cannot say"
-    seen = plan.with_noted_data(run, catalogue)
-    assert total_steps(run.read_config(), seen) == 10
-    assert seen.datasets["own"].label == "Your own data"
-    assert seen.models["cnn"].sizes[1].num_parameters["own"] == 110
-    (run.path / plan.DATA).write_text("{half")
-    assert plan.with_noted_data(run, catalogue) is catalogue
 
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
@@ -213,13 +140,3 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     supervisors.end(run)
     with pytest.raises(ValueError, match="nproc_per_node is 4, but allowed is"):
         asyncio.run(page.resume_run(run.run_id, None, 4))
-
-
-def test_what_is_noted_is_plain_json_beside_the_configuration(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
-) -> None:
-    run = start(planned(catalogue))
-    assert rundir.open_run(run.path.parent, run.run_id).read_config().model == "cnn"
-    noted = json.loads((run.path / "data.json").read_text())
-    assert noted["dataset"]["num_train"] == 8000 and noted["counts"] == {"cnn": {"small": 7, "large": 70}}

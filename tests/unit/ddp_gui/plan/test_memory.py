@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui.background import trainer_process
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.plan.memory import NeedsSource, predict
+from ddp_gui.plan.memory import predict
 from ddp_gui.plan.plan import make, parse
 from ddp_gui.train import choices
 from tests.unit.ddp_gui.train.test_form_help import real  # noqa: F401 - a fixture
@@ -92,38 +89,3 @@ def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue
     # memory.
     assert "it will not fit next to the programs that use the GPU now" in said(1, 420_000_000)
     assert "GB of them free now: it will not fit<" in said(1, 500_000_000)
-
-
-def test_the_memory_of_a_gpu_that_does_not_say_is_not_made_up() -> None:
-    silent = Machine(num_gpus=2, num_cores=8, gpu_memory_bytes=8_000_000_000)
-    assert silent.free_for_a_rank("cuda", 1) is None
-    assert Machine(num_gpus=0, num_cores=2).free_for_a_rank("auto", 1) is None
-
-
-def test_the_needs_are_asked_for_once_and_nobody_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    may_answer = threading.Event()
-
-    def ask(module: str) -> dict[str, Any]:
-        asked.append(module)
-        may_answer.wait(60)
-        return {"models": {"cnn": {"small": {"digits": NEEDS}}}}
-
-    monkeypatch.setattr(trainer_process, "ask", ask)
-    source = NeedsSource(tmp_path / "memory.json")
-    assert source.of("cnn", "small", "digits") is None
-    assert source.of("cnn", "small", "digits") is None
-    may_answer.set()
-    assert source._asking is not None
-    source._asking.join(60)
-    assert source.of("cnn", "small", "digits") == NEEDS
-    assert source.of("cnn", "huge", "digits") is None
-    assert asked == ["trainers.plugins.memory"]
-    again = NeedsSource(tmp_path / "memory.json")
-    again.ask_ahead()
-    assert again._asking is not None
-    again._asking.join(60)
-    assert again.of("cnn", "small", "digits") == NEEDS
-    assert asked == ["trainers.plugins.memory"], "kept over a restart"

@@ -74,13 +74,6 @@ def test_nothing_to_look_at_is_said_by_name(asked: list[str]) -> None:
     assert asked == []
 
 
-def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
-    own = OwnData()
-    for number in range(own_data.MAX_REMEMBERED + 5):
-        inspect_now(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
-    assert len(own._inspections) == own_data.MAX_REMEMBERED
-
-
 def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:  # noqa: F811
     own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": "t.csv"})
     with pytest.raises(ConfigError, match="press Inspect"):
@@ -133,11 +126,3 @@ def test_everything_from_a_file_is_escaped() -> None:
 )
 def test_preview_says_how_many_and_how_long(preview: dict[str, Any], said: str) -> None:
     assert said in own_data_module.own_data(inspection_of(preview=preview, label_column="<price>"))
-
-
-def test_pixels_become_the_bitmap_they_are() -> None:
-    item = {"height": 2, "width": 1, "channels": 3, "pixels": base64.b64encode(bytes(range(6))).decode()}
-    bitmap = base64.b64decode(own_data_module._bitmap(item).partition(",")[2])
-    assert bitmap[:2] == b"BM" and int.from_bytes(bitmap[2:6], "little") == len(bitmap) == 54 + 8
-    # Rows from the bottom, blue first, each padded to four bytes.
-    assert bitmap[54:] == bytes([5, 4, 3, 0, 2, 1, 0, 0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import zipfile
@@ -105,12 +104,12 @@ def test_an_environment_without_pip_is_changed_by_uv(monkeypatch: pytest.MonkeyP
 
 
 def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pip_becomes("import time; time.sleep(60)", monkeypatch)
-    page = installs(entry("a==1"), entry("b==1", "other"), time_limit_s=1.0)
+    pip_becomes("import time; time.sleep(600)", monkeypatch)
+    page = installs(entry("a==1"), entry("b==1", "other"), time_limit_s=3.0)
     install = page.start("names")
     with pytest.raises(ValueError, match="Names is being installed: wait for it to end"):
         page.start("other")
-    assert ended(install).error == "It took longer than 1 s."
+    assert ended(install).error == "It took longer than 3 s."
 
 
 def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,18 +156,3 @@ def test_the_export_to_onnx_is_installed_as_its_requirements_pin_it(monkeypatch:
     pinned = [line for line in lines if not line.startswith("#")]
     assert install.state == "done" and all(package_install.can_install(line) for line in pinned)
     assert install.command.endswith(" ".join(pinned)) and len(pinned) == 5
-
-
-def test_the_packages_of_a_tracker_are_installed_as_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    pip_becomes("import sys; print(*sys.argv[1:])", monkeypatch)
-    pinned = {name: each[1].split() for name, each in package_install.extras().items()}
-    for name, needed in (("tensorboard", "protobuf"), ("trackio", "trackio"), ("wandb", "requests")):
-        install = ended(installs().start(name))
-        assert install.state == "done" and all(map(package_install.can_install, pinned[name]))
-        assert needed in [line.partition("==")[0] for line in pinned[name]]
-    versions: dict[str, set[str]] = {}
-    for line in itertools.chain(*pinned.values()):
-        versions.setdefault(line.partition("==")[0], set()).add(line)
-    assert all(len(lines) == 1 for lines in versions.values()), "one environment has room for all of them"
-    with pytest.raises(ValueError, match="needs no package"):
-        installs().start("mlflow")

@@ -43,22 +43,11 @@ def line(situation: Situation, now: float = 1.0) -> list[str]:
     return [run.run_id for run in in_order(situation, now)]
 
 
-def test_without_a_limit_everything_starts_at_once() -> None:
-    waiting = [waits(f"r{number}", num_ranks=64) for number in range(5)]
-    assert started(Situation(waiting=waiting)) == [f"r{number}" for number in range(5)]
-
-
 def test_people_take_turns_however_many_runs_one_of_them_asks_for() -> None:
     waiting = [*(waits(f"ann-{n}", "ann", asked=n) for n in range(5)), waits("bob-0", "bob", asked=99)]
     situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=2))
     assert line(situation)[:3] == ["ann-0", "bob-0", "ann-1"]
     assert started(situation) == ["ann-0", "bob-0"]
-
-
-def test_who_has_something_now_comes_after_who_has_nothing() -> None:
-    waiting = [waits("ann-1", "ann", asked=0), waits("bob-1", "bob", asked=5)]
-    situation = Situation(waiting=waiting, running=[runs("ann-0", "ann")], capacity=Capacity(cpu_ranks=2))
-    assert started(situation, 6.0) == ["bob-1"]
 
 
 def test_who_used_much_lately_comes_after_who_did_not_and_an_hour_later_no_more() -> None:
@@ -77,13 +66,6 @@ def test_a_run_gets_gpus_nobody_has_and_none_that_somebody_else_occupies_unless_
     assert decide(situation, 1.0) == []
     (start,) = decide(replace(situation, waiting=[replace(plain, may_share=True)]), 1.0)
     assert start.gpus == ("GPU-c", "GPU-d", "GPU-b"), "those that nobody uses come first"
-
-
-def test_cpu_runs_and_gpu_runs_do_not_wait_for_each_other() -> None:
-    waiting = [waits("gpu", kind="cuda", num_ranks=4, asked=0), waits("cpu", "bob", asked=1)]
-    running = [runs("r0", "carl", kind="cuda", gpus=("GPU-a",))]
-    situation = Situation(waiting=waiting, running=running, capacity=Capacity(gpus=GPUS, cpu_ranks=2))
-    assert started(situation, 10 * PATIENCE_S) == ["cpu"]
 
 
 def test_small_runs_pass_a_large_one_for_ten_minutes_and_then_wait_for_it() -> None:
@@ -188,33 +170,6 @@ def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
             situation = replace(situation, running=going_on)
 
 
-def test_a_stream_of_small_newcomers_holds_a_large_run_up_for_a_bounded_time() -> None:
-    """Each minute a new user requests one rank for ten minutes; the large run still gets all four."""
-    now, running, waiting = 0.0, [runs("r0", "carl", 1)], [waits("large", "ann", 4, asked=0)]
-    ends_at = {"r0": 300.0}
-    for minute in range(200):
-        now = 60.0 * minute
-        running = [run for run in running if ends_at[run.run_id] > now]
-        waiting.append(waits(f"small-{minute}", f"newcomer {minute}", asked=now))
-        situation = Situation(waiting=waiting, running=running, capacity=Capacity(cpu_ranks=4))
-        begun = started(situation, now)
-        if "large" in begun:
-            break
-        running += [runs(run.run_id, run.person, 1, now) for run in waiting if run.run_id in begun]
-        ends_at |= dict.fromkeys(begun, now + 600)
-        waiting = [run for run in waiting if run.run_id not in begun]
-    assert now <= PATIENCE_S + 600 + 60, "ten minutes of patience, then the longest of those that run"
-
-
-def test_an_estimate_is_when_those_that_go_on_say_they_end() -> None:
-    waiting = [waits("next", "bob", 2, asked=0), waits("then", "carl", 2, asked=1)]
-    situation = Situation(waiting=waiting, running=[runs("r0", "ann", 2)], capacity=Capacity(cpu_ranks=2))
-    assert waiting_times(situation, {"r0": 120.0}, None, 10.0) == {"next": 120.0}
-    assert waiting_times(situation, {"r0": 120.0}, 60.0, 10.0) == {"next": 120.0, "then": 180.0}
-    assert waiting_times(situation, {"r0": None}, 60.0, 10.0) == {}, "not known yet"
-    assert waiting_times(replace(situation, is_paused=True), {"r0": 120.0}, 60.0, 10.0) == {}
-
-
 def test_an_estimate_knows_the_limit_of_time() -> None:
     situation = Situation(
         waiting=[waits("next", "bob", 2)],
@@ -224,27 +179,6 @@ def test_an_estimate_knows_the_limit_of_time() -> None:
     )
     assert waiting_times(situation, {"r0": None}, None, 60.0) == {"next": 240.0}
     assert waiting_times(situation, {"r0": 10.0}, None, 60.0) == {"next": 10.0}
-
-
-@pytest.mark.parametrize(("num_threads", "starts"), [(1, ["r1"]), (2, [])])
-def test_threads_count_as_cpu_ranks(num_threads: int, starts: list[str]) -> None:
-    live = replace(runs("r0", "ann", 1), num_threads=num_threads)
-    situation = Situation(waiting=[waits("r1", "bob", 1)], running=[live], capacity=Capacity(cpu_ranks=2))
-    assert started(situation) == starts
-
-
-@pytest.mark.parametrize(
-    ("num_ranks", "num_threads", "starts"),
-    [(1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 4, 1), (4, 4, 1), (5, 4, 0)],
-)
-def test_threads_count_within_one_pass_and_a_run_of_more_than_all_cores_starts_alone(
-    num_ranks: int, num_threads: int, starts: int
-) -> None:
-    waiting = [waits(f"r{number}", f"person {number}", num_ranks, asked=number) for number in range(4)]
-    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=4, num_threads=num_threads))
-    assert started(situation) == [f"r{number}" for number in range(starts)]
-    if num_threads * num_ranks > 4:
-        assert started(replace(situation, running=[runs("live", "zoe")])) == []
 
 
 def test_mig_instances_are_handed_out_one_by_one() -> None:

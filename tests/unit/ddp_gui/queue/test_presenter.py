@@ -9,7 +9,6 @@ import pytest
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person
-from ddp_gui.queue import presenter
 from ddp_gui.queue.policy import Users
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_routes import expected_wait
@@ -27,21 +26,6 @@ EVE = Person(name="eve", role="teacher")
 
 def view_of(place: Place, line: Scheduler, catalogue: Any) -> QueuePresenter:
     return QueuePresenter(line, store_of(place.runs_dir, catalogue))
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
-)
-def test_places_are_ordinals(number: int, words: str) -> None:
-    assert presenter.ordinal(number) == words
-
-
-def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    assert presenter.in_words(2, None) == "2nd in the queue; start time not known yet"
-    assert presenter.in_words(1, 12.0) == "1st in the queue, starts in less than a minute"
-    assert presenter.in_words(3, 250.0) == "3rd in the queue, starts in about 4 min"
-    assert presenter.in_words(3, 9000.0) == "3rd in the queue, starts in about 2.5 h"
 
 
 def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, catalogue) -> None:
@@ -81,23 +65,6 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     line.pause(False)
     line.take_out(second)
     assert view.place(second.run_id, afresh=True)["place"] is None
-
-
-def test_a_run_that_is_not_started_yet_is_told_its_place(place: Place, catalogue) -> None:
-    line = place.page()
-    view = view_of(place, line, catalogue)
-
-    def expected(person: str, num_ranks: int) -> tuple[Any, str]:
-        told = expected_wait(view.view(afresh=True), person, "cpu", num_ranks, may_share=False)
-        return told["place"], told["words"]
-
-    assert expected("ann", 2) == (None, "")
-    line.start(place.planned(), "ann")
-    assert expected("ann", 2) == (1, "1st in the queue; start time not known yet")
-    queued = line.start(place.planned(), "ann").run
-    assert expected("ann", 2)[0] == 2
-    assert expected("bob", 2)[0] == 1, "who uses fewer ranks now comes first"
-    assert view.view(afresh=True).place_of(queued.run_id) == 1, "asking has changed nothing"
 
 
 def test_the_expected_wait_ends_with_the_live_run(

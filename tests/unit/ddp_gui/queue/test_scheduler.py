@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 import time
 from dataclasses import asdict, replace
@@ -26,8 +25,7 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from trainers.contract import events, rundir, tickets
-from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.status import process_handle
+from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
 from trainers.engines import liveness
 from trainers.engines.base import StartError
@@ -71,47 +69,6 @@ def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(
     place.supervisors.has_begun(placed.run)
     ticket = tickets.read_granted(placed.run)
     assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
-
-
-def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The end of a run triggers the next start; polling once a second is disabled in this test."""
-    monkeypatch.setattr("ddp_gui.queue.scheduler.POLL_EVERY_S", 3600.0)
-    line = place.page()
-    line.begin()
-    first = line.start(place.planned(), "ann")
-    second = line.start(place.planned(), "bob")
-    third = line.start(place.planned(), "carl")
-    assert (second.place, third.place, third.num_waiting) == (1, 2, 2)
-    assert liveness.read_status(second.run).state == "queued"
-    place.supervisors.end(first.run)
-    place.supervisors.has_begun(second.run)
-    assert liveness.read_status(third.run).state == "queued"
-    line.close()
-
-
-def test_a_run_that_waits_stays_queued_without_a_page(place: Place) -> None:
-    line = place.page()
-    line.start(place.planned(), "ann")
-    run = line.start(place.planned(), "bob").run
-    long_ago = time.time() - 3600
-    for path in run.path.iterdir():
-        if path.is_file():
-            rundir.os.utime(path, (long_ago, long_ago))
-    assert liveness.read_status(RunDirectory(run.path)).state == "queued"
-
-
-def test_a_second_page_goes_on_with_the_line_when_the_first_is_gone(place: Place) -> None:
-    first = place.page()
-    running = first.start(place.planned(), "ann").run
-    waiting = first.start(place.planned(), "bob").run
-    second = place.page()
-    second.begin()
-    place.supervisors.end(running)
-    place.supervisors.has_begun(waiting)
-    second.close()
-    assert place.supervisors.run_ids() == [running.run_id, waiting.run_id]
 
 
 def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(place: Place) -> None:
@@ -193,28 +150,6 @@ def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_i
 
     wait_until("as many going on as there are runs", lambda: going_on() == made, 60)
     assert len(made) == (0 if "before it is a run" in moment or "before there is" in moment else 1)
-
-
-def test_a_supervisor_that_comes_late_finds_that_another_was_started(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late: list[tuple[RunDirectory, tickets.Ticket]] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            LocalEngine, "start_supervisor", lambda _engine, run, ticket: late.append((run, ticket)) or 1 / 0
-        )
-        with pytest.raises(ZeroDivisionError):
-            place.page().start(place.planned(), "ann")
-    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
-    place.page().tick()
-    ((run, ticket),) = late
-    assert run.queued.exists() is False or tickets.read_queued(run) != ticket
-    place.supervisors.has_begun(run)
-    place.supervisors.end(run)
-    straggler = place.supervisors.start(run, ticket)
-    assert straggler.wait() == 1
-    assert "removed from the queue, or started in another way" in (run.logs / "supervisor.log").read_text()
-    assert liveness.read_status(run).state == "finished"
 
 
 def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
@@ -307,14 +242,6 @@ def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Pla
     place.supervisors.has_begun(good)
 
 
-def test_what_is_added_to_the_book_is_written(tmp_path: Path) -> None:
-    keeper = QueueStore(tmp_path)
-    for name in ("waiting", "running", "first"):
-        with keeper.open() as book:
-            getattr(book, name).append("run-1")
-        assert getattr(keeper.read(), name) == ["run-1"]
-
-
 TICKET = asdict(Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0))
 GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU-0"}]}
 
@@ -342,19 +269,6 @@ def test_a_ticket_of_the_wrong_kind_is_one_that_makes_no_sense(run: RunDirectory
     run.queued.write_text(text)
     with pytest.raises(TicketError, match="is invalid"):
         tickets.read_queued(run)
-
-
-def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory, tmp_path: Path) -> None:
-    run.queued.write_text(json.dumps(TICKET | {"person": "\ud800", "grant": GRANT}))
-    ticket = tickets.read_queued(run)
-    assert ticket is not None and ticket.person.encode() and ticket.grant is not None
-    run.queued.rename(tmp_path / "elsewhere.json")
-    run.queued.symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(OSError, match="symbolic links"):
-        tickets.read_queued(run)
-    os.mkfifo(run.granted)  # a pipe: opening it would wait for a writer
-    with pytest.raises(TicketError, match="not a plain file"):
-        tickets.read_granted(run)
 
 
 def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:
@@ -536,18 +450,6 @@ def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
     place.runs_dir.mkdir()
     with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
         place.page().start(place.planned(), "ann")
-
-
-def test_a_status_written_before_the_ticket_was_taken_counts_while_the_run_is_locked(
-    run: RunDirectory,
-) -> None:
-    run.config.write_text("{}")
-    run.queued.write_text("{}")
-    run.write_status(Status(state="starting", handle=process_handle(1)))
-    assert liveness.read_status(run).state == "queued", "killed between the two it still waits"
-    lock = run.acquire_lock()
-    assert liveness.read_status(run).state == "starting"
-    rundir.os.close(lock)
 
 
 def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who_has_the_others(

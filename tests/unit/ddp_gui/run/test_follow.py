@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import itertools
 import json
 import threading
-import time
-import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -97,42 +93,6 @@ def test_thirty_viewers_see_every_step_and_the_news_is_encoded_once(
     assert asyncio.run(watch()) == [[11, 12]] * 30
 
 
-def test_nothing_is_held_of_a_run_nobody_looks_at(live: RunDirectory) -> None:
-    async def watch() -> None:
-        followers = Followers()
-        view = RunView(live, 100)
-        streams = [followers.of(view).messages(-1, ChartView()) for _ in range(2)]
-        for stream in streams:
-            await anext(stream)
-        assert followers.of(view) is followers.of(view)
-        gone = weakref.ref(view)
-        for stream in streams:
-            await stream.aclose()
-        del view, stream, streams
-        async with asyncio.timeout(60):
-            while gone() is not None:  # its watcher is being cancelled
-                await asyncio.sleep(0)
-                gc.collect()
-
-    asyncio.run(watch())
-
-
-def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
-    async def watch() -> None:
-        follower = Follower(RunView(live, 100))
-        plain, smooth = (
-            follower.messages(-1, ChartView()),
-            follower.messages(-1, ChartView(axis="time", smoothing=5)),
-        )
-        first, second = parsed(await anext(plain)), parsed(await anext(smooth))
-        assert "loss_smooth" not in first["traces"] and "loss_smooth" in second["traces"]
-        assert first["traces"]["loss"]["x"][-1] == 10 and second["traces"]["loss"]["x"][-1] != 10
-        await plain.aclose()
-        await smooth.aclose()
-
-    asyncio.run(watch())
-
-
 def test_nobody_waits_behind_the_other_encodings_of_who_asked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,55 +130,12 @@ def test_nobody_waits_behind_the_other_encodings_of_who_asked_first(
     assert users == {EVERYBODY}, "what all get is of no person"
 
 
-@pytest.mark.parametrize(
-    ("kind", "idle_percent", "is_full"),
-    [
-        ("cpu", 0.0, True),
-        ("cpu", 12.4, True),
-        ("cpu", 12.6, False),
-        ("cpu", None, False),
-        ("cuda", 0.0, False),
-    ],
-)
-def test_cores_are_full_where_cpu_ranks_leave_none_free(
-    kind: str, idle_percent: float | None, is_full: bool
-) -> None:
-    event = {"devices": [{"kind": kind}], "idle_cpu_percent": idle_percent}
-    assert stream_module.cores_are_full(event, num_cores=2) is is_full
-
-
 def test_before_the_first_sample_the_cores_count_as_free() -> None:
     assert not stream_module.cores_are_full(None, num_cores=2)
     assert not stream_module.cores_are_full({"devices": []}, num_cores=2)
     assert not stream_module.cores_are_full({"devices": [{"kind": "cpu"}]}, num_cores=2), (
         "an older run's event"
     )
-
-
-@pytest.mark.parametrize(("idle_percent", "is_slower"), [(0.0, True), (50.0, False)])
-def test_where_the_cores_are_full_four_messages_a_second_are_sent(
-    live: RunDirectory, idle_percent: float, is_slower: bool
-) -> None:
-    file = EventFile(live.events)
-    fields = {"devices": [{"rank": 0, "kind": "cpu"}], "others_cpu_percent": 0.0}
-    file.append([(400.0, "devices", fields | {"idle_cpu_percent": idle_percent})])
-    file.close()
-
-    async def shortest_gap_s() -> float:
-        stream = Follower(RunView(live, 100)).messages(-1, ChartView())
-        await anext(stream)
-        came: list[float] = []
-        for number in range(6):
-            append(live, 1000 + number)
-            await anext(stream)
-            came.append(time.monotonic())
-        await stream.aclose()
-        return min(after - before for before, after in itertools.pairwise(came))
-
-    gap_s = asyncio.run(shortest_gap_s())
-    least_s = stream_module.SEND_EVERY_WHERE_CORES_ARE_FULL_S if is_slower else stream_module.SEND_EVERY_S
-    assert gap_s >= 0.9 * least_s
-    assert is_slower or gap_s < stream_module.SEND_EVERY_WHERE_CORES_ARE_FULL_S
 
 
 def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
@@ -307,28 +224,3 @@ def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch)
 
     asyncio.run(serve())
     assert sent == [b"0", b"1", b"2"]
-
-
-def test_a_viewer_that_leaves_ends_its_stream() -> None:
-    closed: list[bool] = []
-
-    async def endless() -> AsyncGenerator[bytes]:
-        try:
-            yield b"first"
-            await asyncio.Event().wait()
-        finally:
-            closed.append(True)
-
-    async def send(message: Any) -> None:
-        await asyncio.sleep(0)
-
-    async def receive() -> dict[str, str]:
-        await asyncio.sleep(0.02)
-        return {"type": "http.disconnect"}
-
-    async def serve() -> None:
-        async with asyncio.timeout(60):
-            await EventStream(endless())({}, receive, send)
-
-    asyncio.run(serve())
-    assert closed == [True]

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ddp_gui.run import model_card
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
@@ -35,14 +33,6 @@ FACTS: dict[str, Any] = {
     "onnx_problem": "onnx is not installed",
     "versions": {"torch": "2.13.0"},
 }
-
-
-@pytest.mark.parametrize(
-    ("share", "num", "low", "high"),
-    [(0.5, 100, 0.4038, 0.5962), (1.0, 10, 0.7225, 1.0), (0.0, 10, 0.0, 0.2775)],
-)
-def test_intervals_are_those_of_wilson(share: float, num: int, low: float, high: float) -> None:
-    assert model_card.wilson(share, num) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_a_card_names_what_was_measured_and_what_is_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811

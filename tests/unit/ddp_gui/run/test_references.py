@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,15 +76,6 @@ def test_it_is_fitted_once_and_kept_in_the_run(run: RunDirectory, monkeypatch: p
     assert References().of_run(view_of(run))["lines"] == [ALWAYS, FITTED], "after a restart of the page"
 
 
-@pytest.mark.parametrize(("seconds", "num_fitted"), [(10.0, 0), (61.0, 1)])
-def test_a_short_run_is_left_alone_until_its_end(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, seconds: float, num_fitted: int
-) -> None:
-    process = fitted(monkeypatch)
-    References().of_run(view_of(run, state="running", seconds=seconds))
-    assert len(process.asked) == num_fitted
-
-
 def test_data_that_has_changed_gives_no_line_and_is_not_tried_again(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,21 +86,6 @@ def test_data_that_has_changed_gives_no_line_and_is_not_tried_again(
     assert found == {"lines": [ALWAYS], "is_complete": True} and len(process.asked) == 1
     assert "the data has changed" in capsys.readouterr().out
     assert not (run.path / references.FILE).exists()
-
-
-def test_a_run_that_cannot_be_written_keeps_its_line_in_memory(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fitted(monkeypatch)
-    view = view_of(run)
-
-    def refuse(path: Path, value: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(references, "write_json_atomically", refuse)
-    shown = References()
-    shown.of_run(view)
-    assert shown.of_run(view) == {"lines": [ALWAYS, FITTED], "is_complete": True}
 
 
 @pytest.mark.parametrize(
@@ -140,12 +115,3 @@ def test_language_models_have_the_unigram_alone(run: RunDirectory, monkeypatch: 
     found = References().of_run(view)
     unigram = {"label": "each token by its frequency", "metric": "perplexity", "value": 22.0}
     assert found == {"lines": [unigram], "is_complete": True} and process.asked == []
-
-
-@pytest.mark.slow
-def test_the_process_itself(run: RunDirectory) -> None:
-    view = view_of(run)
-    shown = References()
-    shown._fit(view, dict(view.series.plan))
-    assert shown.of_run(view)["lines"] == [ALWAYS, FITTED | {"value": pytest.approx(0.9667, abs=1e-3)}]
-    shutil.rmtree(run.path)

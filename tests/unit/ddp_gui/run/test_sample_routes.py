@@ -42,39 +42,6 @@ def place(run: RunDirectory, sample: str = "") -> str:
     return f"/live/runs/{run.run_id}/samples{sample}"
 
 
-def test_a_run_that_has_not_begun_says_so(asking: TestClient, run: RunDirectory) -> None:
-    answer = asking.get(place(run))
-    assert answer.status_code == 404 and "once the run has started training" in answer.json()["detail"]
-
-
-def test_an_epoch_is_said_in_numbers_and_as_a_picture(asking: TestClient, run: RunDirectory) -> None:
-    write_plan(run, 1437)
-    said = asking.get(place(run), params={"epoch": 1}).json()
-    assert (said["num_samples"], said["num_epochs"], said["ways"]) == (1437, 3, ["sample", "place"])
-    assert said["times_seen"] == {"fewest": 1, "most": 1}
-    (piece,) = said["pieces"]
-    assert (piece["first_step"], piece["num_steps"], piece["global_batch"]) == (24, 23, 64)
-    assert piece["last_shares"] == [14, 15], "1437 = 22 × 64 + 29"
-    assert sum(map(sum, said["picture"]["counts"])) == 1437
-    assert said["picture"]["columns"] == {"first": 0, "last": 1436, "size": 6, "number": 240}
-
-
-def test_a_part_of_the_order_shows_single_places(asking: TestClient, run: RunDirectory) -> None:
-    write_plan(run, 1437)
-    said = asking.get(place(run), params={"by": "place", "first": 60, "last": 67}).json()
-    assert said["picture"]["rows"] == {"first": 1, "last": 2, "size": 1, "number": 2}
-    rank_of_place = [1, 0, 0, 1] * 2  # for each place: how often rank 0 and rank 1 saw it
-    assert said["picture"]["counts"] == [[1, 0, 0, 1, 1, 0, 0, 1, *[0] * 8], [*[0] * 8, *rank_of_place]]
-
-
-def test_a_sample_is_followed(asking: TestClient, run: RunDirectory) -> None:
-    write_plan(run, 1437)
-    said = asking.get(place(run, "/5")).json()
-    assert said["is_all"] and [found["epoch"] for found in said["epochs"]] == [0, 1, 2]
-    steps = [found["seen"][0]["step"] for found in said["epochs"]]
-    assert 1 <= steps[0] <= 23 < steps[1] <= 46 < steps[2] <= 69
-
-
 def test_with_very_many_samples_there_are_the_numbers_alone(asking: TestClient, run: RunDirectory) -> None:
     write_plan(run, 3_000_000_000)
     said = asking.get(place(run)).json()
@@ -88,12 +55,6 @@ def test_what_cannot_be_is_refused(asking: TestClient, run: RunDirectory, wrong:
     write_plan(run, 1437)
     assert asking.get(place(run), params=wrong).status_code == 422
     assert asking.get(place(run, "/1437")).status_code == 422
-
-
-def test_a_window_beyond_the_end_shows_the_last_sample(asking: TestClient, run: RunDirectory) -> None:
-    write_plan(run, 1437)
-    said = asking.get(place(run), params={"first": 5000, "last": 2}).json()
-    assert said["picture"]["columns"] == {"first": 1436, "last": 1436, "size": 1, "number": 1}
 
 
 @pytest.mark.parametrize("field", ["batch_size", "num_accumulated", "num_replicas"])

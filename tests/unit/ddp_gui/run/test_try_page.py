@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.http.bundle import bundle
 from ddp_gui.run import try_page
 from ddp_gui.run.try_page import NoPageError
 
@@ -38,16 +37,6 @@ def test_the_page_holds_the_model_its_description_and_the_runtime(model: Path) -
     assert page.count("</script>") == page.count("<script")
     assert "@font-face" not in page and 'src="' not in page and "<link" not in page
     assert "MIT License" in (try_page.RUNTIME / "LICENSE.txt").read_text()
-
-
-def test_a_bundle_has_each_module_once_after_those_that_it_uses() -> None:
-    text = bundle(try_page.ENTRY)
-    names = re.findall(r"^const (module_\w+) = \(\(\) => \{$", text, re.MULTILINE)
-    assert len(names) == len(set(names)) > 5 and names[-1] == "module_run_try_file"
-    for name in names:
-        uses = re.findall(r"^const \{[^}]*\} = (module_\w+);$", text, re.MULTILINE)
-        assert name in uses or name == names[-1]
-    assert not re.search(r"^(import|export) ", text, re.MULTILINE)
 
 
 def test_a_model_that_is_too_large_or_needs_a_tokenizer_is_no_page(

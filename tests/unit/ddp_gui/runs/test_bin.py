@@ -20,18 +20,6 @@ def make_run(runs_dir: Path, state: str = "finished") -> RunDirectory:
     return run
 
 
-def test_a_deleted_run_comes_back_as_it_was(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    ((run_id, bin_id),) = run_bin.delete(tmp_path, [run.run_id])
-    assert not run.path.exists()
-    (item,) = run_bin.content(tmp_path)
-    assert (item.bin_id, item.run_id) == (bin_id, run_id)
-    assert item.size_bytes > 1000
-    assert run_bin.restore(tmp_path, [bin_id]) == [(bin_id, run_id)]
-    assert (run.checkpoints / "weights").read_bytes() == b"w" * 1000
-    assert run_bin.content(tmp_path) == []
-
-
 def test_a_run_that_goes_on_is_refused_and_nothing_is_moved(tmp_path: Path) -> None:
     ended, live = make_run(tmp_path), make_run(tmp_path, "running")
     owner = os.open(live.lock, os.O_RDWR | os.O_CREAT)
@@ -52,18 +40,6 @@ def test_ids_that_were_deleted_before_are_numbered(tmp_path: Path) -> None:
     assert run_bin.restore(tmp_path, [f"{first}~2"]) == [(f"{first}~2", f"{first}.2")]
     assert RunDirectory(tmp_path / first).config.is_file()
     assert RunDirectory(tmp_path / f"{first}.2").config.is_file()
-
-
-def test_emptying_deletes_what_is_named_or_all(tmp_path: Path) -> None:
-    ids = [make_run(tmp_path).run_id for _ in range(3)]
-    kept = make_run(tmp_path)
-    run_bin.delete(tmp_path, ids)
-    num, size_bytes = run_bin.empty(tmp_path, ids[:1])
-    assert (num, size_bytes > 1000) == (1, True)
-    assert len(run_bin.content(tmp_path)) == 2
-    assert run_bin.empty(tmp_path)[0] == 2
-    assert run_bin.content(tmp_path) == []
-    assert kept.config.is_file()
 
 
 def test_a_link_to_elsewhere_is_removed_and_not_followed(tmp_path: Path) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import resource
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui.events import event_reader
 from ddp_gui.runs import exports
 from tests.unit.ddp_gui.events.test_digest import write_events
 from trainers.contract.rundir import RunDirectory
@@ -62,48 +58,10 @@ def test_the_csv_has_one_row_a_step_as_it_counts(resumed: RunDirectory) -> None:
     assert [float(row["elapsed_s"]) for row in rows] == [1.0, 2.0, 5.5, 6.5], "without the time in between"
 
 
-def test_an_evaluation_without_its_step_has_a_row_of_its_own(run: RunDirectory) -> None:
-    write_events(run, [start(0.0), step(1, 1.0, 1.0), evaluation(2, 2.0, accuracy=0.5)])
-    rows = table_of(run)
-    assert [(row["step"], row["loss"], row["validation_loss"]) for row in rows] == [
-        ("1", "1.0", ""),
-        ("2", "", "0.5"),
-    ]
-
-
-def test_an_evaluation_that_lacks_its_epoch_leaves_the_cell_empty(run: RunDirectory) -> None:
-    """Found by atheris: one damaged line must not end the export."""
-    time, kind, fields = evaluation(2, 2.0, accuracy=0.5)
-    fields.pop("epoch")
-    write_events(run, [start(0.0), step(1, 1.0, 1.0), (time, kind, fields)])
-    rows = table_of(run)
-    assert [row["epoch"] for row in rows][-1] == "" and rows[-1]["validation_accuracy"] == "0.5"
-    assert exports.json_pieces(run, {}) and b"".join(exports.json_pieces(run, {}))
-    assert b"".join(exports.tfevents_pieces(run))
-
-
-def test_the_json_has_columns(resumed: RunDirectory) -> None:
-    about = {"run_id": "r", "name": '"<b>'}
-    read = json.loads(b"".join(exports.json_pieces(resumed, about)))
-    assert read["name"] == '"<b>'
-    assert read["steps"]["step"] == [1, 2, 3, 4]
-    assert read["steps"]["loss"] == [4.0, 3.0, 2.5, None]
-    assert read["evaluations"]["step"] == [2, 4]
-    assert read["evaluations"]["metrics.accuracy"] == [0.5, 0.75]
-
-
 def test_a_run_without_events_gives_empty_files(run: RunDirectory) -> None:
     assert table_of(run) == []
     assert json.loads(b"".join(exports.json_pieces(run, {})))["steps"]["loss"] == []
     assert len(b"".join(exports.tfevents_pieces(run))) == 4 * 10, "the record of the version"
-
-
-def test_rows_do_not_depend_on_how_many_are_held_at_once(
-    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = table_of(resumed), b"".join(exports.json_pieces(resumed, {}))
-    monkeypatch.setattr("ddp_gui.events.event_reader.GATHERED", 1)
-    assert (table_of(resumed), b"".join(exports.json_pieces(resumed, {}))) == whole
 
 
 def test_tensorboard_reads_the_event_file(resumed: RunDirectory, tmp_path: Path) -> None:
@@ -148,57 +106,3 @@ def test_the_table_of_runs_says_whether_the_files_of_an_imported_run_differ() ->
     text = exports.overview([ROW, ROW | {"imported": {"words": "2 files differ"}}]).decode()
     found = [read["imported"] for read in csv.DictReader(io.StringIO(text, newline=""))]
     assert found == ["", "2 files differ"]
-
-
-def test_more_metrics_than_an_integer_has_bits_stay_apart(run: RunDirectory) -> None:
-    many = {f"m{number:02d}": float(number) for number in range(70)}
-    but_the_last = {name: value for name, value in many.items() if name != "m69"}
-    write_events(run, [start(1.0), evaluation(1, 2.0, **many), evaluation(2, 3.0, **but_the_last)])
-    found = b"".join(exports.tfevents_pieces(run))
-    assert [found.count(f"validation/{name}".encode()) for name in ("m00", "m64", "m69")] == [2, 2, 1]
-
-
-def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 64)
-    files = [(f"{name}.csv", lambda: exports.csv_pieces(resumed)) for name in ("a", "b")]
-    pieces = list(exports.zip_pieces(files))
-    assert len(pieces) > 1
-    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
-        assert archive.testzip() is None
-        assert archive.namelist() == ["a.csv", "b.csv"]
-        assert archive.read("b.csv") == b"".join(exports.csv_pieces(resumed))
-
-
-@pytest.mark.parametrize("kind", ["csv", "json", "tfevents"])
-@pytest.mark.slow
-def test_any_number_of_metrics_needs_few_files_and_holds_few_numbers(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    names = [f"metric {number}" for number in range(20_000)]
-    some = [dict.fromkeys(names[start : start + 2_500], 0.5) for start in range(0, len(names), 2_500)]
-    write_events(
-        run, [start(100.0), *(evaluation(at, 101.0 + at, **metrics) for at, metrics in enumerate(some, 1))]
-    )
-    monkeypatch.setattr(event_reader, "MAX_CELLS", 40_000)
-    batches = event_reader.history_of_numbers(run.events, event_reader.survey_numbers(run.events))
-    assert [len(batch) for batch in batches] == [2, 2, 2, 2]
-    pieces = {
-        "csv": exports.csv_pieces,
-        "json": lambda run: exports.json_pieces(run, {}),
-        "tfevents": exports.tfevents_pieces,
-    }[kind](run)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, limits[1]))
-    try:
-        assert sum(map(len, pieces)) > 20_000 * len("metric 0")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-def test_a_json_of_columns_in_several_pieces_says_the_same(
-    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = json.loads(b"".join(exports.json_pieces(resumed, {"a": 1})))
-    monkeypatch.setattr(event_reader, "MAX_CELLS", 1)
-    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 3)
-    assert json.loads(b"".join(exports.json_pieces(resumed, {"a": 1}))) == whole

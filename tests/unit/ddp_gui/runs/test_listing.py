@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events import event_reader
 from ddp_gui.events.event_reader import Digest
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import listing as listing_module
-from ddp_gui.runs.listing import Listing, RunNotes
+from ddp_gui.runs.listing import Listing
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
-from trainers.contract.rundir import RunDirectory, Status
-from trainers.files import plain_files
+from trainers.contract.rundir import RunDirectory
 
 
 @pytest.fixture
@@ -102,57 +100,6 @@ def test_a_new_run_and_one_that_went_are_told_at_once(listing: Listing, runs_dir
     assert news.gone == {first.run_id: None}
 
 
-def test_a_version_of_another_time_gets_everything(listing: Listing, runs_dir: Path) -> None:
-    make_run(runs_dir)
-    version = listing.changes().version
-    for unknown in (-1, 0, version + 10_000):
-        assert listing.changes(unknown).is_whole
-
-
-def test_words_written_on_a_run_are_in_its_row(listing: Listing, runs_dir: Path) -> None:
-    run = make_run(runs_dir)
-    settle(runs_dir)
-    assert listing.changes().rows[0]["name"] == run.run_id
-    listing_module.write_notes(run, RunNotes(name="<b>", tags=("a",), note="n"))
-    (row,) = listing.rows()
-    assert (row["name"], row["tags"], row["note"]) == ("<b>", ["a"], "n")
-
-
-def test_a_resumed_run_is_seen_by_its_status(listing: Listing, runs_dir: Path) -> None:
-    run = make_run(runs_dir)
-    settle(runs_dir)
-    listing.changes()
-    owner = run.acquire_lock()
-    run.write_status(Status(state="running"))
-    (row,) = listing.rows()
-    os.close(owner)
-    assert row["state"] == "running"
-
-
-def test_what_was_written_a_moment_ago_is_read_again(listing: Listing, runs_dir: Path) -> None:
-    run = make_run(runs_dir)
-    assert listing.changes().rows[0]["state"] == "stopped"
-    before = plain_files.stats_of(str(run.path))
-    run.status.write_text(run.status.read_text().replace('"stopped"', '"failed"'))
-    assert plain_files.stats_of(str(run.path)) == before, "a look cannot tell"
-    assert listing.rows()[0]["state"] == "failed"
-
-
-def test_reading_stops_after_a_moment_and_goes_on(
-    listing: Listing, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = [make_run(runs_dir) for _ in range(3)]
-    for age, run in enumerate(runs):
-        os.utime(run.config, (1000 - age, 1000 - age))
-    clock = iter(range(10_000))
-    monkeypatch.setattr(listing_module.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(listing_module, "READ_AT_MOST_S", 1.5)
-    first = listing.changes()
-    assert (len(first.rows), first.num_unread) == (1, 2)
-    assert first.rows[0]["run_id"] == runs[0].run_id, "the newest first"
-    assert len(listing.rows()) == 3, "who asks for all gets all"
-
-
 def restarted(listing: Listing, catalogue: Catalogue) -> Listing:  # noqa: F811
     return store_of(listing.runs_dir, catalogue).listing
 
@@ -204,26 +151,6 @@ def test_a_spoilt_copy_does_no_harm(
     assert restarted(listing, catalogue).rows() == rows
 
 
-def test_a_spoilt_digest_is_read_anew(listing: Listing, runs_dir: Path, catalogue: Catalogue) -> None:  # noqa: F811
-    run = make_run(runs_dir)
-    settle(runs_dir)
-    listing.rows()
-    listing.save()
-    path = listing_module.path_in(runs_dir)
-    path.write_bytes(path.read_bytes().replace(rb"\"offset\"", rb"\"upset\""))
-    add_step(run, 11)
-    (row,) = restarted(listing, catalogue).rows()
-    assert (row["step"], row["state"]) == (11, "stopped")
-
-
-def test_the_row_does_not_change_by_being_looked_at(listing: Listing, runs_dir: Path) -> None:
-    run = make_run(runs_dir)
-    row = listing.row(run.run_id)
-    assert listing.row(run.run_id) == row
-    with pytest.raises(ValueError, match="there is no run of this id"):
-        listing.row("no-such-1")
-
-
 @pytest.mark.parametrize(
     ("config", "label"),
     [
@@ -236,21 +163,3 @@ def test_the_row_does_not_change_by_being_looked_at(listing: Listing, runs_dir: 
 def test_a_persons_own_data_is_called_by_its_file(config: dict[str, str], label: str) -> None:
     known = SimpleNamespace(own_data={"own": "Your own data"}, datasets={})
     assert listing_module.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]
-
-
-def test_a_long_file_is_read_in_turns_with_the_other_runs(
-    listing: Listing, runs_dir: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catch_up = Digest.catch_up
-    # A turn reads one batch.
-    monkeypatch.setattr(Digest, "catch_up", lambda digest, path, _: catch_up(digest, path, 0.0))
-    monkeypatch.setattr(event_reader, "BATCH_BYTES", 1_000)
-    monkeypatch.setattr(listing_module, "READ_AT_MOST_S", 5.0)
-    long, short = make_run(runs_dir, until=50), make_run(runs_dir)
-    settle(runs_dir)
-    rows = {row["run_id"]: row["step"] for row in listing.rows()}
-    assert rows == {long.run_id: 50, short.run_id: 10}
-    assert reads[: reads.index(short.run_id) + 2].count(long.run_id) <= 2 < reads.count(long.run_id)
-    assert listing.changes().num_unread == 0
-    reads.clear()
-    assert listing.row(long.run_id)["step"] == 50 and reads == [long.run_id]

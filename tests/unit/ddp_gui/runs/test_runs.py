@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +16,7 @@ from ddp_gui.events import run_view
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import bin as run_bin
-from ddp_gui.runs.runs import RunStore, status_values
-from tests.harness import all_events
+from ddp_gui.runs.runs import RunStore
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
@@ -65,15 +62,6 @@ def store_of(runs_dir: Path, catalogue: Catalogue) -> RunStore:  # noqa: F811
     return RunStore(runs_dir, SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
 
 
-def test_a_row_says_what_the_list_shows(tmp_path: Path, catalogue) -> None:  # noqa: F811
-    run = make_run(tmp_path)
-    (row,) = store_of(tmp_path, catalogue).rows()
-    assert row["run_id"] == run.run_id == "fashion_mnist-cnn-1"
-    assert (row["state"], row["step"], row["num_steps"], row["loss"]) == ("stopped", 10, 63, 0.1)
-    assert row["best_metric"] == {"name": "accuracy", "value": 0.75, "step": 10}
-    assert row["created_unix_s"] == 100.0, "the age is in the events: a copied folder keeps it"
-
-
 NAMES = ("a run", "run [2] (copy)", "пробег-1", "运行　1", "50% #1 & more?", "l'été", "<b>bold<b>", "x" * 240)
 
 
@@ -109,20 +97,6 @@ def test_one_unreadable_run_does_not_hide_the_others(tmp_path: Path, catalogue) 
     assert "cannot be read" in rows[broken.run_id]["error"]
 
 
-def test_a_view_follows_the_file_and_a_copied_directory(tmp_path: Path, catalogue) -> None:  # noqa: F811
-    run = make_run(tmp_path)
-    store = store_of(tmp_path, catalogue)
-    view = store.view(run.run_id)
-    assert view.catch_up()
-    assert not view.catch_up(), "nothing new"
-    assert view.series.last_step["step"] == 10
-    text = run.events.read_text()
-    run.events.unlink()
-    run.events.write_text("".join(line + "\n" for line in text.splitlines()[:4]))
-    assert view.catch_up()
-    assert view.series.last_step["step"] == 3
-
-
 def test_only_live_runs_take_commands(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     with pytest.raises(ValueError, match="is stopped: only a live run"):
@@ -147,74 +121,6 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
         launcher.pick_checkpoint(run, 15)
 
 
-@pytest.mark.parametrize(
-    ("all_reduce", "words"),
-    [
-        ("shared_memory", "through shared memory"),
-        ("gloo", "over gloo"),
-        ("nccl", "over NCCL"),
-        (None, ""),
-        ("?", ""),
-    ],
-)
-def test_a_run_says_how_its_ranks_talk_to_each_other(
-    tmp_path: Path,
-    catalogue,  # noqa: F811
-    all_reduce: str | None,
-    words: str,
-) -> None:
-    run = make_run(tmp_path)
-    file = EventFile(run.events)
-    file.append([(202.0, "plan", {"num_train": 1, "num_steps": 10, "all_reduce": all_reduce})])
-    file.close()
-    view = store_of(tmp_path, catalogue).view(run.run_id)
-    view.catch_up()
-    said = run_view.message_for(view, -1)["head"]["communication"]
-    assert words in said and bool(said) == bool(words)
-
-
-@pytest.mark.parametrize(
-    ("state", "entry", "doing"),
-    [
-        ("running", {"doing": "evaluating"}, "evaluating"),
-        ("running", {}, None),
-        ("paused", {"doing": "evaluating"}, None),
-    ],
-)
-def test_a_run_says_what_it_is_doing(
-    tmp_path: Path,
-    catalogue,  # noqa: F811
-    state: str,
-    entry: dict[str, str],
-    doing: str | None,
-) -> None:
-    run = make_run(tmp_path, ended=state)
-    file = EventFile(run.events)
-    file.append([(202.0, "ranks", {"ranks": [{"rank": 0, "step": 10} | entry]})])
-    file.close()
-    run.acquire_lock()
-    run.write_status(Status(state=state))
-    view = store_of(tmp_path, catalogue).view(run.run_id)
-    view.catch_up()
-    assert run_view.message_for(view, -1)["head"]["doing"] == doing
-
-
-def test_the_mean_loss_is_said_when_a_run_is_over_with_all_of_its_digits(
-    tmp_path: Path,
-    catalogue,  # noqa: F811
-) -> None:
-    run = make_run(tmp_path, ended="finished")
-    view = store_of(tmp_path, catalogue).view(run.run_id)
-    view.catch_up()
-    losses = [event["loss"] for event in all_events(run) if event["kind"] == "step"]
-    found = run_view.message_for(view, -1)["head"]["mean_loss"]
-    assert found == pytest.approx(fmean(losses), rel=1e-6) and len(str(found)) > 8
-    run.acquire_lock()
-    run.write_status(Status(state="running"))
-    view.refresh_status()
-    assert run_view.message_for(view, -1)["head"]["mean_loss"] is None
-
-
 def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     file = EventFile(run.events)
@@ -227,43 +133,6 @@ def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalog
     assert message["head"]["metrics"] == {"accuracy": None}
     assert message["traces"]["metric:accuracy"]["y"] == [0.75, None]
     assert message["head"]["best"]["value"] == 0.75
-
-
-def test_readers_and_the_feeder_do_not_meet_in_the_middle(tmp_path: Path, catalogue) -> None:  # noqa: F811
-    run = make_run(tmp_path, until=2)
-    view = store_of(tmp_path, catalogue).view(run.run_id)
-    file = EventFile(run.events)
-    problems: list[BaseException] = []
-    done = threading.Event()
-
-    def look() -> None:
-        try:
-            while not done.is_set():
-                view.catch_up()
-                message = run_view.message_for(view, -1)
-                lengths = {len(trace["x"]) - len(trace["y"]) for trace in message["traces"].values()}
-                assert lengths == {0}
-                status_values(view)
-        except BaseException as error:  # noqa: BLE001 - carried to the main thread
-            problems.append(error)
-
-    threads = [threading.Thread(target=look) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for first in range(3, 3003, 100):
-        values = [step(number, 0) for number in range(first, first + 100)]
-        file.append(
-            [
-                (300.0, "step", {k: v for k, v in e.items() if k not in ("seq", "time_unix_s", "kind")})
-                for e in values
-            ]
-        )
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    view.catch_up()
-    assert view.series.steps.length == 3002
 
 
 def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path: Path, catalogue) -> None:  # noqa: F811

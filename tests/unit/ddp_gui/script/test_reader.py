@@ -85,20 +85,10 @@ def test_requests_for_gpus_have_their_lines_and_checked_ones_are_none() -> None:
     assert reader.read(read_script("single")).marks == (), "it asks whether there is a GPU"
 
 
-def test_a_syntax_error_is_marked_with_its_line() -> None:
-    reading = reader.read("import torch\nfor x in range(3)\n    pass\n")
-    assert reading.problem is not None and reading.marks[0].line == 2 and reading.marks[0].level == "error"
-
-
 def test_what_only_symbols_show_is_a_problem_too() -> None:
     reading = reader.read("import torch\ndef f():\n    x = 1\n    global x\n")
     assert reading.problem is not None and reading.marks[0].line == 4
     assert completion.complete("def f():\n    x = 1\n    global x\n") is None
-
-
-def test_names_of_parameters_do_not_define_globals() -> None:
-    text = "def setup(rank, world_size):\n    print(rank, world_size)\n\nsetup(rank, world_size)\n"
-    assert reader.read(text).missing == ("rank", "world_size")
 
 
 FRAGMENTS = """
@@ -186,8 +176,3 @@ def test_the_calls_that_a_listing_leaves_out_are_added_in_order() -> None:
         < text.index("loader = DataLoader")
         < text.index("cleanup()  #")
     )
-
-
-def test_a_name_without_a_stand_in_is_left_and_said() -> None:
-    completed = completion.complete("import torch\nloss = mystery(torch.ones(3))\nprint(epochs)\n")
-    assert completed is not None and completed.left == ("mystery",)

@@ -53,11 +53,6 @@ def test_what_will_disappoint_is_said(real: Catalogue, values: dict[str, Any], w
     assert words in said(real, **values)
 
 
-@pytest.mark.parametrize("values", [{}, {"optimizer": "sgd", "learning_rate": 0.5}, {"warmup_ratio": 0.05}])
-def test_what_is_usual_gets_no_warning(real: Catalogue, values: dict[str, Any]) -> None:
-    assert said(real, **values) == ""
-
-
 @pytest.mark.parametrize("preset", form_module.PRESETS, ids=lambda preset: preset.name)
 def test_every_preset_can_be_started_here_without_a_warning(
     real: Catalogue, preset: form_module.Preset
@@ -78,15 +73,6 @@ def values_of(form: Form, changes: list[dict[str, Any]]) -> dict[str, Any]:
     return form.to_raw(*(change["value"] for change in changes))
 
 
-@pytest.mark.parametrize("preset", form_module.PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_fills_the_whole_form(form: Form, preset: form_module.Preset) -> None:
-    changes = fill_in.updates(form, preset.values)
-    expected = {**config.default_values(), "nproc_per_node": 2, **preset.values}
-    assert config.parse(values_of(form, changes)) == config.parse(expected)
-    model = changes[form.names.index("model")]
-    assert preset.values["model"] in [name for _, name in model["choices"]]
-
-
 def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: Form, tmp_path: Path) -> None:
     was = config.parse({"dataset": "iris", "model": "tabular_mlp", "max_grad_norm": 0.5, "name": "mine"})
     run = rundir.create(tmp_path, was)
@@ -102,12 +88,6 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
 def test_an_address_without_a_run_is_refused(tmp_path: Path, query: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="run_id"):
         fill_in.as_a_run_was(RunStore(tmp_path, None), query)  # type: ignore[arg-type]
-
-
-def test_a_change_that_is_not_allowed_names_the_field(tmp_path: Path) -> None:
-    run = rundir.create(tmp_path, config.parse({}))
-    with pytest.raises(ValueError, match="batch_size is '-4'"):
-        fill_in.as_a_run_was(RunStore(tmp_path, None), {"from": run.run_id, "batch_size": "-4"})  # type: ignore[arg-type]
 
 
 def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> None:
@@ -185,15 +165,6 @@ def test_other_ranks_leave_a_preset_and_a_run_as_they_are(real: Catalogue, form:
     filled = fill_in.filled_by_rules(form, rules, run)
     found, _ = fill_in.by_rules(form, rules, filled, run | {"nproc_per_node": 2}, leaves_preset=False)
     assert found.keys().isdisjoint({"batch_size", "learning_rate"})
-
-
-def test_without_a_rule_fields_go_back_to_their_own_defaults(real: Catalogue, form: Form) -> None:
-    raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
-    found, filled = fill_in.by_rules(form, rules_of(real), "", raw, leaves_preset=True)
-    now = raw | found | {"dataset": "own"}
-    found, filled = fill_in.by_rules(form, lambda _: {}, filled, now, leaves_preset=True)
-    assert found == {name: config.default_values()[name] for name in recipe.FIELDS}
-    assert json.loads(filled) == found, "so that an inspection replaces them"
 
 
 def test_values_of_the_rules_are_defaults_and_no_changes(real: Catalogue, form: Form) -> None:

@@ -19,7 +19,6 @@ from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train.api import Api
-from trainers.contract import config
 from trainers.contract.catalogue import Dataset
 
 MACHINES = {
@@ -121,10 +120,3 @@ def test_what_is_given_and_too_large_is_still_refused(tmp_path: Path) -> None:
     raw = {"dataset": "iris", "model": "linear", "batch_size": 121}
     with pytest.raises(ValueError, match="batch_size is 121, but allowed is"):
         start(MACHINES["two cores"], tmp_path, raw)
-
-
-def test_the_configuration_of_a_start_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed, parse = list[Any](), config.parse
-    monkeypatch.setattr(config, "parse", lambda raw: parsed.append(raw) or parse(raw))
-    start(MACHINES["two cores"], tmp_path, {"dataset": "iris", "model": "linear"})
-    assert len(parsed) == 1

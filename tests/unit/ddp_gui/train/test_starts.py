@@ -12,7 +12,7 @@ from ddp_gui.auth.rights import ClassSettingsFile, Person
 from ddp_gui.train import fill_in
 from tests.unit.ddp_gui.train.test_start_run import MACHINES, start, store_of
 from tests.unit.trained_runs import leave_trained_run
-from trainers.contract import rundir, start_from
+from trainers.contract import rundir
 from trainers.contract.config import ConfigError
 from trainers.contract.rundir import RunDirectory
 
@@ -22,18 +22,6 @@ MACHINE = MACHINES["two cores"]
 @pytest.fixture
 def source(tmp_path: Path) -> RunDirectory:
     return leave_trained_run(tmp_path, "digits", "cnn", model_size="large")[0]
-
-
-def test_the_model_and_the_length_of_texts_are_those_of_the_checkpoint(
-    tmp_path: Path,
-) -> None:
-    source, _, spec = leave_trained_run(tmp_path, "austen_novels", "bag_of_words", model_size="large")
-    planned = start(MACHINE, tmp_path, {"dataset": "austen_novels", "start_from": f"{source.run_id}/1"})
-    assert (planned.config.model, planned.config.model_size) == ("bag_of_words", "large")
-    assert (planned.config.sequence_length,) == spec.input_shape
-    run = rundir.create(tmp_path, planned.config, planned.note)
-    origin = start_from.read_origin(run)
-    assert origin is not None and origin.run_id == source.run_id
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,11 @@ import os
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trainers.check_machine.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
+from trainers.check_machine.check import Check, Wanted, does_a_run_go_on
 from trainers.check_machine.checks import devices, disk, driver
 from trainers.check_machine.checks.cancelling import CancelledError, Patience
 from trainers.check_machine.checks.devices import GpusNow
@@ -54,45 +53,11 @@ def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
     assert "--runs-dir" in found.hint
 
 
-def test_a_disk_that_takes_nothing_is_a_finding_and_no_crash(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = Check(tmp_path, Wanted(check_id="0" * 12), patience, lambda *_: None)
-
-    def full() -> Any:
-        raise OSError(28, "No space left on device")
-
-    check._carry_out("disk", full)
-    (found,) = [item for item in check.to_json()["findings"] if item["id"] == "disk"]
-    assert (found["state"], found["hint"]) == ("failed", disk.FREE_SPACE_HINT)
-    assert found["words"] == "A file could not be written: the disk is full, or its quota is used up."
-
-
-def test_a_small_disk_is_told_and_costs_nothing(small_disk: Path, patience: Patience) -> None:
-    before = shutil.disk_usage(small_disk).free
-    found = disk.check_disk(small_disk, patience)
-    assert (found.state, found.hint) == ("failed", disk.FREE_SPACE_HINT)
-    assert found.words == f"Not enough free space to measure: {before / 1e6:.0f} MB free."
-    assert list(small_disk.iterdir()) == []
-
-
 def fill(folder: Path) -> None:
     with (folder / "full").open("wb", buffering=0) as file:
         size_bytes = shutil.disk_usage(folder).free
         while shutil.disk_usage(folder).free > 0:
             file.write(bytes(size_bytes // 16))
-
-
-def test_a_disk_that_fills_meanwhile_keeps_nothing_of_the_measurement(
-    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    much = SimpleNamespace(free=10**12)  # the free space before another user filled the disk
-    fill(small_disk)
-    (small_disk / "full").open("r+b").truncate(8 * 2**20)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: much)
-    with pytest.raises(OSError, match="No space left"):
-        disk.check_disk(small_disk, patience)
-    assert [path.name for path in small_disk.iterdir()] == ["full"]
 
 
 # Example strategies in the format of a probe's answer.
@@ -158,20 +123,6 @@ def test_what_was_found_is_kept_when_the_check_itself_falls(
     (kept_one,) = CheckFiles(tmp_path).read()
     assert kept_one["state"] == "failed"
     assert [item["state"] for item in kept_one["findings"]][:3] == ["failed", "passed", "waiting"]
-
-
-def test_only_what_others_say_is_scrubbed_and_cut_after_it(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("USER", "skipper")
-    monkeypatch.setenv("A_PLACE", "skipper's secret place")
-    check = Check(tmp_path, Wanted(check_id="0" * 12), patience, lambda *_: None)
-    said = "x" * (MOST_SAID_CHARS - 8) + " skipper's secret place"
-    check._carry_out("disk", lambda: Outcome.failed("The skipper said:", "Ask skipper.", said=said, log=said))
-    (found,) = [item for item in check.to_json(with_logs=True)["findings"] if item["id"] == "disk"]
-    assert found["words"] == "The skipper said: " + "x" * (MOST_SAID_CHARS - 8) + " VALUE"
-    assert found["hint"] == "Ask skipper."
-    assert found["log"].endswith("x VALUE")
 
 
 def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(

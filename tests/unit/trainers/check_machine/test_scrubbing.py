@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from pathlib import Path
 
@@ -73,26 +72,3 @@ def test_this_machine_and_this_user_are_known(tmp_path: Path, monkeypatch: pytes
     known = Known.here(runs_dir)
     text = f"{runs_dir}/digits-1 {os.environ['HOME']}/x {socket.gethostname()} correct horse battery"
     assert scrub(text, known) == "RUNS/digits-1 HOME/x NAME VALUE"
-
-
-def test_this_user_is_known_where_a_directory_service_lists_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The simulated directory service resolves one user and lists none."""
-    me = pwd.struct_passwd(("alee", "x", 4321, 4321, "Ann Lee,,,", str(tmp_path), "/bin/sh"))
-    monkeypatch.setattr(pwd, "getpwall", list)
-    monkeypatch.setattr(pwd, "getpwuid", {4321: me}.__getitem__)
-    monkeypatch.setattr(os, "getuid", lambda: 4321)
-    for name in ("LOGNAME", "USER"):
-        monkeypatch.delenv(name, raising=False)
-    assert scrub("started by alee (Ann Lee)", Known.here(tmp_path / "runs")) == "started by NAME (NAME)"
-
-
-def test_a_user_without_an_entry_is_none_of_our_troubles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A container may run with a numeric user ID without a passwd entry."""
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    Known.here(tmp_path)

@@ -18,7 +18,7 @@ from torch import nn
 
 from trainers.checkpoint import loaded_state, save_and_restore
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
-from trainers.contract import checkpoint_files, fence, rundir
+from trainers.contract import checkpoint_files, rundir
 from trainers.contract.checkpoint_files import Sealing
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -99,19 +99,6 @@ def assert_same(left: Any, right: Any) -> None:
             assert_same(one, other)
     else:
         assert left == right
-
-
-def test_a_checkpoint_contains_its_description_and_the_sum_of_it(run: RunDirectory) -> None:
-    maker = checkpointer_of(run, description={"format_version": 1})
-    maker.save(Progress(step=3), "schedule")
-    assert isinstance(maker.wait(), Saved)
-    folder = run.checkpoints / "step_3"
-    assert json.loads((folder / "model.json").read_text()) == {"format_version": 1}
-    assert "model.json" in json.loads((folder / "manifest.json").read_text())["files"]
-    save_and_restore.verify(run, 3)
-    (folder / "model.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"model\.json is not what was saved"):
-        save_and_restore.verify(run, 3)
 
 
 def test_saved_and_loaded_state_is_equal_to_the_last_bit(run: RunDirectory) -> None:
@@ -224,49 +211,6 @@ def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunD
         maker.save(Progress(step=step), "schedule")
     maker.wait()
     assert [item.step for item in run.list_checkpoints()] == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("keep_last", "keep_best", "kept"),
-    [
-        (2, True, [2, 5, 6, 7]),
-        (2, False, [5, 6, 7]),
-        (1, True, [2, 6, 7]),
-        (None, True, [1, 2, 3, 4, 5, 6, 7]),
-    ],
-)
-def test_newest_best_and_asked_for_stay(
-    run: RunDirectory, keep_last: int | None, keep_best: bool, kept: list[int]
-) -> None:
-    """A checkpoint that the user requested, here step 6, does not count towards the limits."""
-    maker = checkpointer_of(run, keep_last=keep_last, keep_best=keep_best)
-    for step in range(1, 8):
-        best = 2 if step >= 2 else None
-        maker.save(Progress(step=step, best_step=best), "button" if step == 6 else "schedule")
-    maker.wait()
-    assert [item.step for item in run.list_checkpoints()] == kept
-    removed = [step for outcome in maker.announced for step in outcome.removed]  # type: ignore[attr-defined]
-    assert sorted(removed + kept) == list(range(1, 8))
-    assert not list(run.checkpoints.glob(".*")), "nothing half deleted is left"
-
-
-def test_manifest_names_every_file_with_size_and_digest(run: RunDirectory) -> None:
-    save(run)
-    manifest = json.loads((run.checkpoints / "step_3" / "manifest.json").read_text())
-    assert sorted(manifest["files"]) == FILES
-    about = (manifest["step"], manifest["world_size"], manifest["strategy"], manifest["reason"])
-    assert about == (3, 1, "plain", "schedule")
-    for name, file in manifest["files"].items():
-        assert file["size_bytes"] == (run.checkpoints / "step_3" / name).stat().st_size
-        assert len(file["sha256"]) == 64
-
-
-def test_weights_are_safetensors_that_any_program_reads(run: RunDirectory) -> None:
-    from safetensors.torch import load_file
-
-    save(run)
-    weights = load_file(run.checkpoints / "step_3" / "model.safetensors")
-    assert_same(weights, dict(network_and_optimizer(seed=1)[0].state_dict()))
 
 
 class Awkward(nn.Module):
@@ -420,15 +364,6 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
     assert not (run.path / "evil_was_here").exists()
 
 
-def test_same_step_reached_again_replaces_the_old_checkpoint(run: RunDirectory) -> None:
-    save(run, seed=1)
-    first = (run.checkpoints / "step_3" / "model.safetensors").read_bytes()
-    save(run, seed=2)
-    assert (run.checkpoints / "step_3" / "model.safetensors").read_bytes() != first
-    save_and_restore.verify(run, 3)
-    assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
-
-
 def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run: RunDirectory) -> None:
     first = checkpointer_of(run, keep_last=1)
     first.save(Progress(step=1), "button")
@@ -438,28 +373,6 @@ def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run:
         again.save(Progress(step=step), "schedule")
     again.wait()
     assert [item.step for item in run.list_checkpoints()] == [1, 3]
-
-
-def test_checkpoint_that_says_less_of_its_data_is_still_read(run: RunDirectory) -> None:
-    save(run, seed=1)
-    assert checkpointer_of(run, binding={**BINDING, "data": "0123"}).load(3).step == 3
-
-
-def test_an_earlier_start_saves_nothing_and_leaves_what_the_newer_one_writes(
-    run: RunDirectory, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(lambda: fence.enter(run.path, None))
-    (run.path / "nodes").mkdir()
-    fence.write_newest(run.path, fence.Newest(start="second"))
-    fence.enter(run.path, "first")
-    of_the_newer = run.checkpoints / ".step_3.partial"
-    of_the_newer.mkdir(parents=True)
-    with pytest.raises(CheckpointError, match="second is newer"):
-        save(run)
-    assert of_the_newer.is_dir() and run.list_checkpoints() == []
-    fence.enter(run.path, "second")
-    save(run)
-    assert [each.step for each in run.list_checkpoints()] == [3]
 
 
 def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirectory) -> None:
@@ -522,20 +435,6 @@ def test_state_that_cannot_be_copied_fails_the_save_only(
     assert "rank 0 could not write the checkpoint: not enough memory" in str(maker.wait())
 
 
-@pytest.mark.parametrize("is_bug", [False, True])
-def test_a_refusal_for_lack_of_room_is_logged_without_a_traceback(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_bug: bool
-) -> None:
-    def refuse(*_arguments: Any, **_named: Any) -> None:
-        raise KeyError("x") if is_bug else checkpoint_files.NoSpaceError("no room")
-
-    monkeypatch.setattr(checkpoint_files, "require_room", refuse)
-    maker = checkpointer_of(run)
-    maker.save(Progress(step=3), "schedule")
-    assert isinstance(maker.wait(), CheckpointError)
-    assert ("Traceback" in caplog.text) is is_bug and "could not be written" in caplog.text
-
-
 def test_old_checkpoints_that_cannot_be_deleted_do_not_fail_the_new_one(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,17 +446,6 @@ def test_old_checkpoints_that_cannot_be_deleted_do_not_fail_the_new_one(
     maker.save(Progress(step=3), "schedule")
     outcome = maker.wait()
     assert isinstance(outcome, Saved) and outcome.removed == ()
-
-
-def test_clock_that_was_set_back_does_not_make_the_new_checkpoint_an_old_one(run: RunDirectory) -> None:
-    maker = checkpointer_of(run, keep_last=1)
-    maker.save(Progress(step=1), "schedule")
-    maker.wait()
-    path = run.checkpoints / "step_1" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"saved_unix_s": 4e9}))
-    maker.save(Progress(step=2), "schedule")
-    maker.wait()
-    assert [item.step for item in run.list_checkpoints()] == [2]
 
 
 def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None:

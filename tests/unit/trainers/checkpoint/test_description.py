@@ -61,16 +61,6 @@ def test_the_network_can_be_built_from_the_description_alone(name: str) -> None:
     assert model["num_parameters"] == sum(each.numel() for each in rebuilt.parameters())
 
 
-def test_pixels_are_scaled_as_the_description_says() -> None:
-    _, validation, _, found = described("digits")
-    inputs = found["input"]
-    stored, _ = validation.batch(torch.arange(5))
-    by_hand = (stored.float() - torch.tensor(inputs["mean"])) / torch.tensor(inputs["std"])
-    assert torch.allclose(by_hand, validation.prepare(stored), atol=1e-6)
-    assert (inputs["largest"], inputs["background"]) == (16, 0) and 0.8 < inputs["extent"] <= 1
-    assert described("digits", normalise=False)[3]["input"]["mean"] == [0.0]
-
-
 def test_a_split_that_prepares_images_in_its_own_way_must_say_how() -> None:
     class Inverted(TensorSplit):
         def prepare(self, inputs: torch.Tensor, augmentation: object = None) -> torch.Tensor:
@@ -83,15 +73,6 @@ def test_a_split_that_prepares_images_in_its_own_way_must_say_how() -> None:
     assert (plain["input"]["mean"], plain["input"]["std"]) == ([0.0], [1.0])
     with pytest.raises(ValueError, match=r"Inverted\.preparation does not state what its prepare does"):
         description.describe(config, spec, Inverted(images, labels, device=CPU), network)
-
-
-def test_columns_have_their_scale_and_their_range_in_their_own_units() -> None:
-    _, validation, _, found = described("iris")
-    inputs = found["input"]
-    assert [column["name"] for column in inputs["columns"]] == inputs["feature_names"]
-    rows = validation.inputs * torch.tensor(inputs["std"]) + torch.tensor(inputs["mean"])
-    assert inputs["low"] == pytest.approx(rows.amin(0).tolist())
-    assert 4 < inputs["low"][0] < inputs["high"][0] < 8  # in centimetres
 
 
 def test_texts_become_the_same_tokens() -> None:

@@ -72,11 +72,6 @@ def test_each_thread_chooses_its_ranks_own_gpu_first(chosen: list[tuple[str, tor
     assert chosen == [(name, SECOND_GPU) for name in ("telemetry", "checkpoint-writer")]
 
 
-def test_on_the_cpu_no_thread_chooses_a_gpu(chosen: list[tuple[str, torch.device]]) -> None:
-    run_threads(world_of(2, rank=1))
-    assert chosen == []
-
-
 def test_pieces_are_written_and_gathered_without_a_word_to_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

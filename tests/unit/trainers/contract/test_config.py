@@ -21,11 +21,6 @@ def problem_of(**raw: Any) -> config.Problem:
     return problem
 
 
-def test_empty_configuration_takes_all_defaults() -> None:
-    assert config.parse({}) == Config()
-    assert dataclasses.asdict(Config()) == config.default_values() | {"plugin_options": {}}
-
-
 def test_what_config_json_holds_is_read_back_the_same() -> None:
     written = config.parse({"batch_size": 7, "max_steps": 3, "deterministic": True, "name": "é x"})
     assert config.parse(json.loads(json.dumps(written.to_json()))) == written
@@ -34,13 +29,6 @@ def test_what_config_json_holds_is_read_back_the_same() -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().seed = 1  # type: ignore[misc]
-
-
-def test_fields_that_depend_on_a_choice_name_one_that_there_is() -> None:
-    depending = {name: setting.only_with for name, setting in config.settings().items() if setting.only_with}
-    assert depending["momentum"] == ("optimizer", ("sgd",))
-    for other, values in depending.values():
-        assert set(values) <= set(config.settings()[other].choices), (other, values)
 
 
 def test_fields_that_depend_on_the_strategy_or_the_model_are_named_by_one() -> None:
@@ -174,15 +162,6 @@ def test_numbers_as_text_are_taken_the_way_a_form_sends_them() -> None:
     parsed = config.parse({"batch_size": "64", "learning_rate": "1e-3", "max_steps": "", "seed": 5.0})
     assert (parsed.batch_size, parsed.learning_rate, parsed.max_steps, parsed.seed) == (64, 0.001, None, 5)
     assert type(parsed.seed) is int
-
-
-@pytest.mark.parametrize("name", ["batch_size", "learning_rate", "seed"])
-def test_limits_themselves_are_allowed(name: str) -> None:
-    about = config.settings()[name]
-    assert about.maximum is not None
-    assert getattr(config.parse({name: about.maximum}), name) == about.maximum
-    if about.minimum is not None:
-        assert getattr(config.parse({name: about.minimum}), name) == about.minimum
 
 
 def test_a_crowd_of_fields_is_refused_before_any_is_looked_at() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from tests.harness import create_run
 from tests.unit.ddp_gui.events.test_digest import evaluation, steps, write_events
@@ -37,11 +36,6 @@ def test_event_of_a_kind_still_to_come_is_whole() -> None:
     assert events.is_complete_event({"seq": 0, "time_unix_s": 1, "kind": "dance"})
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"kind": "step"}'])
-def test_line_that_is_no_event_is_none(line: bytes) -> None:
-    assert events.parse_line(line) is None
-
-
 @pytest.fixture
 def damaged(tmp_path: Path) -> RunDirectory:
     """Return a run of 30 steps and an evaluation; line 20 is garbage, line 25 lacks its loss."""
@@ -61,23 +55,6 @@ def test_the_page_shows_the_rest_and_says_what_is_missing(damaged: RunDirectory)
     assert shown == [step for step in range(1, 31) if step not in (20, 25)]
     (insight,) = [item for item in view.insights() if item.code == "events_damaged"]
     assert insight.message.startswith("2 events cannot be read")
-
-
-def test_the_list_shows_the_rest(damaged: RunDirectory) -> None:
-    digest = Digest()
-    digest.catch_up(damaged.events)
-    assert (digest.step, digest.best) == (30, {"name": "accuracy", "value": 0.5, "step": 30})
-    again = Digest.unfolded(digest.folded())
-    again.catch_up(damaged.events)
-    assert again == digest
-
-
-def test_a_whole_file_is_read_the_fast_way(tmp_path: Path) -> None:
-    run = create_run(tmp_path)
-    write_events(run, steps(1, 30))
-    view = RunView(run, None)
-    view.catch_up()
-    assert not view._is_careful and not view.insights()
 
 
 def test_numbering_goes_on_after_the_last_line_that_can_be_read(damaged: RunDirectory) -> None:

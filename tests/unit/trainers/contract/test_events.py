@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import subprocess
 import sys
@@ -92,13 +90,6 @@ def test_file_of_nothing_but_a_half_line_starts_from_zero(tmp_path: Path) -> Non
     assert [event["seq"] for event in events.read(path)[0]] == [0]
 
 
-def test_missing_file_has_no_events(tmp_path: Path) -> None:
-    path = tmp_path / "none.jsonl"
-    assert events.read(path, 7) == ([], 7)
-    assert events.last(path) is None
-    assert events.last_state(path) is None
-
-
 def test_newest_event_is_found_behind_long_lines_and_before_a_half_one(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
@@ -110,26 +101,6 @@ def test_newest_event_is_found_behind_long_lines_and_before_a_half_one(tmp_path:
         damaged.write(b'{"seq":3,"reason":"' + b"h" * 500_000)
     newest = events.last(path)
     assert newest is not None and newest["seq"] == 2
-
-
-def test_last_state_is_that_of_the_newest_state_event(tmp_path: Path) -> None:
-    file = EventFile(tmp_path / "events.jsonl")
-    file.append(
-        [
-            (1.0, "state", {"state": "starting", "reason": ""}),
-            (2.0, "state", {"state": "paused", "reason": ""}),
-        ]
-    )
-    file.append([(3.0, "eval", {"step": 1, "epoch": 0, "loss": 1.0, "metrics": {}})])
-    file.close()
-    assert events.last_state(tmp_path / "events.jsonl") == "paused"
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_number_json_has_no_word_for_becomes_null(value: float) -> None:
-    line = events.encode_event({"loss": value, "metrics": {"accuracy": [value, 0.5]}})
-    assert json.loads(line) == {"loss": None, "metrics": {"accuracy": [None, 0.5]}}
-    assert b"NaN" not in line and b"Infinity" not in line
 
 
 def test_text_of_any_kind_survives_on_one_line(tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +21,6 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
 from trainers.engines import liveness
-from trainers.engines.local import torchrun
 from trainers.files import json_files
 
 HOLD_THE_LOCK = """
@@ -63,27 +60,6 @@ def test_lock_is_seen_by_others_and_cannot_be_taken_twice(run: RunDirectory, rep
     os.close(run.acquire_lock())
 
 
-def test_looking_at_the_lock_never_keeps_an_owner_from_it(run: RunDirectory) -> None:
-    """Readers hold the shared lock for microseconds; an owner waits until they release it."""
-    run.lock.touch()
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            run.is_locked()
-
-    readers = [threading.Thread(target=look) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    try:
-        for _ in range(50):
-            os.close(run.acquire_lock())
-    finally:
-        done.set()
-        for reader in readers:
-            reader.join()
-
-
 def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, repository: Path) -> None:
     run.write_status(Status(state="running", handle=process_handle(1), started_unix_s=5.0))
     with lock_held_elsewhere(run, repository):
@@ -98,12 +74,6 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
     manifest.write_text("{}")
     lost = liveness.read_status(run)
     assert lost.error is not None and "Resume continues from the latest complete checkpoint." in lost.error
-
-
-@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
-def test_final_state_needs_no_owner(run: RunDirectory, state: Any) -> None:
-    run.write_status(Status(state=state, exit_code=0))
-    assert liveness.read_status(run).state == state
 
 
 DAMAGED = [
@@ -138,27 +108,6 @@ def test_damaged_configuration_says_so(run: RunDirectory) -> None:
     run.config.write_bytes(b"{" + b"\x00" * 10)
     with pytest.raises(ValueError, match="The configuration of this run is damaged"):
         run.read_config()
-
-
-def test_configuration_of_a_newer_version_says_only_that(run: RunDirectory) -> None:
-    run.config.write_text('{"schema_version": 99, "flying": true}')
-    with pytest.raises(ValueError, match="newer version") as caught:
-        run.read_config()
-    assert "(schema 99, this one knows 10)" in str(caught.value) and "flying" not in str(caught.value)
-
-
-def test_file_from_the_future_is_not_new_for_ever(run: RunDirectory) -> None:
-    json_files.write_json_atomically(run.config, Config().to_json())
-    ahead = time.time() + 86_400
-    os.utime(run.config, (ahead, ahead))
-    assert liveness.read_status(run).state == "lost"
-
-
-def test_run_without_status_is_queued_then_lost(run: RunDirectory) -> None:
-    json_files.write_json_atomically(run.config, Config().to_json())
-    assert liveness.read_status(run).state == "queued"
-    os.utime(run.config, (0, 0))
-    assert liveness.read_status(run).state == "lost"
 
 
 def test_run_started_by_hand_is_known_by_its_events(run: RunDirectory, repository: Path) -> None:
@@ -224,13 +173,6 @@ def test_text_that_is_no_run_id_is_refused(run: RunDirectory, run_id: Any) -> No
         rundir.open_run(run.path.parent, run_id)
 
 
-def test_run_that_is_not_there_is_refused_by_name(run: RunDirectory) -> None:
-    json_files.write_json_atomically(run.config, Config().to_json())
-    assert rundir.open_run(run.path.parent, "run-1").path == run.path
-    with pytest.raises(ValueError, match="no run of this id"):
-        rundir.open_run(run.path.parent, "run-2")
-
-
 def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
     run.write_status(Status(state="finished", error="x" * 20_000))
     done = threading.Event()
@@ -252,14 +194,6 @@ def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
     reader.join()
     assert problems == [] and seen <= {"failed", "finished"}
     assert [path.name for path in run.path.iterdir()] == ["status.json"], "nothing is left aside"
-
-
-def test_value_that_cannot_be_written_leaves_the_old_file(run: RunDirectory) -> None:
-    run.write_status(Status(state="running"))
-    with pytest.raises(TypeError):
-        json_files.write_json_atomically(run.status, {"state": object()})
-    assert json.loads(run.status.read_text())["state"] == "running"
-    assert [path.name for path in run.path.iterdir()] == ["status.json"]
 
 
 def test_what_a_killed_writer_left_is_removed_and_nothing_else(run: RunDirectory) -> None:
@@ -294,18 +228,6 @@ def test_a_private_file_is_nobody_elses_from_the_first_moment(
     assert [mode & 0o777 for mode in modes] == [0o600, 0o600]
 
 
-def test_commands_are_appended_with_ids_of_their_own(run: RunDirectory) -> None:
-    ids = [
-        run.append_command("checkpoint"),
-        run.append_command("stop", save=False),
-        run.append_command("set_lr", learning_rate=0.1),
-    ]
-    lines = [json.loads(line) for line in run.commands.read_text().splitlines()]
-    assert [line["id"] for line in lines] == ids and len(set(ids)) == 3
-    assert [line["name"] for line in lines] == ["checkpoint", "stop", "set_lr"]
-    assert lines[1]["save"] is False and lines[2]["learning_rate"] == 0.1
-
-
 def test_checkpoint_is_listed_only_with_a_readable_manifest(run: RunDirectory) -> None:
     whole = {"files": {"shared.pt": {"size_bytes": 3, "sha256": ""}}, "saved_unix_s": 7.0}
     for name, manifest in {
@@ -328,16 +250,6 @@ def test_checkpoint_is_listed_only_with_a_readable_manifest(run: RunDirectory) -
         (3, 3, 7.0),
         (20, 3, 7.0),
     ]
-
-
-def test_literal_command_is_torchruns_own() -> None:
-    command = torchrun.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
-    assert shlex.join(command) == (
-        "env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d --rdzv-conf "
-        "store_type=file,keep_alive_interval=3600 --nproc-per-node 4 -m trainers.worker runs/x-1 "
-        """--config '{"model": "cnn", "dataset": "fashion_mnist", "nproc_per_node": 4}'"""
-    )
-    assert torchrun.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
 
 
 def test_status_is_written_over_where_a_full_disk_has_no_room_for_another(small_disk: Path) -> None:
@@ -364,27 +276,3 @@ def test_command_after_one_that_a_full_disk_cut_short_is_a_line_of_its_own(run: 
     command_id = run.append_command("stop")
     lines = run.commands.read_text().splitlines()
     assert len(lines) == 2 and json.loads(lines[1])["id"] == command_id
-
-
-def test_what_is_being_saved_is_counted_also_in_the_moment_it_gets_its_name(run: RunDirectory) -> None:
-    """The supervisor reads the size while a run stops; an error would end the supervisor and lose the run."""
-    aside, final = run.checkpoints / ".step_5.partial", run.checkpoints / "step_5"
-    (aside / "shards").mkdir(parents=True)
-    (aside / "shards" / "0.bin").write_bytes(b"x" * 10)
-    (aside / "state.json").write_bytes(b"{}")
-    assert run.bytes_being_saved() == 12
-    is_over = threading.Event()
-
-    def rename() -> None:
-        while not is_over.is_set():
-            aside.rename(final)
-            final.rename(aside)
-
-    renaming = threading.Thread(target=rename)
-    renaming.start()
-    try:
-        assert {run.bytes_being_saved() for _ in range(2_000)} <= {0, 2, 10, 12}
-    finally:
-        is_over.set()
-        renaming.join()
-    assert RunDirectory(run.path / "gone").bytes_being_saved() == 0

@@ -19,7 +19,8 @@ from trainers.data.loading import ShardedBatches
 Look = tuple[int, int, int, int]  # sample, step, replica, micro-batch
 
 MILLION = 1_000_000
-MOST_CPU_S = 1.0
+# It takes 0.3 s; one look at a time would take minutes.
+MOST_CPU_S = 10.0
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -170,7 +171,7 @@ def test_one_sample_is_followed_through_the_epochs() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_samples_are_drawn_within_a_second() -> None:
+def test_a_million_samples_are_drawn_quickly() -> None:
     shuffled_order.cache_clear()
     sampling = of_one_start(MILLION)
     began = time.process_time()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainers.data.dataset import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, DataOptions, Dataset
-from trainers.data.tables import BundledTable, TableSplit, column_scale, read_table, split_rows
+from trainers.data.tables import BundledTable, TableSplit, read_table, split_rows
 from trainers.datasets.breast_cancer import BreastCancer
 from trainers.datasets.diabetes import Diabetes
 from trainers.datasets.iris import Iris
@@ -47,20 +47,6 @@ def test_table_is_what_its_description_says(name: str) -> None:
         assert abs(float(targets.mean())) < 1e-3 and abs(float(targets.std(correction=0)) - 1) < 1e-3
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_loading_twice_gives_the_same_rows(name: str) -> None:
-    for once, again in zip(load(name), load(name), strict=True):
-        assert torch.equal(once.inputs, again.inputs) and torch.equal(once.targets, again.targets)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_without_normalising_columns_keep_their_units(name: str) -> None:
-    scaled, plain = load(name)[1], load(name, normalise=False)[1]
-    in_units = scaled.inputs * scaled.feature_std + scaled.feature_mean
-    assert torch.allclose(in_units, plain.inputs, rtol=1e-4, atol=1e-4)
-    assert torch.equal(plain.inputs * plain.feature_std + plain.feature_mean, plain.inputs)
-
-
 @pytest.mark.parametrize("kind", [BreastCancer, Diabetes, Iris, Wine])
 def test_both_splits_together_are_the_file(kind: type[BundledTable]) -> None:
     _, inputs, _, _ = read_table(kind.file, kind.task)
@@ -99,11 +85,6 @@ def test_classes_give_the_same_share_to_validation() -> None:
     assert torch.bincount(labels[train]).tolist() == [80, 40, 1]
     assert sorted([*train.tolist(), *validation.tolist()]) == list(range(152))
     assert labels[train[:40]].unique().numel() > 1, "the classes are mixed"
-
-
-def test_column_that_is_all_the_same_is_not_divided_by_zero() -> None:
-    mean, std = column_scale(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-    assert mean.tolist() == [2.0, 5.0] and std.tolist() == [1.0, 1.0]
 
 
 def test_generated_points_lie_where_they_are_said_to() -> None:

@@ -16,11 +16,8 @@ from trainers.data.installed import package_folder
 from trainers.data.text import (
     NUM_SPECIAL,
     UNKNOWN,
-    CharacterTokenizer,
     WordTokenizer,
-    encode_whole,
     split_words,
-    tokens_tensor,
 )
 from trainers.datasets import austen_novels, names, rotten_tomatoes
 from trainers.datasets.austen_novels import AustenNovels
@@ -68,25 +65,6 @@ def test_most_frequent_words_get_numbers_and_the_rest_is_unknown() -> None:
     assert tokenizer.decode([2, 3, PADDING, PADDING]) == "b a"
 
 
-def test_characters_come_back_as_they_were() -> None:
-    tokenizer = CharacterTokenizer.of(["अंजली", "Zoë"])
-    [tokens] = tokenizer.encode(["Zoë अ"], 10)
-    assert tokens[3] == UNKNOWN, "a space was never met"
-    assert tokenizer.decode([*tokens[:3], tokens[4]]) == "Zoëअ"
-    assert max(tokens) < tokenizer.vocabulary_size
-
-
-def test_short_texts_are_filled_up_and_long_ones_cut() -> None:
-    rows = tokens_tensor(Bytes(), ["ab", "abcdef", ""], 4)
-    assert rows.tolist() == [[97, 98, 299, 299], [97, 98, 99, 100], [299] * 4]
-    assert tokens_tensor(Bytes(), [], 4).shape == (0, 4)
-
-
-def test_long_text_is_encoded_whole_whatever_the_pieces() -> None:
-    text = "a line of text\n" * 5_000 + "no line end" * 3_000
-    assert bytes(encode_whole(Bytes(), text).tolist()).decode() == text
-
-
 def test_novels_are_cut_where_they_begin_and_splits_share_no_passage() -> None:
     assert austen_novels.novel_passages("Persuasion")[0].startswith("Sir Walter Elliot, of Kellynch Hall")
     assert austen_novels.novel_passages("Pride and Prejudice")[0].startswith("It is a truth universally")
@@ -101,15 +79,6 @@ def test_novels_are_cut_where_they_begin_and_splits_share_no_passage() -> None:
     for name, novel in where.items():
         found = {train.targets[i].item() for i, text in enumerate(train.texts) if name in text}
         assert found == {spec.class_names.index(novel)}, name
-
-
-def test_words_never_met_in_training_are_few_and_every_token_is_in_the_vocabulary() -> None:
-    spec = AustenNovels(DataOptions()).spec()
-    train, validation = AustenNovels(DataOptions()).load(CPU)
-    assert int(train.inputs.max()) == spec.vocabulary_size - 1
-    assert float((validation.inputs == UNKNOWN).float().mean()) < 0.05
-    inputs, targets = validation.batch(torch.tensor([0, 1]))
-    assert inputs.shape == (2, *spec.input_shape) and inputs.dtype == targets.dtype == torch.int64
 
 
 def test_trained_models_tokenizer_and_length_take_the_place_of_our_own(tmp_path: Path) -> None:

@@ -105,47 +105,6 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(groups=found, gradients_done=3)
-
-
-@pytest.mark.usefixtures("lone_group")
-def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dist.all_reduce(torch.zeros(4))
-    monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
-    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
-    for name in flight_recorder._FUNCTIONS:
-        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
-    assert flight_recorder.recorded_groups() is None
-    assert from_bytes(flight_recorder.flight_record_text()) == Answer()
-
-
-def test_a_broken_gpu_is_asked_in_vain() -> None:
-    def raises() -> int:
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    answer = from_bytes(flight_recorder.flight_record_text(raises))
-    assert answer is not None and answer.gradients_done is None
-
-
-def test_new_collectives_are_known_although_torch_forgets_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch remembers the newest 2,000, so the length of its list says nothing."""
-    dumped: list[dict[str, object]] = []
-    usual = {"profiling_name": "gloo:all_reduce", "input_dtypes": ["Float"], "input_sizes": [[3]]}
-    for name in flight_recorder._FUNCTIONS:
-        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
-    monkeypatch.setattr(
-        flight_recorder.c10d,
-        flight_recorder._FUNCTIONS[0],
-        lambda: json.dumps({"entries": dumped}),
-        raising=False,
+    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(
+        groups=found, gradients_done=3
     )
-    following = 0
-    for newest, expected in ((1, [1, 2]), (2, [3]), (2, []), (4, [4, 5])):
-        records = range(max(0, newest - 1), newest + 1)
-        dumped[:] = [
-            usual | {"record_id": each, "collective_seq_id": each + 1, "is_p2p": False} for each in records
-        ]
-        new, following = flight_recorder.collectives_since(following)
-        assert ([each.number for each in new], following) == (expected, newest + 1)

@@ -16,7 +16,6 @@ from trainers.contract.heartbeats import BUSY_FACTOR, Beat, Place
 from trainers.engines.heartbeats import Board
 from trainers.engines.local import hang_watch
 from trainers.engines.local.hang_watch import RankWatch, Suspicion, find_suspicion
-from trainers.engines.local.stopping import LONGEST_WORK_S, STOP_GRACE_S, Escalation
 from trainers.machine import processes
 from trainers.machine.processes import Effort
 
@@ -71,10 +70,6 @@ class Job:
         return seconds, None
 
 
-def test_run_that_goes_on_is_none() -> None:
-    assert Job().pass_seconds(3600, beating=(0, 1)) == (3600, None)
-
-
 def test_every_rank_waits_is_a_hang_at_the_limit() -> None:
     job = Job()
     job.pass_second(beating=(0, 1))
@@ -100,16 +95,6 @@ def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: 
     # Rank 1 waits for rank 0, which its stack shows.
     _, found = job.pass_seconds(60, **{how: (0,)})
     assert found == Suspicion(ranks=(1,), is_certain=False)
-
-
-def test_now_and_then_some_work_is_work() -> None:
-    """On a busy machine a rank gets a small share of a core."""
-    job = Job()
-    for _ in range(40):
-        job.pass_second(working=(0, 1))
-        assert job.pass_seconds(int(LIMIT_S) - 5) == (int(LIMIT_S) - 5, None)
-        if job.watches[0].silent_s > (BUSY_FACTOR - 2) * LIMIT_S:
-            break
 
 
 def test_nobody_is_waited_for_for_ever() -> None:
@@ -139,25 +124,10 @@ def test_idleness_of_all_ranks_on_gpus_is_not_certain_because_hosts_sleep_while_
     assert job.pass_seconds(60)[1] == Suspicion(ranks=(0, 1), is_certain=True), "no step is under way"
 
 
-def test_silence_on_gpus_while_one_rank_beats_is_none() -> None:
-    job = Job()
-    job.is_on_gpu = True
-    assert job.pass_seconds(100, working=(1,), beating=(0,)) == (100, None)
-
-
 def test_rank_that_waits_for_one_that_builds_is_none() -> None:
     job = Job()
     job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
     assert job.pass_seconds(500, working=(0,)) == (500, None)
-
-
-def test_rank_that_has_ended_takes_no_part() -> None:
-    job = Job()
-    job.doing[1] = heartbeats.ENDING
-    assert job.pass_seconds(100, beating=(0,)) == (100, None)
-    job.watches[1].is_gone = True
-    _, found = job.pass_seconds(60)
-    assert found == Suspicion(ranks=(0,), is_certain=True)
 
 
 def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
@@ -168,24 +138,6 @@ def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
         assert find_suspicion(watches, LIMIT_S) is None
     watches[0].update(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
     assert find_suspicion(watches, LIMIT_S) is None, "rank 0 has just begun"
-
-
-def test_own_sleep_is_nobodys_silence() -> None:
-    """The supervisor was stopped, or the machine was suspended, for an hour."""
-    job = Job()
-    job.pass_second(beating=(0, 1))
-    assert job.pass_second(passed_s=hang_watch.counted_s(3600.0)) is None
-    assert job.watches[0].silent_s <= hang_watch.LONGEST_INTERVAL_S
-    assert hang_watch.counted_s(-5.0) == 0.0
-
-
-def test_child_that_ends_takes_its_seconds_with_it() -> None:
-    job = Job()
-    job.cpu_s = [100.0, 0.0]
-    job.pass_seconds(10)
-    job.cpu_s[0] = 1.0
-    job.pass_second()
-    assert job.watches[0].idle_s == 0.0
 
 
 def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped() -> None:
@@ -199,51 +151,6 @@ def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped
     asleep = Job()
     asleep.pass_seconds(6)
     assert hang_watch.busy_ranks(asleep.watches) == []
-
-
-def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | None:
-    """Return the time at which a stop request is enforced.
-
-    The ranks are on GPUs, and their hosts sleep between beats.
-    """
-    job, escalation = Job(), Escalation(0.0)
-    job.is_on_gpu = True
-    job.pass_second(beating=(0, 1))
-    for now in range(1 - 2 * (beats_every_s or 0), until_s):
-        if now == 1:
-            escalation.request_stop(0.0, save=True)
-        is_beat = beats_every_s is not None and now % beats_every_s == 0
-        job.pass_second(beating=(0, 1) if is_beat else ())
-        if escalation.depends_on_life("running", now) and hang_watch.busy_ranks(job.watches):
-            escalation.note_life(now)
-        if escalation.decide("running", now) == "terminate":
-            return now
-    return None
-
-
-@pytest.mark.parametrize("step_s", [3, 4, 7, 20])
-def test_stop_waits_for_long_steps_of_gpus_whose_hosts_sleep(step_s: int) -> None:
-    assert ended_by_force_after(beats_every_s=step_s, until_s=100) is None
-    forced_after_s = ended_by_force_after(beats_every_s=step_s, until_s=300)
-    assert forced_after_s is not None and forced_after_s >= LONGEST_WORK_S
-
-
-def test_stop_of_a_run_without_beats_is_forced_as_early_as_ever() -> None:
-    assert ended_by_force_after(beats_every_s=None, until_s=300) == STOP_GRACE_S + 1
-
-
-def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void() -> None:
-    board = Board(3)
-    assert [board.read(rank) for rank in range(3)] == [None, None, None]
-    place = Place(board.address, 1)
-    assert board.read(1) is None
-    place.beat(heartbeats.EVALUATING, 7)
-    place.beat(heartbeats.SAVING)
-    beat = board.read(1)
-    assert beat == Beat(count=2, pid=os.getpid(), step=7, doing=heartbeats.SAVING)
-    assert beat is not None and beat.words == "saving"
-    assert board.read(0) is None and board.read(2) is None
-    Place(None, 5).beat(heartbeats.SAVING)
 
 
 def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_said() -> None:

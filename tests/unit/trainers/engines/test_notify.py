@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY, all_events
+from tests.harness import all_events
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
@@ -72,49 +70,6 @@ def test_nothing_is_started_where_there_is_nobody_to_tell(
         monkeypatch.setenv(notify.VARIABLE, addresses)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("nobody is to be told"))
     assert notify.run_ended(run, state, "All steps done.") is None
-
-
-class FakeApprise:
-    """The part of apprise that is used:
-
-    accepts json:// addresses only, and delivers messages if `takes` is True.
-    """
-
-    takes = True
-    sent: ClassVar[list[str]] = []
-
-    def __init__(self) -> None:
-        self.addresses: list[str] = []
-
-    def add(self, address: str) -> bool:
-        is_known = address.startswith("json://")
-        self.addresses += [address] * is_known
-        return is_known
-
-    def notify(self, *, body: str, title: str) -> bool:
-        assert title
-        FakeApprise.sent += [body] * len(self.addresses)
-        return bool(self.addresses) and self.takes
-
-
-@pytest.mark.parametrize(
-    ("addresses", "takes", "expected", "num_sent"),
-    [
-        ([ADDRESS], True, 0, 1),
-        ([ADDRESS, ADDRESS], True, 0, 2),
-        ([ADDRESS], False, notify.NOT_TAKEN, 1),
-        (["nonsense", ADDRESS], True, notify.NOT_AN_ADDRESS, 1),
-        (["nonsense"], True, notify.NOT_AN_ADDRESS, 0),
-    ],
-)
-def test_exit_code_says_how_sending_went(
-    addresses: list[str], takes: bool, expected: int, num_sent: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "apprise", SimpleNamespace(Apprise=FakeApprise))  # type: ignore[arg-type]
-    monkeypatch.setattr(FakeApprise, "takes", takes)
-    monkeypatch.setattr(FakeApprise, "sent", [])
-    assert notify.send("the end", addresses) == expected
-    assert FakeApprise.sent == ["the end"] * num_sent
 
 
 def test_without_the_package_sending_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,15 +145,3 @@ def test_a_service_that_hangs_is_given_up(run: RunDirectory, monkeypatch: pytest
     assert time.monotonic() - began < 60, "given up, not waited for"
     assert "longer than" in warning["message"]
     assert notify.TIME_LIMIT_S < 10
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("apprise") is not None, reason="apprise is installed here, so it is not missing"
-)
-def test_without_the_package_the_real_sender_says_so_without_a_word() -> None:
-    environment = os.environ | {notify.VARIABLE: ADDRESS}
-    command = [sys.executable, "-m", "trainers.engines.local.notify"]
-    ended = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, input=b"the end", capture_output=True, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (notify.NOT_INSTALLED, b"", b"")

@@ -12,7 +12,6 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import supervisor
 from trainers.engines.local.supervisor import RundirWatch
-from trainers.files import json_files
 
 
 @pytest.fixture(autouse=True)
@@ -23,16 +22,6 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     return rundir.create(tmp_path / "runs", Config(name="run"))
-
-
-def test_directory_that_is_there_is_not_gone_whatever_happens_in_it(run: RunDirectory) -> None:
-    subject = RundirWatch(run)
-    for name in "abc":
-        (run.path / name).mkdir()
-        assert not subject.is_gone()
-    json_files.write_json_atomically(run.config, Config().to_json())
-    assert not subject.is_gone()
-    assert not subject.is_gone()
 
 
 def test_directory_without_its_configuration_is_gone(run: RunDirectory) -> None:
@@ -50,12 +39,3 @@ def test_directory_that_was_moved_is_gone_at_the_second_look(
     if comes_another:
         shutil.copytree(tmp_path / "elsewhere", run.path)
     assert [subject.is_gone() for _ in range(3)] == [False, True, True]
-
-
-def test_directory_that_comes_back_is_not_gone(run: RunDirectory, tmp_path: Path) -> None:
-    subject = RundirWatch(run)
-    run.path.rename(tmp_path / "elsewhere")
-    assert not subject.is_gone()
-    (tmp_path / "elsewhere").rename(run.path)
-    assert not subject.is_gone()
-    assert not subject.is_gone()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,6 @@ IN_BACKWARD = Frame(file=f"{LIBRARY}/autograd/graph.py", line=979, function="_en
 IN_PRE_FORWARD = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="_pre_forward")
 IN_DDP = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="forward")
 IN_SYNCHRONIZE = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="synchronize")
-IN_EVENT = Frame(file=f"{LIBRARY}/cuda/streams.py", line=1, function="synchronize")
 IN_CUDA_INIT = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="_lazy_init")
 JOINING = (
     Frame(file="/usr/lib/python3.11/threading.py", line=1, function="_wait_for_tstate_lock"),
@@ -68,24 +66,20 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
         ((IN_PRE_FORWARD, IN_DDP, IN_LOOP), True),
         ((IN_LINEAR, IN_DDP, IN_LOOP), False),
         ((ASLEEP, IN_LOOP), False),
-        ((IN_LINEAR, ASLEEP, IN_LOOP), False),
         ((IN_BARRIER, ASLEEP, IN_LOOP), True),
         ((IN_BACKWARD, IN_LOOP), True),
         ((ASLEEP, IN_BACKWARD, IN_LOOP), False),
         ((IN_SYNCHRONIZE, IN_LOOP), True),
-        ((IN_EVENT, IN_LOOP), True),
         ((IN_CUDA_INIT, IN_LOOP), False),
     ],
     ids=[
         "buffers of DDP",
         "computes within DDP",
         "own code",
-        "computes for own code",
         "collective",
         "backward",
         "own code within backward",
         "device",
-        "event",
         "driver",
     ],
 )
@@ -95,37 +89,11 @@ def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
     assert standing(*frames).is_waiting is waits
 
 
-def line_of(path: Path, words: str) -> int:
-    """Return the number of the line that contains these words."""
-    return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if words in line)
-
-
-@pytest.mark.parametrize(
-    ("file", "words", "waits"),
-    [
-        ("trainers/report/meter.py", ".tolist()", True),
-        ("trainers/report/metrics.py", ".tolist()", True),
-        ("trainers/loop.py", "model.train()", False),
-    ],
-)
-def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, waits: bool) -> None:
-    """The read is a compiled function, so the innermost Python frame is this line."""
-    path = REPOSITORY / file
-    reading = Frame(file=str(path), line=line_of(path, words), function="f")
-    assert standing(reading, IN_LOOP).is_waiting is waits
-    assert not standing(ASLEEP, reading, IN_LOOP).is_waiting, "it stands in what that line calls"
-
-
 def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
     found = standing(*JOINING, IN_LOOP, other=(IN_BARRIER, WRITING))
     assert found.is_waiting
     assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
-
-
-def test_place_is_the_innermost_line_that_is_no_librarys() -> None:
-    assert str(standing(IN_LINEAR, ASLEEP, IN_LOOP).place) == "/home/ann/models/mine.py:23, forward"
-    assert str(standing(IN_BACKWARD, IN_LOOP).place) == "trainers/loop.py:31, train"
 
 
 def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
@@ -171,19 +139,6 @@ def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
     assert "different" not in cause.message and "same order" not in cause.hint
 
 
-def test_rank_that_waits_for_one_that_is_alive_is_no_culprit() -> None:
-    there = {0: standing(ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), there) == ()
-    unreadable = {1: Stacks(threads=(), source="Its stacks could not be read.")}
-    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), unreadable) == ()
-
-
-def test_hang_without_any_stack_is_told_all_the_same() -> None:
-    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
-    cause = hang_watch.describe(culprits, watches(), {})
-    assert "no rank makes progress" in cause.message and cause.traceback is None
-
-
 def board_with_beats(num_ranks: int) -> Board:
     board = Board(num_ranks)
     for rank in range(num_ranks):
@@ -220,23 +175,6 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     assert subject.is_at_work(), "it beats"
 
 
-def test_stacks_that_tell_of_work_are_read_at_once(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each reader waits until all four run concurrently; sequential reads would break the barrier."""
-    all_read = threading.Barrier(4)
-
-    def fake_read_at_once(_pid: int) -> Stacks:
-        all_read.wait(timeout=10)
-        return standing(IN_SYNCHRONIZE, IN_LOOP)
-
-    monkeypatch.setattr(stacks, "read_at_once", fake_read_at_once)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(4)))
-    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
-    subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
-    assert not subject.is_at_work()
-
-
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, goes_on: bool
@@ -268,20 +206,6 @@ def view(newest: Collective, *, is_in_it: bool = True, num_ranks: int = 3, name:
     """Return a rank's view of a group of all ranks."""
     ranks = tuple(range(num_ranks))
     return Group(name=name, ranks=ranks, newest=newest, unfinished=newest if is_in_it else None)
-
-
-def test_rank_in_another_collective_than_the_many_is_the_one_on_gpus_too() -> None:
-    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
-    views = {0: [view(ALL_REDUCE)], 1: [view(ALL_REDUCE)], 2: [view(BROADCAST)]}
-    seen = watches(num_ranks=3)
-    culprits = hang_watch.culprits_of(DEADLOCK, seen, there, views)
-    assert culprits == (2,)
-    cause = hang_watch.describe(culprits, seen, there, gaps(views))
-    assert cause.rank == 2 and "same collectives" in cause.hint
-    assert cause.message.endswith(
-        "Rank 0 is in all-reduce 418 (float32, 1.2 MB); rank 1 is in all-reduce 418 (float32, 1.2 MB); "
-        "rank 2 is in broadcast 418 (float32, 40 bytes)."
-    )
 
 
 def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None:
@@ -338,21 +262,6 @@ def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
     assert not subject.is_at_work()
 
 
-def test_slow_work_on_gpus_is_no_deadlock() -> None:
-    """All ranks have entered the same collective and their GPUs have not reached it.
-
-    Or one rank may still enter it.
-    """
-    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
-    same = {rank: [view(ALL_REDUCE)] for rank in range(3)}
-    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
-    late = same | {2: [view(BEFORE, is_in_it=False)]}
-    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, late) == ()
-    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
-        "and where nobody says anything"
-    )
-
-
 def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> None:
     """All hosts have the same stack and are in the same collective; only the progress of the GPUs differs."""
     there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(2)}
@@ -372,15 +281,6 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     assert "kernel" not in mismatch.hint and "same collectives" in mismatch.hint, "that says more"
     nobody_knows = hang_watch.describe(everybody.ranks, seen, there, gaps(same))
     assert "no rank makes progress" in nobody_knows.message and "something else" not in nobody_knows.message
-
-
-def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
-    there = {0: standing(IN_BARRIER, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
-    views = {0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BEFORE, is_in_it=False, num_ranks=2)]}
-    cause = hang_watch.describe((1,), watches(), there, gaps(views))
-    assert cause.message.endswith(
-        "Rank 1 never entered all-reduce 418 (float32, 1.2 MB), in which rank 0 waits."
-    )
 
 
 def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:

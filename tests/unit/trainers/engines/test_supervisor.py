@@ -17,7 +17,6 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.stopping import EXIT_GRACE_S
 from trainers.engines.local.supervisor import Supervisor
 from trainers.files import json_files
 
@@ -48,12 +47,6 @@ def conclude(run: RunDirectory, exit_code: int, *states: str, hang: Cause | None
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped"])
-def test_rank_0s_last_word_counts_and_is_not_said_twice(run: RunDirectory, state: str) -> None:
-    assert conclude(run, 0, "running", state).state == state
-    assert [event["state"] for event in all_events(run)] == ["running", state]
-
-
-@pytest.mark.parametrize("state", ["finished", "stopped"])
 def test_crash_on_the_way_out_takes_a_good_end_not_back(run: RunDirectory, state: str) -> None:
     status = conclude(run, 1, "running", state)
     assert (status.state, status.error) == (state, None)
@@ -67,25 +60,6 @@ def test_rank_that_crashes_after_a_stop_request_is_a_failure_that_is_told(run: R
     status = conclude(run, 1, "running", "stopping")
     assert status.state == "failed"
     assert status.error is not None and "Rank 1 was killed" in status.error
-
-
-def test_exit_without_a_last_word_is_a_failure(run: RunDirectory) -> None:
-    assert conclude(run, 0, "running").state == "failed"
-    assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
-
-
-def test_events_of_an_earlier_start_say_nothing_about_this_one(run: RunDirectory) -> None:
-    say(run, "running", "finished")
-    assert conclude(run, 1, "starting").state == "failed"
-
-
-def test_hint_says_which_checkpoint_is_kept_or_that_there_is_none(run: RunDirectory) -> None:
-    error = conclude(run, 0, "running").error
-    assert error is not None and "Nothing was saved yet" in error
-    for step, saved_unix_s in ((40, 1.0), (30, 2.0)):
-        leave_checkpoint(run, step, saved_unix_s=saved_unix_s)
-    error = conclude(run, 0, "running").error
-    assert error is not None and "Resume continues from the checkpoint of step 30." in error
 
 
 def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -> None:
@@ -133,57 +107,11 @@ def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -
     assert (end["state"], end["reason"]) == ("finished", warning["message"])
 
 
-def test_the_last_save_of_an_earlier_start_says_nothing_about_this_one(run: RunDirectory) -> None:
-    say_what(run, ("checkpoint", {"step": 12, "reason": "end"}))
-    assert conclude(run, -9, "running").state == "failed"
-
-
 def test_hang_ends_the_run_as_failed_with_its_cause(run: RunDirectory) -> None:
     status = conclude(run, -9, "running", hang=Cause(code="hang", message="Rank 1.", hint="Look.", rank=1))
     assert (status.state, status.exit_code) == ("failed", -9)
     assert status.error == "Rank 1. Look. Nothing was saved yet: start it again."
     assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
-
-
-def test_status_that_cannot_be_written_is_written_later(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject = Supervisor(run, None)
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RunDirectory, "write_status", full)
-        say(run, "paused")
-        subject._follow_events()
-        assert not subject._status_is_saved
-    subject._save_status()
-    assert subject._status_is_saved
-    assert liveness.read_status(run).state in ("paused", "lost")
-
-
-def test_a_half_line_left_by_a_crash_does_not_end_the_supervisor(run: RunDirectory) -> None:
-    say(run, "running")
-    with run.events.open("a") as file:
-        file.write('{"seq":1,"time_un')
-    subject = Supervisor(run, None)
-    say(run, "starting")
-    subject._follow_events()
-    assert subject._status.state == "starting"
-
-
-def test_finished_run_that_hangs_at_its_exit_is_ended(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, enforce, subject = guarded(run, monkeypatch, "running", "finished")
-    enforce()
-    assert torchrun.num_terminated == 0
-    pass_time(monkeypatch, EXIT_GRACE_S + 1)
-    enforce()
-    assert torchrun.num_terminated == 1
-    subject._conclude(1)
-    assert liveness.read_status(run).state == "finished"
 
 
 def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(

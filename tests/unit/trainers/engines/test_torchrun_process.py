@@ -6,14 +6,12 @@ when it forks its ranks, its arguments, and unsupported platforms.
 from __future__ import annotations
 
 import gc
-import io
 import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -43,14 +41,6 @@ def test_ranks_are_forked_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fork_server.can_fork()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not fork_server.can_fork()
-
-
-@pytest.mark.parametrize(("method", "is_forked"), [("fork", True), ("spawn", False), ("forkserver", False)])
-def test_they_are_not_where_torchrun_was_told_another_method(
-    monkeypatch: pytest.MonkeyPatch, method: str, is_forked: bool
-) -> None:
-    monkeypatch.setenv(fork_server.START_METHOD, method)
-    assert fork_server.can_fork() == is_forked
 
 
 def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
@@ -98,31 +88,6 @@ def test_without_semaphores_each_rank_gets_an_interpreter(
     fork_server.main()
     assert given_to_torchrun == [COMMAND]
     assert "function not implemented" in capsys.readouterr().out
-
-
-def test_a_waiting_server_takes_arguments_environment_and_log_from_its_order(tmp_path: Path) -> None:
-    """It runs in a process of its own: it replaces its environment and its output."""
-    script = (
-        "import os, sys, types\n"
-        "from trainers.engines.local import fork_server\n"
-        "sys.stdin = types.SimpleNamespace(buffer=sys.stdin.buffer)\n"
-        "order = fork_server.wait_for_order()\n"
-        "print(fork_server.follow(order), sorted(os.environ), os.readlink('/proc/self/fd/0'), flush=True)\n"
-    )
-    log = tmp_path / "torchrun.log"
-    order = fork_server.TorchrunOrder(arguments=COMMAND, environment={"A": "b"}, log=str(log))
-    subprocess.run(
-        [sys.executable, "-c", script], cwd=Path(REPOSITORY), input=order.to_line(), timeout=60, check=True
-    )
-    names = ["A", "OMP_NUM_THREADS", lifeline.COMMAND_PID]
-    assert log.read_text() == f"{COMMAND} {names} /dev/null\n"
-
-
-def test_half_an_order_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = fork_server.TorchrunOrder(arguments=COMMAND, environment={}, log="log").to_line()
-    for text in (b"", line[:-1]):
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
-        assert fork_server.wait_for_order() is None
 
 
 def test_the_rendezvous_does_not_sleep_for_a_random_time(monkeypatch: pytest.MonkeyPatch) -> None:

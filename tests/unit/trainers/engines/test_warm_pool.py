@@ -139,26 +139,6 @@ def test_they_are_let_go(
         assert heard.read_text() == "", "no order was given"
 
 
-def test_there_is_none_without_memory_for_it(kept: WarmPool, memory: SimpleNamespace) -> None:
-    memory.available = 1.4 * 10**9
-    kept.expect(2)
-    let_pass(kept)
-    assert kept.kept_ready() is None
-
-
-def test_one_that_ended_by_itself_is_not_started_again_and_again(
-    kept: WarmPool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept.expect(2)
-    wait_until("a template", lambda: has(kept, True), SOON_S)
-    assert kept._kept is not None
-    kept._kept.process.kill()
-    wait_until("none", lambda: has(kept, False), SOON_S)
-    let_pass(kept)
-    assert kept.kept_ready() is None
-    assert "ended unexpectedly" in capsys.readouterr().out
-
-
 def test_there_are_none_where_they_are_not_wanted(
     tmp_path: Path, code: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

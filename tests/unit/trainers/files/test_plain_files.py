@@ -93,11 +93,6 @@ def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path)
     assert made.list_checkpoints() == []
 
 
-def test_a_file_that_comes_and_goes_is_no_reason_to_refuse(made: RunDirectory) -> None:
-    (made.path / ".status.json.1.tmp").write_text("{}")
-    plain_files.refuse_links(made.path)
-
-
 def test_a_descriptor_above_those_of_select_can_be_awaited() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))

@@ -79,13 +79,13 @@ def test_a_first_node_that_reports_is_not_taken_for_deaf(
     run: RunDirectory, memory: NfsMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The report file is replaced every second under a name that is in this machine's cache."""
-    monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 0.5)
+    monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 3.0)
     monkeypatch.setattr(restarts, "POLL_EVERY_S", 0.02)
     folder, ended, states = NodesFolder(run, "1-0"), threading.Event(), ["running"]
     with memory.elsewhere():
         folder.make()
     restarts.watch_for_stop(run, lambda: Status(state=states[0]), lambda status: ended.set())  # type: ignore[arg-type]
-    for count in range(40):
+    for count in range(80):
         with memory.elsewhere():
             folder.write("0", {"count": count})
         time.sleep(0.05)

@@ -16,11 +16,10 @@ from tests.fake_mlflow import FakeMlflow, fake_mlflow
 from tests.forwarded_run import append, end, make_run, steps
 from tests.harness import wait_until
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Status
 from trainers.forward import __main__ as program
 from trainers.forward import follower as follower_module
 from trainers.forward import state as state_module
-from trainers.forward.follower import Follower, end_of, only_follower
+from trainers.forward.follower import Follower, only_follower
 
 
 @pytest.fixture(autouse=True)
@@ -51,19 +50,6 @@ def state_of(run: RunDirectory) -> state_module.ForwardState:
     state = state_module.read(run, "mlflow")
     assert state is not None
     return state
-
-
-def test_a_finished_run_is_forwarded_to_its_end(tmp_path: Path, service: FakeMlflow) -> None:
-    run = mlflow_run(tmp_path, service, 3000)
-    assert follower_of(run).follow()
-    assert service.steps() == list(range(1, 3001))
-    assert service.steps("validation/accuracy") == list(range(10, 3001, 10))
-    assert service.steps("checkpoint/size_bytes") == [1]
-    (stored,) = service.runs.values()
-    assert stored["status"] == "FINISHED" and stored["tags"]["state"] == "finished: Over."
-    assert stored["params"]["model"] == "mlp" and "forward_address" not in stored["params"]
-    state = state_of(run)
-    assert (state.phase, state.step, state.offset) == ("done", 1, run.events.stat().st_size)
 
 
 @pytest.mark.parametrize("mode", ["hang", "500", "html", "late"])
@@ -102,18 +88,6 @@ def test_a_service_that_stays_down_is_given_up_and_the_rest_can_be_sent_later(
     later = subprocess.run(shown["command"], shell=True, capture_output=True, text=True)
     assert later.returncode == 0, later.stderr
     assert service.steps() == list(range(1, 31)) and state_of(run).phase == "done"
-
-
-def test_what_was_sent_before_the_position_was_written_is_stored_once(
-    tmp_path: Path, service: FakeMlflow
-) -> None:
-    run = mlflow_run(tmp_path, service, 30)
-    assert follower_of(run).follow()
-    stored, state = set(service.metrics), state_of(run)
-    state.offset = state.step = 0  # as after a kill between the two
-    state_module.write(run, "mlflow", state)
-    assert follower_of(run).follow()
-    assert service.metrics == stored and len(service.runs) == 1
 
 
 def test_a_resumed_run_continues_where_it_was(tmp_path: Path, service: FakeMlflow) -> None:
@@ -243,22 +217,3 @@ def follow_live(run: RunDirectory, scenario: Callable[[], None], **limits: Any) 
     if failed:
         raise failed[0]
     return is_done
-
-
-def test_a_run_of_another_engine_goes_on_until_its_files_say_that_it_has_ended(tmp_path: Path) -> None:
-    run = make_run(tmp_path, 3, state="running")
-
-    def age_files() -> None:
-        for file in (run.status, run.events):
-            os.utime(file, (1.0, 1.0))
-
-    run.write_status(Status(state="running", engine="slurm", handle={"job_id": "7"}))
-    assert end_of(run) is None
-    age_files()
-    assert end_of(run) == "lost", "nothing has written it for long"
-    run.write_status(Status(state="queued", engine="slurm", handle={"job_id": "7"}))
-    age_files()
-    assert end_of(run) is None, "it may wait for days"
-    run.write_status(Status(state="running", engine="slurm", handle={"job_id": "7"}))
-    append(run, [(9.0, "state", {"state": "finished", "reason": "Over."})])
-    assert end_of(run) == "finished"

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ddp_gui.devices import capacity
 from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import cuda_environment, facilities, hardware, host
-
-
-def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: None)
-    assert hardware.num_gpus() == 0
-    assert hardware.gpu_handles() == []
-    assert hardware.gpu_handle("GPU-1") is None
 
 
 def test_withoutfind_psutil_readings_are_none_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "find_psutil", lambda: None)
     reading = host.ProcessReader(1).read()
     assert reading.name and reading.utilization_percent is None and reading.memory_used_bytes is None
-
-
-def test_own_process_is_read_on_the_cpu() -> None:
-    reader = host.ProcessReader(1)
-    sum(number * number for number in range(2_000_000))
-    reading = reader.read()
-    assert reading.utilization_percent is not None and 0 < reading.utilization_percent <= 100
-    assert reading.memory_used_bytes is not None and reading.memory_used_bytes > 1_000_000
-    assert reading.memory_total_bytes is not None and reading.memory_total_bytes > reading.memory_used_bytes
-    assert reading.temperature_celsius is None and reading.power_watts is None
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
@@ -78,13 +59,6 @@ def test_gpus_are_counted_as_cuda_reads_their_names(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert hardware.num_gpus() == len(hardware.gpu_handles()) == expected
-
-
-def test_handles_are_those_of_the_visible_gpus_not_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = box(3)
-    use(monkeypatch, *gpus)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
-    assert hardware.gpu_handles() == [gpus[1], gpus[2]]
 
 
 @pytest.mark.parametrize(
@@ -200,18 +174,6 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
     assert hardware.gpu_divided_into("MIG-1") is None
 
 
-def test_nvml_that_does_not_start_beside_a_card_is_said_in_its_own_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, "other", "Unknown Error"))
-    monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 1)
-    assert hardware.telemetry_problem() == "GPU telemetry is not available: Unknown Error."
-    here = capacity.read()
-    assert here.default_ranks() == 2 and "GPU telemetry is not available" in here.describe()
-    monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
-    assert hardware.telemetry_problem() is None
-
-
 @pytest.mark.parametrize(
     ("precision", "capability", "reason", "remedy"),
     [
@@ -232,15 +194,6 @@ def test_a_precision_that_a_gpu_lacks_is_said_with_the_one_it_has(
         assert found is None
     else:
         assert found is not None and reason in found.reason and remedy in found.remedy
-
-
-def test_question_a_gpu_cannot_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, *box(1))
-    assert hardware.read_gpu(box(1)[0]) == host.Reading(name="NVIDIA Fake 80GB")
-
-
-def test_cores_counted_are_those_this_process_may_use() -> None:
-    assert host.num_cores() == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(

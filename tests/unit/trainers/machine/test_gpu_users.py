@@ -83,22 +83,6 @@ def test_a_driver_that_answers_half_is_believed_and_one_that_does_not_is_unknown
     assert hardware.gpu_processes("handle 0") == []
 
 
-def test_all_gpus_are_listed_also_the_hidden_and_the_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, FakeDriver())
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert hardware.all_gpus() == {0: "handle 0", 1: None}
-    assert hardware.gpu_handles() == ["handle 0"]
-    use(monkeypatch, None)
-    assert hardware.all_gpus() == {}
-
-
-def test_versions_of_driver_and_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, FakeDriver())
-    assert hardware.driver_versions() == ("580.65", "13.1")
-    use(monkeypatch, None)
-    assert hardware.driver_versions() == (None, None)
-
-
 @pytest.mark.parametrize(
     ("error", "problem"),
     [

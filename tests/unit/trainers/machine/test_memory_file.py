@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
-import multiprocessing
 import os
-import random
 import stat
 import threading
 from pathlib import Path
@@ -16,28 +13,9 @@ from trainers.engines.local.torchrun import STORE, RendezvousFiles
 from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
 from trainers.report import samples
-from trainers.report.samples import PLACE_BYTES, SampleBoard
+from trainers.report.samples import PLACE_BYTES
 
 only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
-
-
-def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
-    file = MemoryFile("one", 16)
-    content, address = file.map(), file.address
-
-    def write() -> None:
-        host.map_file(address)[:5] = b"hello"
-
-    other = multiprocessing.get_context("fork").Process(target=write)
-    other.start()
-    other.join()
-    assert other.exitcode == 0
-    assert content[:5] == b"hello"
-    file.close()
-    assert content[:5] == b"hello", "who has mapped it keeps it"
-    with pytest.raises(FileNotFoundError):
-        host.map_file(address)
-    file.close()  # a second call is allowed
 
 
 @only_in_memory
@@ -77,23 +55,6 @@ def test_a_board_gives_the_newest_of_each_place() -> None:
     board.write(0, {"step": 10})
     assert board.read() == [{"step": 10}, {"step": 7}], "a shorter one leaves nothing of a longer one"
     file.close()
-
-
-def test_what_is_half_written_counts_the_next_time() -> None:
-    content = mmap.mmap(-1, 2 * PLACE_BYTES)
-    board = SampleBoard(content)
-    board.write(0, [1, 2, 3])
-    board.write(1, "other")
-    assert board.read() == [[1, 2, 3], "other"]
-    whole = content[:PLACE_BYTES]
-    draw = random.Random(0)
-    for _ in range(300):
-        position = draw.randrange(len(b"....----[1, 2, 3]"))
-        content[position] ^= 1 + draw.randrange(255)
-        assert board.read() == [[1, 2, 3], "other"], "the last that was whole stays"
-        content[:PLACE_BYTES] = whole
-    content[:4] = (2**32 - 1).to_bytes(4, "little")
-    assert board.read() == [[1, 2, 3], "other"], "a length beyond the place"
 
 
 def test_a_sample_is_never_seen_torn() -> None:

@@ -48,24 +48,6 @@ def test_a_sentence_names_the_folder_and_what_to_do(number: int, expected: str, 
     assert "Errno" not in os_errors.explain(OSError(number, os.strerror(number)))
 
 
-def test_a_name_that_is_too_long_can_be_explained() -> None:
-    name = "a" * 5000
-    with pytest.raises(OSError, match="too long") as raised:
-        Path("/tmp", name).read_bytes()
-    assert len(os_errors.explain(raised.value)) < 400
-
-
-def test_other_errors_keep_their_text() -> None:
-    assert os_errors.explain(ValueError("lr is 3")) == "lr is 3"
-    assert os_errors.explain(OSError("the controller does not answer")) == "the controller does not answer"
-
-
-def test_a_write_without_a_file_name_gets_one(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No space") as raised, os_errors.about(tmp_path / "a.json"):
-        Path("/dev/full").write_text("x")
-    assert str(tmp_path) in os_errors.explain(raised.value)
-
-
 def test_a_full_disk_does_not_end_a_process_that_prints() -> None:
     program = (
         "from trainers.machine import os_errors; import os, sys\n"

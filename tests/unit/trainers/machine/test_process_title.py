@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from ddp_gui.devices.capacity import Owners
 from trainers.machine import processes
@@ -45,17 +44,6 @@ def test_a_rank_is_recognised_by_run_and_number() -> None:
         assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"
         assert Path(f"/proc/{pid}/comm").read_text() == "ddp-rank-3\n", "no blank: Slurm would lose it"
         assert psutil.Process(pid).environ().items() >= os.environ.items(), "nothing else is written over"
-
-
-def test_a_name_that_is_too_long_is_cut_and_not_the_rank() -> None:
-    with called("b" * 5000) as pid:
-        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
-        assert command_line.startswith(b"ddp: bbb") and command_line.endswith(b"b rank 3\0")
-
-
-@pytest.mark.parametrize("command_line", [(), ("python",), ("python", "ddp:"), ("ddp",)])
-def test_other_processes_have_no_title(command_line: tuple[str, ...]) -> None:
-    assert processes.title_of(command_line) is None
 
 
 def test_a_rank_with_a_title_is_its_run_s_by_its_output(tmp_path: Path) -> None:

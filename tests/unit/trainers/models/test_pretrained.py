@@ -70,19 +70,9 @@ def refusal(path: Path | str) -> str:
     return str(raised.value)
 
 
-def test_whole_folder_is_taken(folder: Path) -> None:
-    assert pretrained.model_folder(str(folder), "hf_text") == folder
-
-
 def test_empty_path_asks_for_a_folder() -> None:
     assert refusal("") == (
         "pretrained_path is empty, but hf_text starts from a trained model: name its folder"
-    )
-
-
-def test_path_that_is_not_there_is_named_with_its_field(tmp_path: Path) -> None:
-    assert f"pretrained_path is '{tmp_path / 'nowhere'}', which is not on this machine" in refusal(
-        tmp_path / "nowhere"
     )
 
 
@@ -100,11 +90,6 @@ def test_file_in_place_of_its_folder(folder: Path) -> None:
 
 def test_folder_above_the_model_leads_to_it(folder: Path) -> None:
     assert f"Did you mean {folder}?" in refusal(folder.parent)
-
-
-def test_folder_without_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    assert "lacks its weights: model.safetensors is missing" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt"])
@@ -265,17 +250,6 @@ def test_only_parameters_without_a_gradient_are_set_aside() -> None:
     for name, parameter in network.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
     assert network.training
-
-
-def test_what_was_frozen_before_is_not_said_to_be_unused() -> None:
-    network = Half()
-    network.used.requires_grad_(False)
-    network.unused.requires_grad_(False)
-    assert pretrained.freeze_unused(network, torch.ones(2, 3)) == []
-    assert [name for name, each in network.named_parameters() if each.requires_grad] == [
-        "norm.weight",
-        "norm.bias",
-    ]
 
 
 def test_text_that_is_too_long_for_the_places_is_said() -> None:

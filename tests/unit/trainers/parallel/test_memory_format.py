@@ -57,13 +57,6 @@ def test_on_a_gpu_only_where_tensor_cores_compute(precision: str, *, is_last: bo
     assert lies_last(model[0].weight) == is_last
 
 
-def test_a_network_without_convolutions_is_left_alone() -> None:
-    model = nn.Linear(4, 4)
-    model.register_parameter("places", nn.Parameter(torch.randn(2, 3, 4, 5)))
-    put_channels_last(model, CPU, "fp32")
-    assert model.places.is_contiguous()
-
-
 def test_it_learns_the_same() -> None:
     usual, last = network(), network()
     put_channels_last(last, CPU, "fp32")

@@ -27,7 +27,7 @@ from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
-from trainers.parallel.strategy import Strategy, weighted
+from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
 from trainers.strategies import ddp
@@ -73,19 +73,6 @@ def test_optimizer_is_the_configured_one_and_only_matrices_decay(name: str, kind
         assert decays[id(parameter)] == (0.3 if is_matrix else 0.0), parameter_name
     if name == "sgd":
         assert all(group["momentum"] == 0.8 and group["nesterov"] for group in optimizer.param_groups)
-
-
-def test_nesterov_without_momentum_is_plain_sgd() -> None:
-    config = Config(optimizer="sgd", momentum=0.0, nesterov=True)
-    optimizer = optimizers.make_optimizer(config, strategy_of(config))
-    assert not optimizer.param_groups[0]["nesterov"]
-
-
-def test_frozen_weights_are_left_out() -> None:
-    model = network()
-    model[0].weight.requires_grad_(False)  # type: ignore[union-attr]
-    groups = optimizers.parameter_groups(model, 0.1)
-    assert sum(len(group["params"]) for group in groups) == 5
 
 
 def train_steps(bits: Precision, *, poison_step: int | None = None) -> list[torch.Tensor]:
@@ -200,13 +187,6 @@ def test_the_criterion_is_compiled_with_the_model_and_each_size_once() -> None:
         loss_of(inputs[:size], targets[:size], 1.0).backward()
     assert len(graphs) == 2, "one for each size"
     assert strategy.scores(inputs).shape == (16, 3), "without targets it gives scores"
-
-
-@pytest.mark.parametrize("weight", [1.0, 0.25])
-def test_the_weight_of_a_whole_batch_changes_no_bit(weight: float) -> None:
-    loss = torch.randn((), requires_grad=True)
-    assert torch.equal(weighted(loss, weight), loss * weight)
-    assert (weighted(loss, weight) is loss) == (weight == 1.0)
 
 
 @pytest.mark.parametrize(
@@ -368,14 +348,6 @@ def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() 
     assert position == 501 and half == pytest.approx(0.5, abs=0.01)
     for num_ranks in (1, 4):
         assert rate_after_resume(num_ranks, "cosine") == (half, 501), "neither at its end nor back again"
-
-
-def test_schedule_of_a_run_that_ends_by_epochs_goes_on_by_the_data_seen() -> None:
-    assert rate_after_resume(2, "cosine", None)[1] == 501
-    assert rate_after_resume(1, "cosine", None)[1] == 1001
-    assert rate_after_resume(4, "cosine", None)[1] == 251
-    for num_ranks in (1, 2, 4):
-        assert rate_after_resume(num_ranks, "step")[0] == pytest.approx(0.1), "ten epochs have been done"
 
 
 def test_other_number_of_ranks_than_configured_is_refused_in_words(run: RunDirectory) -> None:

@@ -58,9 +58,3 @@ def test_clipping_scales_all_gradients_alike(max_norm: float, is_clipped: bool) 
     else:
         assert torch.equal(after, before)
     assert strategy.network[1].weight.grad is None  # type: ignore[index,union-attr]
-
-
-def test_without_a_gradient_the_norm_is_zero() -> None:
-    strategy = strategy_of(Own, 2)
-    strategy.network.zero_grad()
-    assert strategy.clip_gradients(1.0) == 0

@@ -19,13 +19,6 @@ def test_everything_in_the_repository_is_discovered() -> None:
     assert {"ddp"} <= set(registry.strategies())
 
 
-def test_discovering_twice_registers_once() -> None:
-    registry.discover_all()
-    before = dict(registry.models())
-    assert registry.discover_all() == []
-    assert dict(registry.models()) == before
-
-
 @pytest.mark.parametrize("what", ["model", "data set", "strategy"])
 def test_duplicate_name_raises_and_the_first_one_stays(what: str) -> None:
     registry.discover_all()
@@ -46,39 +39,6 @@ def test_duplicate_name_raises_and_the_first_one_stays(what: str) -> None:
     with pytest.raises(ValueError, match=f"already a {what} called '{name}'"):
         decorate(object)  # type: ignore[operator]
     assert table[name] is first
-
-
-def test_broken_file_is_reported_by_name_and_the_others_still_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "some_plugins"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "a_missing_import.py").write_text("import no_such_library\n")
-    (package / "b_syntax.py").write_text("def f(:\n")
-    (package / "c_duplicate.py").write_text(
-        "from trainers.registry import register_model\n"
-        "@register_model('cnn', label='', description='', tasks=())\n"
-        "def build(spec, options): ...\n"
-    )
-    (package / "d_good.py").write_text("LOADED = True\n")
-    registry.discover_all()
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        broken = registry.discover("some_plugins")
-        assert sys.modules["some_plugins.d_good"].LOADED
-    finally:
-        for name in [name for name in sys.modules if name.startswith("some_plugins")]:
-            del sys.modules[name]
-    assert [plugin.module.split(".")[1] for plugin in broken] == [
-        "a_missing_import",
-        "b_syntax",
-        "c_duplicate",
-    ]
-    assert broken[0].message == "ModuleNotFoundError: No module named 'no_such_library'"
-    assert broken[1].message.startswith("SyntaxError")
-    assert "already a model called 'cnn'" in broken[2].message
-    assert "a_missing_import.py" in broken[0].traceback
 
 
 def test_own_files_are_found_next_to_the_built_in_ones(

@@ -31,16 +31,14 @@ TIMEOUT_S = 300.0
 # hf_causal are in tests/integration/test_take_home.py.
 CASES = [
     ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
-    ("digits", "mlp"), ("digits", "cnn"),
-    ("digits", "resnet"), ("digits", "vit"),
+    ("digits", "cnn"), ("digits", "resnet"), ("digits", "vit"),
     ("wine", "tabular_mlp"),
     ("austen_novels", "bag_of_words"), ("austen_novels", "gru"), ("austen_novels", "bert"),
     ("austen", "gpt"), ("austen", "gpt_moe"), ("digits", "timm_image"),
 ]  # fmt: skip
 # One case for each kind of program.
 KINDS = [
-    ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
-    ("austen_novels", "bag_of_words"), ("austen", "gpt"),
+    ("digits", "linear"), ("diabetes", "linear"), ("austen_novels", "bag_of_words"), ("austen", "gpt"),
 ]  # fmt: skip
 HIDES = (
     "import sys; sys.modules.update(dict.fromkeys({hidden!r})); sys.argv = ['predict.py', *sys.argv[1:]]; "
@@ -159,7 +157,7 @@ def test_the_script_answers_as_the_page_does_with_torch_alone_and_with_onnxrunti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dataset", "model"), KINDS)
+@pytest.mark.parametrize(("dataset", "model"), [("digits", "linear"), ("austen", "gpt")])
 def test_ten_lines_of_torch_load_the_model_and_run_it(
     dataset: str, model: str, exported: Callable[[str, str], Exported]
 ) -> None:

@@ -14,12 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.unit.trained_runs import CPU, delete_checkpoint, forget_description, leave_trained_run
+from tests.unit.trained_runs import CPU, leave_trained_run
 from trainers import registry
-from trainers.contract.checkpoint_files import CheckpointError
 from trainers.data.dataset import DataOptions
 from trainers.predict.prepare import InputError
-from trainers.predict.trained_model import Models, TrainedModel, find_checkpoint, load
+from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
 
 NUM_VALIDATION = 5
 
@@ -89,17 +88,6 @@ def test_a_row_in_its_own_units_gives_the_same_answer_as_in_training(tmp_path: P
         else:
             value = float(expected[0]) * spec.target_std + spec.target_mean
             assert found["value"] == pytest.approx(value, rel=1e-4)
-
-
-def test_a_text_gives_the_same_answer_as_in_training(tmp_path: Path) -> None:
-    run, network, _ = leave_trained_run(tmp_path, "austen_novels", "bag_of_words")
-    validation = validation_of("austen_novels")
-    with torch.no_grad():
-        expected = network(validation.batch(torch.tensor([7]))[0]).softmax(-1)[0]
-    found = model_of(run).predict({"text": validation.texts[7]})
-    assert probabilities(found) == pytest.approx(expected.tolist(), abs=1e-5)
-    tokens = model_of(run).predict({"text": "Emma qzxv"})["input"]["tokens"]
-    assert [token["is_known"] for token in tokens] == [True, False]
 
 
 def test_a_seed_repeats_a_text_and_greedy_text_is_the_most_probable(tmp_path: Path) -> None:
@@ -193,49 +181,12 @@ def test_the_nearest_sample_of_a_validation_sample_is_itself(
     assert distances == sorted(distances) and distances[0] == pytest.approx(0, abs=1e-2)
 
 
-def test_an_older_checkpoint_is_described_by_the_configuration_of_its_run(tmp_path: Path) -> None:
-    run, _, _ = leave_trained_run(tmp_path, "digits", "cnn", steps=(1, 2))
-    new = model_of(run, 1)
-    forget_description(run, 1)
-    old = model_of(run, 1)
-    assert old.about == new.about
-    pixels = np.full((8, 8), 3).tolist()
-    assert old.predict({"pixels": pixels}) == new.predict({"pixels": pixels})
-
-
-def test_each_checkpoint_answers_with_its_own_weights_and_a_deleted_one_not_at_all(tmp_path: Path) -> None:
-    run, _, _ = leave_trained_run(tmp_path, "digits", "linear", steps=(1, 2, 3))
-    models = Models()
-    pixels = {"pixels": np.arange(64).reshape(8, 8).tolist()}
-    found = {step: probabilities(models.get(run, step).predict(pixels)) for step in (1, 2, 3)}
-    assert all(found[one] != found[other] for one, other in itertools.combinations(found, 2))
-    assert models.get(run, None).step == 3
-    assert models.get(run, 2) is models.get(run, 2)
-    delete_checkpoint(run, 2)
-    with pytest.raises(CheckpointError, match="has no checkpoint of step 2; there are: 1, 3"):
-        models.get(run, 2)
-    (run.checkpoints / "step_1" / "model.safetensors").write_bytes(b"x")
-    models = Models()
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is not what was saved"):
-        models.get(run, 1)
-    assert models.get(run, 3).step == 3
-
-
 def test_an_input_far_outside_the_data_is_a_message(tmp_path: Path) -> None:
     run, _, spec = leave_trained_run(tmp_path, "iris", "linear")
     model = model_of(run)
     with pytest.raises(ValueError, match="far outside the range of the data"):
         model.predict({"row": dict.fromkeys(spec.feature_names, 1e300)})
     assert "prediction" in model.predict({"row": dict.fromkeys(spec.feature_names, 1.0)})
-
-
-def test_a_diverged_model_says_so(tmp_path: Path) -> None:
-    run, _, _ = leave_trained_run(tmp_path, "digits", "linear")
-    model = model_of(run)
-    with torch.no_grad():
-        next(model.network.parameters()).fill_(float("nan"))
-    with pytest.raises(ValueError, match="its training has diverged"):
-        model.predict({"pixels": np.zeros((8, 8)).tolist()})
 
 
 def test_an_image_is_turned_moved_and_made_noisy_as_asked(tmp_path: Path) -> None:

@@ -48,10 +48,6 @@ def test_an_all_reduce_is_hidden_until_the_last_bucket_is_ready() -> None:
     assert found["step_s"] == 10.0 and found["waited_s"] is None
 
 
-def test_a_single_bucket_hides_nothing() -> None:
-    assert profiled.numbers_of_step(step([(6.0, 8.0)]), is_blocking=False)["hidden_s"] == 0.0
-
-
 def test_what_the_computing_thread_does_itself_is_never_hidden() -> None:
     rounds = [[4.0, 4.2, 4.7, 5.0, 100.0]]
     found = profiled.numbers_of_step(step([(4.0, 5.0), (6.0, 8.0)], rounds), is_blocking=True)
@@ -68,12 +64,6 @@ def test_the_whole_is_a_mean_over_steps_and_a_share_over_ranks() -> None:
     assert [each["all_reduce_s"] for each in found["ranks"]] == [3.0, 2.0]
     assert [each["hidden_s"] for each in found["ranks"]] == [2.0, 1.0]
     assert found["overlap"] == 0.6
-
-
-def test_without_an_all_reduce_there_is_no_share() -> None:
-    found = profiled.numbers_of([{"rank": 0, "steps": [step([])]}], is_blocking=False)
-    assert found["overlap"] is None
-    assert found["ranks"][0]["all_reduce_s"] is found["ranks"][0]["hidden_s"] is None
 
 
 def test_an_all_reduce_that_ends_before_it_begins_elsewhere_contradicts_the_clocks() -> None:

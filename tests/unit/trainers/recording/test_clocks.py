@@ -30,11 +30,6 @@ def test_the_true_skew_is_never_further_away_than_the_error(ahead_ns: int, way_t
     assert abs(found.ahead_ns - ahead_ns) <= found.error_ns == 100
 
 
-def test_ranks_of_one_machine_are_not_asked() -> None:
-    world = World(rank=0, local_rank=0, world_size=3, node=0, device=torch.device("cpu"))
-    assert profiled.measure_clock_skew(world, [0, 0, 0]) == {0: Skew()}
-
-
 def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
     def notes(rank: int, began: int) -> dict[str, object]:
         parts = [["data", began, began + 100], ["forward", began + 100, began + 1000]]

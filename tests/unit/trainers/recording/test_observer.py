@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainers.parallel.strategy import Averaged, Bucket, Round
+from trainers.parallel.strategy import Averaged, Bucket
 from trainers.recording import recorder
 from trainers.recording.profiled import Collective
 from trainers.recording.recorder import RecordingObserver
@@ -86,41 +86,6 @@ def test_the_usual_observer_hears_all_and_its_times_are_passed_on() -> None:
     assert ended == [None] and [step.step for step in observer.steps] == [8, 9]
 
 
-def test_parts_follow_each_other_without_a_gap() -> None:
-    _, observer, _ = recording(1)
-    go_through(observer, 8, num_batches=2)
-    notes = recorder.rank_notes_of(observer.steps, Ticks(), averaged=[], collectives=[], buckets=[])
-    (step,) = notes["steps"]
-    names = [name for name, *_ in step["parts"]]
-    assert names == ["data", "forward", "backward", "data", "forward", "backward", "optimizer", "other"]
-    assert [began for _, began, _ in step["parts"]] == [
-        step["began"],
-        *(end for *_, end in step["parts"][:-1]),
-    ]
-    assert step["parts"][-1][2] == step["ended"]
-
-
-def test_interleaved_passes_are_one_part() -> None:
-    _, observer, _ = recording(1, divides_passes=False)
-    go_through(observer, 8)
-    assert [part for part, _ in observer.steps[0].marks] == ["data", "both", "optimizer", "other"]
-
-
-def test_what_is_left_in_the_middle_of_a_step_is_no_step_of_the_recording() -> None:
-    _, observer, ended = recording(3)
-    go_through(observer, 8)
-    observer.begin_step(is_reported=False)
-    observer.data_fetched()
-    observer.end_recording("The run was stopped.")
-    assert ended == ["The run was stopped."] and [step.step for step in observer.steps] == [8]
-
-
-def test_a_usual_observer_has_no_recording_to_end() -> None:
-    usual = NullObserver()
-    usual.end_recording("The run was paused.")
-    assert not usual.is_recording and RecordingObserver.is_recording
-
-
 def collective(name: str, began_ns: int) -> Collective:
     return Collective(name=name, began_ns=began_ns, ended_ns=began_ns + 50, num_bytes=4)
 
@@ -147,25 +112,6 @@ def test_what_begins_in_backward_is_one_all_reduce_for_each_bucket_in_their_orde
         {"bucket": 1, "began": 390, "ended": 400, "rounds": []},  # the end of backward
     ]
     assert step["collectives"] == [["gloo:broadcast", 220, 270, 4], ["gloo:all_reduce", 450, 500, 4]]
-
-
-def test_all_reduces_that_are_not_one_for_each_bucket_are_no_buckets() -> None:
-    step = noted([collective("gloo:all_reduce", began) for began in (310, 320, 330)])
-    assert step["all_reduces"] == [] and len(step["collectives"]) == 3  # type: ignore[arg-type]
-
-
-def test_what_a_strategy_notes_itself_has_its_rounds() -> None:
-    piece = Round(num_bytes=440, began_ns=310, written_ns=315, met_ns=330, ended_ns=335)
-    averaged = [
-        Averaged(began_ns=305, ended_ns=340, bucket=BUCKETS[0], rounds=(piece,)),
-        Averaged(began_ns=350, ended_ns=390, bucket=BUCKETS[1], rounds=()),
-        Averaged(began_ns=750, ended_ns=790, bucket=BUCKETS[0], rounds=()),
-    ]
-    step = noted([], averaged)
-    assert step["all_reduces"] == [
-        {"bucket": 0, "began": 305, "ended": 340, "rounds": [[310, 315, 330, 335, 440]]},
-        {"bucket": 1, "began": 350, "ended": 390, "rounds": []},
-    ]
 
 
 def test_names_of_the_profiler_say_what_goes_round_and_on_which_way() -> None:

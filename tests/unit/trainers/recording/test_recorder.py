@@ -63,24 +63,6 @@ def record(job: SimpleNamespace, num_steps: int) -> None:
     control.obey(job, Command(name="record", num_steps=num_steps))
 
 
-def test_after_so_many_steps_there_is_a_file_and_the_usual_observer_is_back(job: SimpleNamespace) -> None:
-    usual = job.observer
-    record(job, 2)
-    assert job.observer is not usual
-    for step in (5, 6):
-        go_through(job.observer, step)
-    assert job.observer is usual
-    (event,) = job.reporter.events
-    assert (event["kind"], event["step"], event["num_steps"]) == ("recording", 5, 2)
-    assert event["path"] == "recordings/step_5.json"
-    written = recordings.read(job.run, 5)
-    assert [step["step"] for step in written["ranks"][0]["steps"]] == [5, 6]
-    assert written["ended_early"] is None and written["clock"]["error_s"] == 0.0
-    assert written["not_measured"] == ["There is one rank, so nothing is averaged."]
-    (listed,) = recordings.list_recordings(job.run)
-    assert (listed.step, listed.size_bytes) == (5, event["size_bytes"])
-
-
 def test_a_second_command_meanwhile_is_refused(job: SimpleNamespace) -> None:
     record(job, 2)
     record(job, 2)
@@ -88,24 +70,6 @@ def test_a_second_command_meanwhile_is_refused(job: SimpleNamespace) -> None:
     for step in (5, 6):
         go_through(job.observer, step)
     assert len(job.reporter.events) == 1
-
-
-def test_what_ends_it_early_leaves_the_steps_it_has(job: SimpleNamespace) -> None:
-    record(job, 5)
-    go_through(job.observer, 5)
-    job.observer.end_recording("The run was paused.")
-    assert not job.observer.is_recording
-    written = recordings.read(job.run, 5)
-    assert (written["num_steps"], written["ended_early"]) == (1, "The run was paused.")
-
-
-def test_without_a_step_there_is_a_warning_and_no_file(job: SimpleNamespace) -> None:
-    record(job, 5)
-    job.observer.end_recording("The run was stopped.")
-    (event,) = job.reporter.events
-    assert (event["kind"], event["code"]) == ("warning", "no_recording")
-    assert "no step was done. The run was stopped." in event["message"]
-    assert recordings.list_recordings(job.run) == []
 
 
 def test_a_full_disk_is_a_warning_and_training_goes_on(

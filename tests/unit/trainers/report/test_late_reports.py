@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.fakes import world_of
-from tests.unit.trainers.report.test_meter import Notebook, TwinWorld, pass_time
+from tests.unit.trainers.report.test_meter import Notebook, TwinWorld
 from trainers import loop
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.data.loading import Batch
 from trainers.job import Job
 from trainers.parallel.precision import Precision
-from trainers.report import meter, metrics
+from trainers.report import metrics
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullFingerprints, NullObserver
 from trainers.report.reporter import Command
@@ -60,17 +60,6 @@ def test_a_report_is_read_when_the_next_step_is_handed_out() -> None:
     assert steps_of(notebook) == [1, 2] and not subject.has_unread_report
 
 
-@pytest.mark.parametrize("step_time_s", [1e-9, 0.001, 0.03, 5.0])
-def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> None:
-    notebook = Notebook()
-    subject = late(notebook)
-    for number in range(1, 1501):
-        step(subject, number, step_time_s=step_time_s)
-    subject.report()
-    assert steps_of(notebook) == list(range(1, 1501))
-    assert [event["loss"] for event in notebook.written] == pytest.approx([n / 10 for n in range(1, 1501)])
-
-
 def test_a_command_takes_effect_on_all_ranks_one_step_later() -> None:
     """Rank 0 runs first; its messages are replayed to rank 1, whose own reporter receives no command."""
     asked = Command(name="set_lr", learning_rate=0.25, id="abc")
@@ -84,18 +73,6 @@ def test_a_command_takes_effect_on_all_ranks_one_step_later() -> None:
     assert heard == [None, Command(name="set_lr", learning_rate=0.25), None]
 
 
-def test_whoever_obeys_a_command_finds_every_step_reported() -> None:
-    notebook = Notebook([Command(name="stop", save=False), Command(name="pause")])
-    subject = late(notebook)
-    assert step(subject, 1) is None
-    command = step(subject, 2)
-    assert command is not None and command.name == "stop"
-    assert steps_of(notebook) == [1, 2] and not subject.has_unread_report
-    assert notebook.commands, "the second one is heard after the first"
-    following = subject.report()
-    assert following is not None and following.name == "pause"
-
-
 def test_a_checkpoint_is_never_ahead_of_its_curve_and_swallows_no_command() -> None:
     notebook = Notebook([Command(name="pause")])
     subject = late(notebook)
@@ -104,32 +81,6 @@ def test_a_checkpoint_is_never_ahead_of_its_curve_and_swallows_no_command() -> N
     assert steps_of(notebook) == [1]
     heard = step(subject, 2)
     assert heard is not None and heard.name == "pause"
-
-
-def test_the_norm_goes_with_the_step_of_its_report() -> None:
-    notebook = Notebook()
-    subject = late(notebook)
-    subject.note_gradients(torch.tensor(5.0))
-    step(subject, 1)
-    step(subject, 2)
-    subject.finish_report()
-    assert [event["grad_norm"] for event in notebook.written] == [5.0, None]
-
-
-@pytest.mark.parametrize("reads_late", [True, False])
-def test_one_wish_for_a_sample_is_one_sample(monkeypatch: pytest.MonkeyPatch, reads_late: bool) -> None:
-    """The next report is in progress when the sample is taken, and a checkpoint may be saved in between."""
-    subject = StepMeter(world_of(1), Notebook(), reads_late=reads_late)
-    step(subject, 1)
-    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
-    num_due = 0
-    for number in range(2, 8):
-        step(subject, number)
-        subject.flush()
-        if subject.is_sample_due:
-            num_due += 1
-            subject.note_sample(0.0)
-    assert num_due == 1
 
 
 class Diary:

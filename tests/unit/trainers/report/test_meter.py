@@ -107,52 +107,6 @@ def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step()
     assert [other.is_report_due() for _ in range(1)] == [main.is_report_due()], "the interval is rank 0's"
 
 
-def test_stop_without_saving_keeps_that_wish_on_every_rank() -> None:
-    sent: list[Tensor] = []
-    StepMeter(TwinWorld(0, [], sent), Notebook([Command(name="stop", save=False)])).report()
-    heard = StepMeter(TwinWorld(1, [sent[0]], []), Notebook()).report()
-    assert heard == Command(name="stop", save=False)
-
-
-def test_two_commands_are_heard_one_at_a_time() -> None:
-    notebook = Notebook([Command(name="pause"), Command(name="resume")])
-    subject = StepMeter(world_of(1), notebook)
-    heard = [subject.report() for _ in range(3)]
-    assert [command.name if command else None for command in heard] == ["pause", "resume", None]
-
-
-def test_gradient_norm_goes_with_the_step_of_the_report() -> None:
-    notebook = Notebook()
-    subject = StepMeter(world_of(1), notebook)
-    subject.note_gradients(torch.tensor(5.0))
-    run_steps(subject, 1, step_time_s=5.0)
-    assert notebook.written[0]["grad_norm"] == pytest.approx(5.0)
-    run_steps(subject, 1, step_time_s=5.0, first=2)
-    assert notebook.written[1]["grad_norm"] is None, "not measured is null, not the last value"
-    run_steps(subject, 1, step_time_s=0.05, first=3)
-    assert not subject.is_report_due(), "the next report is two steps away"
-    run_steps(subject, 1, step_time_s=0.05, first=4)
-    subject.note_gradients(torch.tensor(7.0))
-    run_steps(subject, 1, step_time_s=0.05, first=5)
-    norms = [step["grad_norm"] for step in notebook.written[3:]]
-    assert norms == [None, pytest.approx(7.0)]
-
-
-def test_all_ranks_hear_that_a_sample_is_due_and_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Tensor] = []
-    main = StepMeter(TwinWorld(0, [], sent), Notebook())
-    main.report()
-    assert not main.is_sample_due
-    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
-    main.report()
-    assert main.is_sample_due
-    other = StepMeter(TwinWorld(1, [sent[1]], []), Notebook())
-    other.report()
-    assert other.is_sample_due, "a model in pieces needs all ranks for a sample"
-    main.note_sample(0.0)
-    assert not main.is_sample_due
-
-
 def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     pass_time(monkeypatch, 0.0)
     main = StepMeter(world_of(1), Notebook())
@@ -172,50 +126,3 @@ def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Advance the meter's clock and freeze it."""
     now = time.monotonic()
     monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
-
-
-def test_a_report_never_outgrows_its_buffer() -> None:
-    subject = StepMeter(world_of(1), Notebook())
-    run_steps(subject, meter.MAX_STEPS_PER_REPORT * 3 + 7, step_time_s=0.0)
-    subject.report()
-
-
-def test_flush_reports_the_steps_so_far_and_hears_nothing() -> None:
-    notebook = Notebook()
-    subject = StepMeter(world_of(1), notebook)
-    run_steps(subject, 1, step_time_s=0.01)
-    run_steps(subject, 3, step_time_s=0.01, first=2)
-    notebook.commands.append(Command(name="pause"))
-    subject.flush()
-    assert [step["step"] for step in notebook.written] == [1, 2, 3, 4]
-    assert notebook.commands, "the command waits for the next report"
-    subject.flush()
-    assert len(notebook.written) == 4
-
-
-class Patient(Notebook):
-    """A reporter that always requests a stop."""
-
-    num_asked = 0
-
-    def wants_stop(self) -> bool:
-        self.num_asked += 1
-        return True
-
-
-def test_report_is_an_agreement_too_so_that_short_steps_need_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(meter, "AGREE_EVERY_S", 1e9)  # regardless of the speed of this machine
-    notebook = Patient()
-    subject = StepMeter(world_of(1), notebook)
-    assert subject.reports_every_step
-    assert subject.should_leave_step() and notebook.num_asked == 1
-    for _ in range(40):  # after short micro-batches it queries rarely
-        subject.should_leave_step()
-    asked = notebook.num_asked
-    for step in range(1, 200):
-        assert not subject.should_leave_step()
-        run_steps(subject, 1, step_time_s=5.0, first=step)
-    assert notebook.num_asked == asked
-    assert subject.should_break_off(), "the batches of an evaluation have a pace of their own"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import timeit
-from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
@@ -13,7 +11,7 @@ from torch import nn
 
 from trainers.parallel.strategy import AllReduceTimes
 from trainers.report import step_clock
-from trainers.report.step_clock import StepClock, StepTimes
+from trainers.report.step_clock import StepClock
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 PART_S = 0.004
@@ -77,20 +75,6 @@ def test_where_the_all_reduce_is_timed_each_step_has_its_own_part_of_it(clockwor
         )
 
 
-def test_what_stood_still_belongs_to_no_step_but_the_report_to_the_next(clockwork: Clockwork) -> None:
-    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
-    finish_step(clock, clockwork)
-    clockwork.pass_time(7.0)  # an evaluation of 6 s, and a report of 1 s
-    clock.begin_step(is_reported=False, stood_still_s=6.0)
-    finish_step(clock, clockwork, begins=False)
-    assert clock.step_time_s == pytest.approx(1.0 + 3 * PART_S)
-    assert clock.newest().data_time_s == pytest.approx(0.0), "the report is no waiting for data"
-    clockwork.pass_time(7.0)
-    clock.begin_step(is_reported=False)
-    finish_step(clock, clockwork, begins=False)
-    assert clock.step_time_s == pytest.approx(3 * PART_S), "nothing between two epochs belongs to a step"
-
-
 def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, divides: bool = True) -> None:
     """Run a step of one batch without gradients, so that no waiting time is measured."""
     if begins:
@@ -104,38 +88,6 @@ def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, 
     clockwork.pass_time(PART_S)
     clock.optimizer_done()
     clock.end_step()
-
-
-def test_what_is_not_measured_is_none_and_never_0(clockwork: Clockwork) -> None:
-    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
-    assert set(clock.newest()) == {None}
-    finish_step(clock, clockwork, divides=False)
-    assert clock.newest() == StepTimes(
-        step_time_s=pytest.approx(3 * PART_S),
-        data_time_s=0.0,
-        forward_time_s=None,
-        backward_time_s=None,
-        optimizer_time_s=pytest.approx(PART_S),
-        wait_time_s=None,
-    )
-    finish_step(clock, clockwork)
-    assert clock.newest().wait_time_s is None, "the first layer had no gradient in this step"
-    unheard = StepClock(network := nn.Linear(2, 1), CPU, measures_wait=False)
-    unheard.begin_step(is_reported=True)
-    network(torch.ones(1, 2)).sum().backward()
-    finish_step(unheard, clockwork, begins=False)
-    assert unheard.newest().wait_time_s is None
-
-
-def test_a_rank_alone_waits_for_nobody_and_has_no_hook(clockwork: Clockwork) -> None:
-    network = nn.Linear(2, 1)
-    clock = StepClock(network, CPU, measures_wait=True, is_alone=True)
-    clock.begin_step(is_reported=False)
-    network(torch.ones(1, 2)).sum().backward()
-    finish_step(clock, clockwork, begins=False)
-    assert clock.newest().wait_time_s == 0.0
-    assert not network.weight._post_accumulate_grad_hooks
-    assert StepClock(network, GPU, measures_wait=True, is_alone=True).gradients_done() is None
 
 
 class FakeEvent:
@@ -220,54 +172,3 @@ def test_how_far_a_gpu_is_with_gradients_is_known_without_waiting_for_it(
     network(torch.ones(1, 2)).sum().backward()
     assert clock.gradients_done() == 3 and len(EventOfALateGpu.made) == 3, "events serve again"
     assert StepClock(network, CPU, measures_wait=True).gradients_done() is None
-
-
-def test_a_step_costs_next_to_nothing() -> None:
-    """A step takes about twice the time of six clock reads that are stored: 1 to 3 µs.
-
-    The limit is relative to that time, because machines differ in speed by a factor of ten.
-    """
-    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
-    times: list[float] = []
-
-    def step() -> None:
-        clock.begin_step(is_reported=False, stood_still_s=0.0)
-        clock.data_fetched()
-        clock.forward_done()
-        clock.backward_done()
-        clock.optimizer_done()
-        clock.end_step()
-
-    def note_the_time() -> None:
-        times.append(time.perf_counter())
-
-    def note_six_times() -> None:
-        for _ in range(6):
-            note_the_time()
-        times.clear()
-
-    def takes_s(work: Callable[[], None]) -> float:
-        """Return the minimum time of a call, measured while the core is otherwise idle."""
-        return min(timeit.repeat(work, timer=time.perf_counter, number=100, repeat=20)) / 100
-
-    assert takes_s(step) < 10 * takes_s(note_six_times)
-    print(f"{takes_s(step) * 1e6:.1f} µs a step")
-
-
-def test_an_agreement_within_a_step_is_no_fetching_of_data() -> None:
-    """Measured with the real clock: a fast rank waits for a slow one."""
-    clock = StepClock(nn.Linear(2, 2), torch.device("cpu"), measures_wait=False)
-    clock.begin_step(is_reported=True)
-    for is_last in (False, True):
-        clock.data_fetched()
-        clock.forward_done()
-        clock.backward_done()
-        if not is_last:
-            time.sleep(0.2)
-            clock.leave_out(0.0)
-    clock.optimizer_done()
-    clock.end_step()
-    times = clock.newest()
-    assert times.data_time_s is not None and times.data_time_s < 0.1
-    assert times.step_time_s is not None and times.step_time_s >= 0.2
-    assert clock.data_time_s < 0.1

@@ -66,13 +66,6 @@ def test_no_constant_class_is_better_whatever_the_training_split() -> None:
     assert events.is_complete_event(plan | {"trivial": older})
 
 
-def test_targets_that_are_no_class_are_not_counted() -> None:
-    found = metrics.most_frequent_class(SPEC, rows(0, 1), rows(2, 2, 1, -100, 7))
-    assert (found.answer, found.value) == ("c", pytest.approx(2 / 3))
-    with pytest.raises(ValueError, match="no target is a class, a whole number from 0 to 2"):
-        metrics.most_frequent_class(SPEC, rows(0, 1), rows(-100, 7))
-
-
 def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
     registry.discover_all()
     spec = replace(SPEC, task=TABULAR_REGRESSION, num_classes=1, target_mean=10.0, target_std=2.0)
@@ -85,15 +78,6 @@ def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
     assert found.standard_error == pytest.approx(2 * 1.0887 / (2 * 1.633), rel=1e-3)
 
 
-def test_a_text_of_one_letter_has_one_answer_and_inputs_that_do_not_differ() -> None:
-    registry.discover_all()
-    spec = replace(SPEC, task=LANGUAGE_MODELLING, num_classes=1, input_shape=(4,))
-    text = CharacterSplit(torch.zeros(41, dtype=torch.int16), sequence_length=4, device=CPU)
-    found = registry.task(LANGUAGE_MODELLING).trivial(spec, text, text)
-    assert found is not None and (found.value, found.standard_error, found.answer) == (1.0, 0.0, None)
-    assert not found.inputs_differ
-
-
 def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = replace(SPEC, task=LANGUAGE_MODELLING, num_classes=2, input_shape=(4,))
     train = CharacterSplit(torch.tensor([0, 1] * 400), sequence_length=4, device=CPU)
@@ -103,11 +87,3 @@ def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPat
     assert found.train_loss == pytest.approx(math.log(2), abs=0.01)
     monkeypatch.setattr(metrics, "MOST_TARGETS", 8)
     assert metrics.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"
-
-
-def test_inputs_that_differ_late_are_found() -> None:
-    inputs = torch.zeros(1_000, 2)
-    split = TensorSplit(inputs, torch.zeros(1_000, dtype=torch.int64), device=CPU)
-    assert not metrics.inputs_differ(split)
-    split.inputs[-1, 1] = 1.0
-    assert metrics.inputs_differ(split)

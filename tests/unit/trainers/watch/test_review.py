@@ -56,26 +56,12 @@ def test_equal_samples_say_nothing() -> None:
     assert codes(review_of(2, samples=[constant, constant])) == []
 
 
-def test_equal_samples_of_the_data_are_not_shared_ones() -> None:
-    """Pairs of equal samples: half of them are on one rank, the others on both."""
-    notes = [
-        {"hashes": list(range(24)), "num_samples": 32},
-        {"hashes": list(range(8, 32)), "num_samples": 32},
-    ]
-    assert codes(review_of(2, samples=notes)) == []
-
-
 def test_a_group_that_a_library_begins_is_not_the_scripts_to_destroy() -> None:
     ends = [{"status": spool.DONE, "is_destroyed": False}] * 2
     for by_script in (True, False):
         review = review_of(2, end=ends, group=[{"by_script": by_script}] * 2)
         found = [finding["code"] for finding in review.found(is_over=True)]
         assert found == (["no_destroy"] if by_script else [])
-
-
-def test_each_finding_comes_once() -> None:
-    review = review_of(2, data_parallel=[{"file": "train.py", "line": 3}])
-    assert codes(review) == ["data_parallel"] and codes(review) == []
 
 
 def test_replicas_that_differ_name_the_missing_wrapper() -> None:

@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from array import array
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.harness import REPOSITORY
 from trainers.contract import code
 from trainers.watch import loops, spool
-from trainers.watch.spool import COLUMNS, Control, SpoolReader, SpoolWriter
-
-
-def rows(first: int, number: int) -> array[float]:
-    """Return steps whose columns all contain the step's number."""
-    return array("d", [float(step) for step in range(first, first + number) for _ in COLUMNS])
-
-
-def test_steps_are_read_once_in_order_and_read_files_are_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spool, "PART_BYTES", 5 * 8 * len(COLUMNS))
-    Control(tmp_path)
-    writer, reader = SpoolWriter(tmp_path, 3), SpoolReader(tmp_path, 3)
-    writer.add_steps(rows(1, 4))
-    assert [step["step"] for step in reader.steps()] == [1, 2, 3, 4]
-    writer.add_steps(rows(5, 4))
-    writer.add_steps(rows(9, 2))
-    assert [step["loss"] for step in reader.steps()] == [5, 6, 7, 8, 9, 10]
-    assert list(reader.steps()) == []
-    assert sorted(path.name for path in (tmp_path / "watch").glob("steps_3_*")) == ["steps_3_1.bin"]
-
-
-def test_half_a_step_and_half_a_note_wait_for_their_rest(tmp_path: Path) -> None:
-    Control(tmp_path)
-    reader = SpoolReader(tmp_path, 0)
-    data = rows(1, 1).tobytes()
-    steps, notes = tmp_path / "watch" / "steps_0_0.bin", tmp_path / "watch" / "notes_0.jsonl"
-    steps.write_bytes(data[:20])
-    notes.write_bytes(b'{"kind": "a"}\n{"ki')
-    assert list(reader.steps()) == [] and [note["kind"] for note in reader.notes()] == ["a"]
-    steps.write_bytes(data)
-    notes.write_bytes(b'{"kind": "a"}\n{"kind": "b"}\n')
-    assert len(list(reader.steps())) == 1 and [note["kind"] for note in reader.notes()] == ["b"]
+from trainers.watch.spool import Control
 
 
 def test_machines_exchange_requests_and_the_numbers_of_their_ranks(tmp_path: Path) -> None:
@@ -103,14 +67,6 @@ def test_code_is_read_as_it_was_written_and_links_are_left_out(tmp_path: Path) -
     assert code.read(tmp_path) == files
 
 
-def test_a_folder_on_the_machine_gives_its_python_files(tmp_path: Path) -> None:
-    for name in ("train.py", "lib/net.py", "lib/__pycache__/net.py", ".venv/torch.py", "data.csv"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x = 1\n")
-    assert sorted(code.read_folder(tmp_path, tmp_path / "train.py")) == ["lib/net.py", "train.py"]
-
-
 def test_the_number_of_epochs_is_that_of_the_range_around_the_loop(tmp_path: Path) -> None:
     found = []
     script = tmp_path / "script.py"
@@ -155,36 +111,6 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
     assert steps == [9, 9, None, 12, 11, None, None, 1000]
-
-
-def test_frames_of_an_installed_page_are_not_those_of_a_library(tmp_path: Path) -> None:
-    """Of the wheel, in an environment below a folder that is named as torch is."""
-    found = []
-    site = tmp_path / "torch" / "lib" / "site-packages"
-    own = site / "rankscope" / "trainers" / "watch" / "loops.py"
-    own.parent.mkdir(parents=True)
-    own.write_bytes(Path(loops.__file__).read_bytes())
-    spec = importlib.util.spec_from_file_location("installed_loops", own)
-    assert spec is not None and spec.loader is not None
-    installed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(installed)
-
-    def names_of(path: Path, source: str, **names: Any) -> dict[str, Any]:
-        exec(compile(source, str(path), "exec"), names)
-        return names
-
-    def look() -> None:
-        found.append(installed.num_steps(sys._getframe(1)))
-
-    hook = names_of(own.with_name("recorder.py"), "def step(): look()", look=look)["step"]
-    optimizer = names_of(site / "torch" / "optim" / "sgd.py", "def step(): hook()", hook=hook)["step"]
-    library = names_of(site / "lib" / "trainer.py", "def step(): optimizer()", optimizer=optimizer)["step"]
-    script = tmp_path / "script.py"
-    script.write_text("for i in range(9):\n    step()\n    break\n")
-    # Not in a loop, which would be one around the step.
-    names_of(script, script.read_text(), step=optimizer)
-    names_of(script, script.read_text(), step=library)
-    assert found == [9, None]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,31 +42,8 @@ def test_the_time_in_which_others_took_the_processor_is_found() -> None:
     assert span.others_percent == pytest.approx(48.0, abs=1.0)
 
 
-def test_samples_that_are_missing_are_no_part_of_the_average() -> None:
-    quiet, busy, unknown = (4.0, 2.0), (48.0, 0.5), (None, None)
-    (span,) = spans([quiet] * 10 + [busy, busy, busy, unknown] * 10)
-    assert span.others_percent == pytest.approx(48.0)
-    # An unknown sample between busy ones: the average over it alone would be NaN.
-    alone = spans([quiet, quiet, busy, quiet, unknown, busy, busy, quiet, quiet])
-    assert not [span for span in alone if math.isnan(span.others_percent)]
-
-
-def test_a_second_of_others_is_not_told() -> None:
-    assert spans(([(3.0, 1.0)] * 9 + [(80.0, 0.0)] * 2) * 5) == []
-
-
 def test_where_cores_are_free_others_take_nothing_away() -> None:
     assert spans([(60.0, 30.0)] * 40) == []
-
-
-def test_runs_that_did_not_write_it_have_none() -> None:
-    assert spans([(None, None)] * 40) == []
-    series = Series()
-    old = [
-        {name: value for name, value in event.items() if "cpu" not in name} for event in loads([(90, 0)] * 40)
-    ]
-    series.feed(old)
-    assert insights.contended_spans(series.load) == []
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])

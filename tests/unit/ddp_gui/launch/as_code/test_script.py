@@ -14,7 +14,7 @@ import pytest
 
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.as_code.script import EXACT_RANKS
-from ddp_gui.launch.as_code.templates import NotAsCodeError, literal, spaced
+from ddp_gui.launch.as_code.templates import NotAsCodeError
 from tests.hostile_words import ACTING
 from tests.script_text import config_of, script_of, strategy_of
 from trainers.contract.catalogue import Dataset
@@ -112,50 +112,6 @@ def test_a_script_is_python_of_torch_and_numpy_alone(settings: dict[str, Any]) -
     assert others <= {"torch", "numpy"}
 
 
-# Text that each setting adds to the script.
-ONLY_WITH: list[tuple[dict[str, Any], str]] = [
-    ({"nproc_per_node": 2}, "DistributedDataParallel"),
-    ({"nproc_per_node": 2}, "set_epoch"),
-    ({"nproc_per_node": 2}, "rank == 0"),
-    ({"gradient_accumulation_steps": 2}, "no_sync"),
-    ({"max_grad_norm": 1}, "clip_grad_norm_"),
-    ({"weight_decay": 0.1}, "WEIGHT_DECAY"),
-    ({"random_flip": True}, ".flip(-1)"),
-    ({"random_crop": 2}, "torch.randint"),
-    ({"lr_schedule": "cosine"}, "scheduler.step()"),
-    ({"warmup_steps": 3}, "num_warmup"),
-    ({"max_steps": 9}, "MAX_STEPS"),
-    ({"eval_every_steps": 9}, "EVAL_EVERY"),
-    ({"early_stopping_patience": 2}, "PATIENCE"),
-    ({"label_smoothing": 0.1}, "label_smoothing=0.1"),
-    ({"precision": "bf16"}, "autocast"),
-    ({"precision": "fp16"}, "GradScaler"),
-    ({"device": "auto"}, "cuda"),
-    ({"normalise": True}, "MEAN"),
-    ({"deterministic": True}, "use_deterministic_algorithms"),
-    ({"num_workers": 1}, "num_workers=1"),
-    ({"strategy": "zero1"}, "ZeroRedundancyOptimizer"),
-    ({"strategy": "zero3"}, "fully_shard"),
-    ({"optimizer": "sgd"}, "momentum"),
-]
-PLAIN = {
-    "dataset": "fashion_mnist", "model": "cnn", "nproc_per_node": 1, "weight_decay": 0, "normalise": False,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "words"), ONLY_WITH)
-def test_a_script_has_only_what_its_configuration_uses(settings: dict[str, Any], words: str) -> None:
-    assert words not in text_of(**PLAIN)
-    needs_ranks = {"strategy", "gradient_accumulation_steps"} & settings.keys()
-    assert words in text_of(**PLAIN | ({"nproc_per_node": 2} if needs_ranks else {}) | settings)
-
-
-def test_a_changed_number_changes_its_line_alone() -> None:
-    before, after = (text_of(dataset="fashion_mnist", model="cnn", batch_size=size) for size in (50, 80))
-    changed = [line for sign, line in script.changes(before, after) if sign == "+"]
-    assert changed == ["BATCH_SIZE = 80  # of each rank"]
-
-
 def test_the_lines_that_ranks_need_are_marked() -> None:
     config = config_of(dataset="fashion_mnist", model="cnn")
     found = script.describe(config, FASHION, strategy_of("ddp"))
@@ -247,27 +203,3 @@ def test_a_plug_in_that_was_removed_is_a_reason() -> None:
 @pytest.mark.parametrize("model", ["linear", "mlp", "cnn", "resnet", "vit"])
 def test_a_script_of_a_small_model_has_at_most_200_lines(model: str) -> None:
     assert text_of(dataset="fashion_mnist", model=model).count("\n") <= MOST_LINES
-
-
-@pytest.mark.parametrize(
-    ("model", "dataset"),
-    [("bert", "austen_novels"), ("gru", "austen_novels"), ("gpt", "austen"), ("gpt_moe", "austen")],
-)
-def test_a_script_of_a_small_language_model_has_at_most_200_lines(model: str, dataset: str) -> None:
-    assert text_of(dataset=dataset, model=model).count("\n") <= MOST_LINES
-
-
-@pytest.mark.parametrize(
-    "text", ["plain", 'it\'s "quoted"', "\\ \n \x00 \u2028", "naïve 😀", "bytes \udcff", "<&>"]
-)
-def test_a_literal_is_the_text_and_can_be_encoded(text: str) -> None:
-    assert ast.literal_eval(literal(text)) == text
-    literal(text).encode("utf-8")
-
-
-def test_definitions_are_set_apart_by_two_lines() -> None:
-    text = (
-        "a = 1\ndef f():\n    b = 1\n\n\n    c = 2\n# About g.\n@d\n\ndef g():\n    pass\ne = 3\n\n\n\nh = 4"
-    )
-    above = "a = 1\n\n\ndef f():\n    b = 1\n\n    c = 2\n\n\n"
-    assert spaced(text) == f"{above}# About g.\n@d\ndef g():\n    pass\n\n\ne = 3\n\nh = 4\n"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +18,7 @@ from PIL import Image
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person, asked_by
-from ddp_gui.learn.report import document, request
+from ddp_gui.learn.report import request
 from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
@@ -85,8 +84,6 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
         ({"runs": ["a-1", None]}, "Not all runs of the lesson have ended."),
         ({"runs": []}, "None of its runs was started, or they were deleted."),
         ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
-        ({"answers": [7, 1]}, "1 of 2 questions right, 1 not answered"),
-        ({"prediction": 5}, "No prediction was locked."),
         (
             {"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]},
             "My experiment: seed 1.",
@@ -183,14 +180,9 @@ def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
         ("texts", [{"text": "Emma", "label": "b", "prediction": "b"}], "b ✓"),
         ("rows", {"columns": ["x"], "rows": [{"inputs": [0.25], "target": 1.0, "prediction": 2.5}]}, "1, "),
         ("images", [IMAGE | ANSWER | {"height": 2.0}], None),
-        ("images", [IMAGE | ANSWER | {"width": 10**9}], None),
-        ("images", [7], None),
         ("surface", SURFACE, '<circle cx="10" cy="235" r="3" fill="#0072b2"'),
-        ("surface", SURFACE, "&lt;i&gt;width from left 0 to right 1.5"),
-        ("surface", SURFACE | {"points": "ChQ="}, None),
         ("surface", SURFACE | {"predictions": "/w=="}, None),
         ("texts", {"text": "x"}, None),
-        ("rows", None, None),
     ],
 )  # fmt: skip
 def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
@@ -200,16 +192,6 @@ def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
     page = report(source, runs=["seen-1"])
     assert ("Outputs of the model" in page) == (words is not None)
     assert (words or "Confusion matrix") in page
-
-
-def test_a_run_that_goes_on_says_how_much_of_its_events_was_read(source: Source, tmp_path: Path) -> None:
-    run = make_run(tmp_path, "live-1")
-    lock = run.acquire_lock()
-    status = json.loads(run.status.read_text())
-    write_json_atomically(run.status, status | {"state": "running"})
-    words = words_of(report(source, runs=["live-1"]))
-    os.close(lock)
-    assert "available at that time" in words and "has grown since" in words
 
 
 def test_a_run_with_a_mistake_is_called_broken_on_purpose(
@@ -277,25 +259,6 @@ def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, t
     assert not re.search(r"(?:src|href|url\()=?[\"'(]?(?:https?:)?//", page.split("</style>")[1])
 
 
-def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: Source, tmp_path: Path) -> None:
-    """2,000 steps give as many points as 100,000: the number of points per curve is limited."""
-    folder = tmp_path / "lessons"
-    lesson = (folder / "01-chosen.md").read_text()
-    for number in range(12):
-        (folder / f"{number + 10}-lesson-{number}.md").write_text(lesson)
-    first = make_run(tmp_path, "run-0", 2_000)
-    for number in range(1, 24):
-        run = make_run(tmp_path, f"run-{number}", 1)
-        run.events.unlink()
-        os.link(first.events, run.events)
-    lessons = [
-        done(f"lesson-{number}", runs=[f"run-{2 * number}", f"run-{2 * number + 1}"]) for number in range(12)
-    ]
-    page = report(source, name="Ada", lessons=lessons)
-    assert words_of(page).count("Measurements") >= 12
-    assert 200_000 < len(page.encode()) < document.MAX_BYTES
-
-
 @pytest.fixture
 def asking(source: Source) -> TestClient:
     app = FastAPI()
@@ -325,19 +288,9 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
     [
         ({}, "a report needs a lesson or a run"),
         ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
-        ({"lessons": [done("chosen"), done("chosen")]}, "twice"),
         ({"lessons": [done("chosen", prediction=[1, 2])]}, "lessons[0].prediction is [1, 2], but"),
-        ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "not valid JSON"),
-        (
-            {"lessons": [done("chosen", prediction=True)]},
-            "prediction is True, but allowed is: a whole number from 0 to 199 or a list of 9",
-        ),
         ({"lessons": [done("chosen", runs=["../a"])]}, "runs has '../a', but allowed are: ids of runs"),
         ({"lessons": [done("chosen", answers=["<b>"])]}, "answers[0] is '<b>', but allowed is"),
-        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "attempts[0].question is -1, but"),
-        ({"lessons": "x"}, "lessons is 'x', but allowed is: a list of at most 60"),
-        ({"runs": ["a-1"] * 200}, "but allowed is: a list of at most 120"),
-        ({"runs": ["a-1"], "name": "x" * 500}, "but allowed is: a text of at most 120"),
         ({"runs": ["a-1"], "more": 1}, "'more' is not a field, but allowed is: name, lessons, runs"),
     ],
 )

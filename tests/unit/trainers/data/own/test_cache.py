@@ -20,12 +20,10 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers.data.dataset import DataOptions
 from trainers.data.own import cache
-from trainers.data.own.cache import META, MappedArray
+from trainers.data.own.cache import META
 from trainers.data.own.images import Images
 from trainers.data.own.problems import DataError
-from trainers.files import private_files
 
 PREPARE = """
 import sys
@@ -193,48 +191,3 @@ def test_what_nobody_used_for_long_is_removed(pets: Path, tmp_path: Path, own_ca
     own(pets).spec()  # updates the time of last use
     own(make_images(tmp_path / "third", {"a": 3, "b": 3})).spec()
     assert cache.find(again.fingerprint) is not None
-
-
-def test_cache_folder_is_where_it_was_put_or_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "there"))
-    assert cache.cache_folder() == tmp_path / "there"
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(DataError, match="TRAINERS_CACHE"):
-        cache.cache_folder()
-    monkeypatch.delenv(cache.CACHE_VARIABLE)
-    monkeypatch.setattr(private_files, "REPOSITORY", tmp_path)
-    assert cache.cache_folder() == tmp_path / ".cache" / "prepared"
-    monkeypatch.setattr(private_files, "REPOSITORY", tmp_path / "file")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-    beside, folder = tmp_path / "mine", cache.cache_folder()
-    assert folder.parent.parent == beside and folder.name == "prepared"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(DataError, match="TRAINERS_CACHE"):
-        cache.cache_folder()
-
-
-def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data that was read remains valid after its mapped pages are released."""
-    import numpy as np
-
-    from trainers.data.own import cache
-
-    values = np.arange(400_000, dtype=np.int32).reshape(4000, 100)
-    cache.write_array(tmp_path, "x", values)
-    monkeypatch.setattr(cache, "BYTES_BEFORE_RELEASE", 1)
-    array = MappedArray(tmp_path / "x.bin", "<i4", (4000, 100))
-    rows = np.array([3999, 0, 7, 7])
-    first = array.take(rows)
-    for _ in range(3):
-        assert np.array_equal(array.take(rows), values[rows]) and np.array_equal(
-            array.slice(5, 9), values[5:9]
-        )
-    assert np.array_equal(first, values[rows])
-
-
-def test_options_of_a_path_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pets: Path) -> None:
-    monkeypatch.setenv("HOME", str(pets.parent))
-    from trainers.data.own.dataset import Own
-
-    assert Own(DataOptions(path="~/pets")).spec() == own(pets).spec()

@@ -68,13 +68,6 @@ def split(train: str, held: str, names: tuple[str, ...] = ("cats", "dogs")) -> T
     return images(*map(train.format, names), count=8) | images(*map(held.format, names), count=3)
 
 
-def deep(folder: str, most: int, form: str, count: int = 6) -> Tree:
-    generator = np.random.default_rng(next(_seeds))
-    values = generator.integers(0, most + 1, (count, 12, 16)).astype(np.uint16)
-    values[:, 0, 0] = most
-    return {f"{folder}/{n}.{form}": encoded(Image.fromarray(values[n]), form) for n in range(count)}
-
-
 def deep_colour_png(most: int) -> bytes:
     """Return a PNG of three 16-bit channels, which Pillow reads as 8-bit."""
     values = np.random.default_rng(next(_seeds)).integers(0, most + 1, (12, 16, 3)).astype(">u2")
@@ -120,21 +113,10 @@ LEFTOVERS = (
 
 LAYOUTS = {
     "prefix and nesting": ("seg_train/seg_train/{}", "seg_test/seg_test/{}"),
-    "train, dev": ("train/{}", "dev/{}"),
-    "capitals": ("Training/{}", "Test/{}"),
-    "short": ("trn/{}", "tst/{}"),
     "years": ("train2017/{}", "val2017/{}"),
-    "suffix": ("images_train/{}", "images_valid/{}"),
-    "deeper": ("data/v1/train/{}", "data/v1/eval/{}"),
-    "below images": ("images/train/{}", "images/val/{}"),
-    "set": ("training_set/training_set/{}", "test_set/test_set/{}"),
-    "one word": ("trainset/{}", "testset/{}"),
     "camel case": ("trainData/{}", "testData/{}"),
-    "with a space": ("Train Set/{}", "Validation Set/{}"),
     "Chinese": ("训练集/{}", "测试集/{}"),
-    "German": ("Trainingsdaten/{}", "Testdaten/{}"),
     "classes above": ("{}/train", "{}/test"),
-    "classes above in capitals": ("{}/Train", "{}/Validation"),
 }
 
 CASES = {
@@ -142,9 +124,6 @@ CASES = {
     "class names contain train, test and val": Case(
         files=images("train_station", "test_tube", "val_d_isere"),
         classes={"test_tube": 6, "train_station": 6, "val_d_isere": 6},
-    ),
-    "a class is called train": Case(
-        files=images("bus", "train", "car"), classes={"bus": 6, "car": 6, "train": 6}
     ),
     "a class called train in a split": Case(
         files=split("train/{}", "val/{}", ("train", "bus")), classes={"bus": 11, "train": 11}, split=(16, 6)
@@ -179,12 +158,6 @@ CASES = {
         classes={"cats": 11, "cows": 4, "dogs": 11},
         told=("not in the images for validation: 'cows'",),
     ),
-    "class names differ in capitals between the splits": Case(
-        files=images("train/Cats", "train/Dogs") | images("val/cats", "val/dogs", count=2),
-        classes={"Cats": 8, "Dogs": 8},
-        split=(12, 4),
-        told=("'Cats' and 'cats'; 'Dogs' and 'dogs'",),
-    ),
     "class names differ in capitals and spaces": Case(
         files=images("cats", "Cats ", "dogs", count=4),
         classes={"Cats ": 4, "cats": 4, "dogs": 4},
@@ -198,19 +171,8 @@ CASES = {
         action="Leave out 1 of 3 classes (1 of 13 images)",
         after=PETS,
     ),
-    "every class has one image": Case(
-        files=images(*"abcdefgh", count=1), told=("8 of 8 classes have 1 image",)
-    ),
-    "more classes than one per five": Case(
-        files=images(*"abcdefgh", count=3), classes=dict.fromkeys("abcdefgh", 3), told=("per five",)
-    ),
     "an empty class": Case(
         files=images("cats", "dogs") | {"cows/.gitkeep": b""}, classes=PETS, told=("cows", "no image")
-    ),
-    "one file beside folders": Case(
-        files=images("cats", "dogs", count=12) | {"title.png": SAME},
-        classes={"cats": 12, "dogs": 12},
-        told=("title.png'",),
     ),
     "files beside folders": Case(
         files=images("cats", "dogs") | images(".", count=4),
@@ -235,38 +197,18 @@ CASES = {
         action="labels.csv",
         after={"a": 6, "b": 6},
     ),
-    "a table among the images": Case(
-        files=images(".", count=12)
-        | {"labels.csv": ("file,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
-        told=("labels.csv",),
-        action="labels.csv",
-        after={"a": 6, "b": 6},
-    ),
     "no suffixes": Case(files=images("cats", "dogs", suffix="") | {"cats/LICENSE": b"MIT"}, classes=PETS),
-    "odd suffixes": Case(
-        files=images("cats", suffix=".jpg_large", form="JPEG") | images("dogs", suffix=".png.1"), classes=PETS
-    ),
     "wrong suffixes": Case(
         files=images("cats", suffix=".jpg") | images("dogs", suffix=".png", form="WEBP"), classes=PETS
     ),
-    "capital suffixes": Case(files=images("cats", "dogs", suffix=".JPG", form="JPEG"), classes=PETS),
     "HEIC": Case(files=images("cats", "dogs", suffix=".heic", form="HEIF"), classes=PETS),
-    "HEIC called JPEG": Case(files=images("cats", "dogs", suffix=".jpg", form="HEIF"), classes=PETS),
     "AVIF": Case(files=images("cats", "dogs", suffix=".avif", form="AVIF"), classes=PETS),
-    "TIFF": Case(files=images("cats", "dogs", suffix=".tif", form="TIFF"), classes=PETS),
     "grey and colour": Case(files=images("cats", mode="L") | images("dogs"), classes=PETS),
-    "8 and 16 bits": Case(
-        files=images("cats", mode="L") | deep("dogs", 4095, "png"), classes=PETS, told=("use 12 bits",)
-    ),
-    "12 bits in a TIFF": Case(
-        files=deep("cats", 4095, "tiff") | deep("dogs", 4000, "tiff"), classes=PETS, told=("use 12 bits",)
-    ),
     "12 bits in colour": Case(
         files={f"{c}/{n}.png": deep_colour_png(4095) for c in ("cats", "dogs") for n in range(6)},
         classes=PETS,
         told=("use 12 bits",),
     ),
-    "all 16 bits": Case(files=deep("cats", 65535, "png") | deep("dogs", 60000, "png"), classes=PETS),
     "several frames": Case(
         files=images("cats")
         | {
@@ -284,18 +226,6 @@ CASES = {
         classes={"cats": 7, "dogs": 7},
         told=("2 images are in several classes", "cats/s.png", "dogs/s.png"),
         action="Leave out 2 images",
-        after=PETS,
-    ),
-    "many images in two classes": Case(
-        files=images("cats", "dogs")
-        | {
-            f"{name}/s{n}.png": encoded(Image.new("RGB", (16, 12), (n, 9, 9)))
-            for name in PETS
-            for n in range(9)
-        },
-        classes={"cats": 15, "dogs": 15},
-        told=("18 images are in several classes",),
-        action="Leave out 18 images (60%)",
         after=PETS,
     ),
     "copies": Case(
@@ -321,10 +251,6 @@ CASES = {
         action="Leave out 5 of 29 samples",
         after={"cats": 12, "dogs": 12},
     ),
-    "all files are truncated": Case(
-        files={f"{name}/{n}.png": TRUNCATED for name in PETS for n in range(6)},
-        told=("all 12: it cannot be decoded",),
-    ),
     "all are alike": Case(
         files={f"{name}/{n}.png": SAME for name in PETS for n in range(6)},
         told=("all of them look the same",),
@@ -334,23 +260,10 @@ CASES = {
         classes={"cat": 6, "dog": 6},
         told=("in the names of the files, such as 'cat.0.jpg'",),
     ),
-    "classes in file names below one folder": Case(
-        files={
-            f"images/{('Egyptian_Mau', 'boxer')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)
-        },
-        classes={"boxer": 6, "egyptian_mau": 6},
-        told=("in the names of the files",),
-    ),
     "classes after numbers in file names": Case(
         files={f"{n}_{('cat', 'dog')[n % 2]}.jpg": encoded(noise(), "JPEG") for n in range(12)},
         classes={"cat": 6, "dog": 6},
         told=("in the names of the files",),
-    ),
-    "classes in file names, test without": Case(
-        files={f"train/{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)}
-        | images("test1", count=4),
-        classes={"cat": 6, "dog": 6},
-        told=("test1 its 4 images have no class folder",),
     ),
     "names of cameras": Case(
         files={f"{('IMG', 'DSC')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
@@ -412,13 +325,10 @@ def clicks(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("as_zip", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_images_are_read_as_an_analyst_reads_them(tmp_path: Path, name: str, as_zip: bool) -> None:
+def test_images_are_read_as_an_analyst_reads_them(tmp_path: Path, name: str) -> None:
     case = CASES[name]
-    if as_zip and (".gitkeep" in str(list(case.files)) or "table" in name):
-        pytest.skip("an empty folder and a table beside the images are of folders")
-    path = write(tmp_path, case.files, as_zip)
+    path = write(tmp_path, case.files, as_zip="split" in name)
     answer = inspected(path)
     check(answer, case)
     offered = clicks(answer)
@@ -438,9 +348,6 @@ COLOURS = {
         lambda: encoded(Image.new("RGB", (16, 12)).quantize(), transparency=0), (255, 255, 255), None
     ),
     "see-through": (lambda: encoded(Image.new("RGBA", (16, 12), (255, 0, 0, 0))), (255, 255, 255), None),
-    "grey and see-through": (lambda: encoded(Image.new("LA", (16, 12), (90, 255))), (90, 90, 90), None),
-    "bits": (lambda: encoded(Image.new("1", (16, 12), 1)), (255, 255, 255), None),
-    "YCbCr": (lambda: encoded(Image.new("RGB", (16, 12), (9, 200, 9)), "JPEG"), (9, 200, 9), None),
 }  # fmt: skip
 
 
@@ -464,7 +371,7 @@ def test_colours_are_those_that_people_see(tmp_path: Path, name: str) -> None:
     assert right is None or np.abs(pixels[:, 6, 13].astype(int) - right).max() <= 3
 
 
-@pytest.mark.parametrize("bits", [8, 10, 12, 16])
+@pytest.mark.parametrize("bits", [10, 16])
 def test_deep_images_are_scaled_by_the_bits_in_use(tmp_path: Path, bits: int) -> None:
     values = [(2**bits - 1) * (n + 1) // 12 for n in range(12)]
     files = {
@@ -491,10 +398,12 @@ def test_values_below_zero_are_not_all_black(tmp_path: Path) -> None:
 
 
 ZIP_NAMES = {
-    "utf-8": "Äpfel", "cp437": "Äpfel", "cp850": "Bücher", "gbk": "苹果的照片集", "gb2312": "狗",
+    "utf-8": "Äpfel",
+    "cp850": "Bücher",
+    "gbk": "苹果的照片集",
     "cp932": "りんごの写真",
-    "shift_jis": "ネコ", "euc_kr": "고양이와 강아지", "cp866": "кошки", "cp1251": "кошки", "cp1252": "Äpfel",
-}  # fmt: skip
+    "cp1251": "кошки",
+}
 
 
 @pytest.mark.parametrize("code", ZIP_NAMES)
@@ -606,11 +515,10 @@ TEXT_FOLDERS: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("as_zip", [False, True])
 @pytest.mark.parametrize("name", TEXT_FOLDERS)
-def test_texts_in_class_folders(tmp_path: Path, name: str, as_zip: bool) -> None:
+def test_texts_in_class_folders(tmp_path: Path, name: str) -> None:
     case = TEXT_FOLDERS[name]
-    answer = inspected(write(tmp_path, case.files, as_zip))
+    answer = inspected(write(tmp_path, case.files, as_zip=name == "class folders"))
     told = said({**answer, "columns": []})
     assert answer["ok"] is (case.classes is not None), told
     assert all(words in told for words in case.told), told
@@ -622,7 +530,7 @@ def test_texts_in_class_folders(tmp_path: Path, name: str, as_zip: bool) -> None
         assert case.split is None or (about["num_train"], about["num_validation"]) == case.split
 
 
-@pytest.mark.parametrize("spelling", ["{}", "{:04}", "img_{:03}"])
+@pytest.mark.parametrize("spelling", ["{:04}", "img_{:03}"])
 def test_a_list_may_leave_the_suffix_out(tmp_path: Path, spelling: str) -> None:
     files = {f"photos/{spelling.format(n)}.jpg": encoded(noise(), "JPEG") for n in range(20)}
     path = write(tmp_path, files, as_zip=False) / "labels.csv"

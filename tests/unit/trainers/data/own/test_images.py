@@ -7,7 +7,6 @@ import pickle
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +20,11 @@ from tests.unit.own_files import (
     make_image,
     make_images,
     make_zip,
-    notes,
     own,
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data.dataset import Augmentation, ImageSplit
-from trainers.data.own import image_files, images
-from trainers.data.own.image_files import Header, ImageSource, choose_shape
+from trainers.data.own import images
 from trainers.data.own.splits import MappedImageSplit
 
 CPU = torch.device("cpu")
@@ -116,23 +113,6 @@ def test_grey_only_when_all_are_grey(tmp_path: Path) -> None:
     assert own(tmp_path / "d").spec().input_shape == (3, 16, 20)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "shape"),
-    [
-        ([(28, 28), (28, 28)], (28, 28)),
-        ([(40, 30), (80, 60)], (30, 40)),  # one aspect ratio: preserved
-        ([(40, 30), (30, 40)], (30, 30)),
-        ([(90, 100), (100, 90)], (64, 64)),
-        ([(640, 480), (640, 480)], (128, 171)),
-        ([(640, 200), (640, 200)], (128, 128)),  # wider than 2:1
-        ([(1, 1), (1, 1)], (4, 4)),
-    ],
-)
-def test_shape_suits_the_sizes(sizes: list[tuple[int, int]], shape: tuple[int, int]) -> None:
-    headers = [Header(width=width, height=height, is_grey=False) for width, height in sizes]
-    assert choose_shape(headers) == (3, *shape)
-
-
 def cut_off(path: Path) -> None:
     generator = np.random.default_rng(0)
     Image.fromarray(generator.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
@@ -182,18 +162,6 @@ def test_unreadable_image_is_named_and_left_out_only_when_asked(tmp_path: Path, 
     assert [note.where for note in data.problems.shown] == [f"a/{name}"]
 
 
-@pytest.mark.parametrize("missing", ["HEIF", "AVIF"])
-def test_a_format_pillow_was_built_without_changes_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    image_module, _ = image_files.pillow()
-    monkeypatch.delitem(image_module.OPEN, missing, raising=False)
-    make_images(tmp_path / "d", {"a": 10, "b": 10})
-    assert own(tmp_path / "d").spec().num_train == 16
-    (tmp_path / "d" / "a" / "text.png").write_text("no image")
-    assert "not an image" in fault(tmp_path / "d").message
-
-
 def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a sample of many images is decoded during inspection; preparation finds faults in the rest."""
     path = make_images(tmp_path / "d", {"a": 60, "b": 60})
@@ -211,22 +179,6 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
     assert all(colour[0] == 10 * label and colour[2] == 99 for colour, label in samples)
 
 
-def test_image_that_was_tried_is_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = make_images(tmp_path / "d", {"a": 12, "b": 11})
-    monkeypatch.setattr(images, "NUM_DECODED_IN_INSPECTION", 5)
-    decoded = []
-    decode = image_files.decode
-
-    def noted(source: ImageSource, name: str, *more: Any) -> image_files.Pixels:
-        decoded.append(name)
-        return decode(source, name, *more)
-
-    monkeypatch.setattr(image_files, "decode", noted)
-    data = own(path)
-    assert data.spec().num_train + data.spec().num_validation == 23
-    assert len(decoded) == len(set(decoded)) == 23
-
-
 def test_validation_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     make_images(tmp_path / "d" / "train", {"a": 4, "b": 3})
     for name in ("a", "b"):
@@ -234,22 +186,6 @@ def test_validation_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         (tmp_path / "d" / "val" / name / "x.png").write_text("no image")
     problem = fault(tmp_path / "d", skip_unreadable=True)
     assert problem.message == "no readable image is left for validation."
-
-
-def test_many_unreadable_images_are_one_fault_for_each_reason(tmp_path: Path) -> None:
-    make_images(tmp_path / "d", {"a": 3, "b": 3})
-    for index in range(70):
-        (tmp_path / "d" / "a" / f"bad{index:02}.png").write_text("no image")
-    problem = fault(tmp_path / "d")
-    assert problem.message.startswith("70 of 76: it is not an image") and "and 67 more" in problem.message
-    assert problem.num_to_leave_out == 70
-
-
-def test_class_that_loses_its_images_is_refused(tmp_path: Path) -> None:
-    make_images(tmp_path / "d", {"a": 1, "b": 3})
-    (tmp_path / "d" / "a" / "bad.png").write_text("no image")
-    problem = fault(tmp_path / "d", skip_unreadable=True)
-    assert (problem.where, problem.message) == ("a", "the class has 1 usable image.")
 
 
 def test_faults_of_the_folders_are_named(tmp_path: Path) -> None:
@@ -263,8 +199,3 @@ def test_faults_of_the_folders_are_named(tmp_path: Path) -> None:
     assert "no image" in fault(tmp_path / "nothing").message
     make_images(tmp_path / "flat", {"": 3})
     assert "no class folder" in faults(tmp_path / "flat")[0].message
-
-
-def test_few_images_a_class_is_worth_a_note(tmp_path: Path) -> None:
-    found = notes(make_images(tmp_path / "d", {"a": 10, "b": 9}))
-    assert [note.message for note in found] == ["these classes have few images: 'b' (9)."]

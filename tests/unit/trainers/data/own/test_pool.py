@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from tests.harness import wait_until
 from tests.unit.own_files import (
@@ -24,7 +22,6 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data.own import image_files, processes
-from trainers.data.own.problems import DataError
 
 GONE_WITHIN_S = 60.0
 
@@ -55,11 +52,6 @@ def test_work_is_done_in_other_processes_and_comes_in_order(with_processes: None
     answers = [(worker, bytes(room)) for worker, room in processes.in_chunks(work, 100, 10, room_bytes=10)]
     assert b"".join(some for _, some in answers) == bytes(range(100))
     assert os.getpid() not in {worker for worker, _ in answers}
-
-
-def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PROCESSES_FROM", 101)
-    assert {worker for worker, _ in processes.in_chunks(lambda *_: os.getpid(), 100, 7)} == {os.getpid()}
 
 
 @pytest.mark.parametrize("as_zip", [False, True])
@@ -140,19 +132,6 @@ def test_workers_end_with_the_process_they_work_for(tmp_path: Path) -> None:
     assert not left
 
 
-def test_too_much_memory_in_a_worker_is_told_like_any_other(
-    tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make_images(tmp_path / "pets", {"cats": 10, "dogs": 10})
-
-    def too_much(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(image_files, "_fitted", too_much)
-    with pytest.raises(DataError, match="of memory"):
-        own(path).spec()
-
-
 def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: None) -> None:
     """Forked workers do not inherit the parent's signal handlers, which clean up or stop a run."""
     asked: list[int] = []
@@ -164,28 +143,3 @@ def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: No
     finally:
         signal.signal(signal.SIGTERM, before)
     assert handlers == {signal.SIG_DFL}
-
-
-@pytest.mark.slow
-def test_training_threads_do_not_hold_workers_up(with_processes: None) -> None:
-    """Workers that are forked while threads of the rank are writing still start and end."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    is_over = False
-
-    def chatter() -> None:
-        with contextlib.suppress(ValueError):
-            while not is_over:
-                print(".", end="", file=sys.stderr)
-                torch.ones(64, 64) @ torch.ones(64, 64)
-
-    with ThreadPoolExecutor(2) as threads:
-        talking = [threads.submit(chatter) for _ in range(2)]
-        try:
-            for _ in range(10):
-                found = processes.in_chunks(lambda pieces, _: sum(pieces), 100, 10)
-                assert sum(value for value, _ in found) == sum(range(100))
-        finally:
-            is_over = True
-        for thread in talking:
-            thread.result()

@@ -23,7 +23,7 @@ from tests.unit.own_files import (
     write,
     write_xlsx,
 )
-from trainers.data.dataset import NotInstalledError, TableColumn
+from trainers.data.dataset import NotInstalledError
 from trainers.data.own import table, table_file
 from trainers.data.own.problems import DataError
 from trainers.data.own.splits import MappedRowsSplit
@@ -93,13 +93,6 @@ def test_number_to_predict_is_standardised_and_the_scale_is_told(tmp_path: Path)
     assert torch.allclose(targets * spec.target_std + spec.target_mean, 1000 + 7.5 * x, atol=1e-2)
 
 
-def test_large_numbers_keep_their_digits(tmp_path: Path) -> None:
-    """Timestamps in seconds since 1970 differ in digits that float32 cannot represent."""
-    rows = [f"{1_700_000_000 + 3 * index},{'ab'[index % 2]}" for index in range(40)]
-    values = table_of(own(write(tmp_path / "t.csv", "time,side", *rows)))[:, 0]
-    assert len(set(values.tolist())) == 32
-
-
 @pytest.mark.parametrize("name", ["people", "texts"])
 def test_mapped_split_gives_the_same_as_one_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -150,18 +143,6 @@ def test_texts_are_recognised_and_kept(tmp_path: Path) -> None:
     assert "no column is left" in as_table[0].message
 
 
-def test_single_words_are_read_by_their_characters(tmp_path: Path) -> None:
-    rows = [f"name{chr(97 + index % 26)}{chr(97 + index // 26)},{'xy'[index % 2]}" for index in range(60)]
-    data = own(write(tmp_path / "t.csv", "name,side", *rows))
-    spec = data.spec()
-    assert spec.task == "text_classification" and spec.input_shape == (6,)
-    train, _ = data.load(CPU)
-    assert (
-        spec.decode is not None
-        and spec.decode(train.batch(torch.tensor([0]))[0][0].tolist()) == train.texts[0]
-    )
-
-
 def test_label_column_is_found_or_asked_for(tmp_path: Path) -> None:
     rows = [f"{'ab'[index % 2]},{index * 7 % 40}.5,{'xyz'[index % 3]}" for index in range(60)]
     path = write(tmp_path / "t.csv", "label,number,end", *rows)
@@ -192,15 +173,6 @@ def test_row_with_a_wrong_number_of_cells_is_named_by_its_line(tmp_path: Path) -
     assert problem.message == "2 rows have another number of cells than 4: line 5 has 3, line 9 has 5."
     spec = own(path, skip_unreadable=True).spec()
     assert spec.num_train + spec.num_validation == 38
-
-
-def test_line_numbers_count_lines_within_quotes(tmp_path: Path) -> None:
-    rows = [
-        '"two\nlines of text here",a',
-        "short",
-        *[f"some words of text {i},{'ab'[i % 2]}" for i in range(20)],
-    ]
-    assert fault(write(tmp_path / "t.csv", "text,side", *rows)).line == 4
 
 
 def test_mixed_column_is_named_with_lines(tmp_path: Path) -> None:
@@ -253,25 +225,6 @@ def test_forms_of_numbers_and_coordinates_become_features(tmp_path: Path) -> Non
     assert len(found) == 32 and found <= expected
 
 
-def test_identifiers_are_left_out_and_are_no_label(tmp_path: Path) -> None:
-    rows = [f"{index},user{index:03}q,{index % 7}.5,{'ab'[index % 2]}" for index in range(40)]
-    path = write(tmp_path / "t.csv", "row,user,number,side", *rows)
-    kinds = {column["name"]: column["type"] for column in inspected(path)["columns"]}
-    assert (kinds["row"], kinds["user"]) == ("row index", "identifier")
-    assert own(path).spec().feature_names == ("number",)
-    problem = fault(path, label_column="user")
-    assert problem.where == "column 'user'" and "nearly all its values are different" in problem.message
-
-
-def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
-    rows = [f"1,,{index * 3 % 50},{'ab'[index % 2]}" for index in range(40)]
-    path = write(tmp_path / "t.csv", "same,nothing,number,side", *rows)
-    decisions = {column["name"]: column["decision"] for column in inspected(path)["columns"]}
-    assert decisions["same"] == "constant, ignored: all cells are the same"
-    assert decisions["nothing"] == "empty, ignored: no cell has a value"
-    assert own(path).spec().feature_names == ("number",)
-
-
 def test_rare_categories_share_one_number(tmp_path: Path) -> None:
     rows = [
         f"{'often' if index % 2 else f'c{index % 90}'},{'ab'[index % 2]},{index % 5}" for index in range(400)
@@ -279,46 +232,6 @@ def test_rare_categories_share_one_number(tmp_path: Path) -> None:
     spec = own(write(tmp_path / "t.csv", "kind,side,label", *rows)).spec()
     kinds = [name for name in spec.feature_names if name.startswith("kind")]
     assert len(kinds) == 32 and kinds[-1] == "kind = other" and "kind = often" in kinds
-
-
-HEADERS = {
-    "": "the file is empty",
-    "a\n1\n2\n": "one column only",
-    "a,b\n": "there are no rows",
-}
-
-
-@pytest.mark.parametrize("text", HEADERS)
-def test_header_faults(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    assert any(HEADERS[text] in problem.message for problem in faults(path)), faults(path)
-
-
-def test_nameless_and_counted_columns_are_no_fault(tmp_path: Path) -> None:
-    rows = [f"{index},{index % 9}.5,{'ab'[index % 2]}" for index in range(30)]
-    assert own(write(tmp_path / "t.csv", ",x,side", *rows)).spec().feature_names == ("x",)
-    assert own(write(tmp_path / "u.csv", "0,1,2", *rows)).spec().feature_names == ("1",)
-
-
-def test_open_quote_is_named_by_the_line_it_opens_in(tmp_path: Path) -> None:
-    path = people(tmp_path / "t.csv", change=spoilt({8: ['"150', "red", "1", "no"]}))
-    found = faults(path)
-    assert any(problem.line == 8 and "never closed" in problem.message for problem in found), found
-
-
-def test_classes_must_be_some_and_have_rows(tmp_path: Path) -> None:
-    path = people(tmp_path / "t.csv", change=lambda index, row: [*row[:3], "no"])
-    assert "one class only" in fault(path, label_column="tall").message
-    assert any("all cells of 'tall' are the same: 'left' is predicted" in one.message for one in notes(path))
-    path = people(tmp_path / "u.csv", change=spoilt({5: ["1", "red", "1", "maybe"]}))
-    assert (fault(path).where, fault(path).message) == ("maybe", "the class has 1 row.")
-
-
-def test_class_that_loses_its_rows_is_refused(tmp_path: Path) -> None:
-    change = spoilt({5: ["1", "red", "1", "maybe"], 6: ["one", "red", "1", "maybe"]})
-    problem = fault(people(tmp_path / "t.csv", change=change), skip_unreadable=True)
-    assert (problem.where, problem.message) == ("maybe", "the class has 1 usable row.")
 
 
 def test_task_that_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -366,7 +279,7 @@ def numbers_table(path: Path, *odd: str, where: str = "x", line: int = 7) -> Pat
     return write(path, "x,y", *(",".join(row) for row in rows))
 
 
-@pytest.mark.parametrize("value", ["1e308", "-1e308", "1e39", "1e400", "-inf", "Infinity", "9" * 400])
+@pytest.mark.parametrize("value", ["-1e308", "Infinity"])
 @pytest.mark.parametrize("where", ["x", "y"])
 def test_a_number_too_large_to_compute_with_is_refused_by_column_and_line(
     tmp_path: Path, value: str, where: str
@@ -378,11 +291,6 @@ def test_a_number_too_large_to_compute_with_is_refused_by_column_and_line(
     split = own(path, task="tabular_regression", skip_unreadable=True).load(CPU)[0]
     inputs, targets = split.batch(torch.arange(len(split)))
     assert inputs.isfinite().all() and targets.isfinite().all()
-
-
-def test_a_column_of_nothing_but_too_large_numbers_is_no_category(tmp_path: Path) -> None:
-    path = numbers_table(tmp_path / "t.csv", *[f"{index}.5e300" for index in range(1, 41)], line=2)
-    assert "40 of its numbers are too large" in fault(path, task="tabular_regression").message
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -451,14 +359,6 @@ def test_a_sample_shows_the_cells_as_they_were_written(tmp_path: Path) -> None:
     assert "" in {colour for _, colour, *_ in shown}
 
 
-def test_the_rarest_categories_are_shown_as_one() -> None:
-    column = TableColumn(name="town", values=("Ulm", "Bonn"), has_other=True)
-    assert [column.written(row) for row in ([1, 0, 0], [0, 1, 0], [0, 0, 1])] == ["Ulm", "Bonn", "another"]
-    assert column.width == 3
-    assert TableColumn(name="x", has_missing=True).written([3.5, 0.0]) == 3.5
-    assert TableColumn(name="x", has_missing=True).written([0.0, 1.0]) == ""
-
-
 def _mixed_rows(num_rows: int = 60) -> list[str]:
     chance = random.Random(0)
     rows = ["id,price,city,day,comment,count,label"]
@@ -487,28 +387,3 @@ def test_wide_table_in_blocks_is_read_like_a_narrow_one(
     ]
     assert (found["problems"], found["preview"]) == (expected["problems"], expected["preview"])
     assert torch.equal(table_of(own(path, **options)), expected_rows) and len(expected_rows) > 40
-
-
-def test_number_of_statements_does_not_grow_with_each_column(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts: list[int] = []
-    execute = table_file.Table.execute
-
-    def counted(self: table_file.Table, sql: str) -> object:
-        counts[-1] += 1
-        return execute(self, sql)
-
-    monkeypatch.setattr(table_file.Table, "execute", counted)
-    for width in (100, 400):
-        header = ",".join([*(f"x{place}" for place in range(width)), "label"])
-        rows = [
-            ",".join(
-                [*(("red", f"{row}.{place}", "", "3 kg")[place % 4] for place in range(width)), "ab"[row % 2]]
-            )
-            for row in range(12)
-        ]
-        counts.append(0)
-        look = inspected(write(tmp_path / f"{width}.csv", header, *rows))
-        assert look["ok"] and len(look["columns"]) == width + 1
-    assert counts[1] < counts[0] + 40

@@ -33,7 +33,7 @@ def write_text(path: Path, text: str = TEXT) -> Path:
     return path
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 64, 10**6])
+@pytest.mark.parametrize("chunk_bytes", [1, 5, 10**6])
 def test_characters_may_lie_across_pieces(tmp_path: Path, chunk_bytes: int) -> None:
     path = write_text(tmp_path / "t.txt")
     encoding = reading.find_encoding(path)
@@ -80,7 +80,6 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
     assert len(pickle.dumps(mapped[0])) < 1000
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 10, 10**6])
 @pytest.mark.parametrize(
     ("text", "code", "name"),
     [
@@ -93,12 +92,12 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
         ("这个屏幕不错我买了很好\n" * 5, "gb18030", "gb18030"),
     ],
 )
-def test_encodings_are_recognised(tmp_path: Path, chunk_bytes: int, text: str, code: str, name: str) -> None:
+def test_encodings_are_recognised(tmp_path: Path, text: str, code: str, name: str) -> None:
     path = tmp_path / "t.txt"
     path.write_bytes(text.encode(code))
     encoding = reading.find_encoding(path)
     assert encoding.name == name and encoding.note
-    assert "".join(reading.text_chunks(path, encoding, chunk_bytes)) == text
+    assert "".join(reading.text_chunks(path, encoding, 10)) == text
 
 
 def test_faults_reach_the_person(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from trainers.engines.local.stopping import (
     FLUSH_S,
     LATEST_S,
     LIFE_GRACE_S,
-    LONGEST_WORK_S,
     MOST_LATE_S,
     SAVE_GRACE_S,
     STOP_GRACE_S,
@@ -41,10 +40,6 @@ def stop_requested(*, save: bool = True) -> Escalation:
     return subject
 
 
-def test_nobody_asked() -> None:
-    assert first_force(Escalation(0.0), "running") is None
-
-
 @pytest.mark.parametrize("save", [True, False])
 @pytest.mark.parametrize("state", ["running", "paused", "stopping"])
 def test_stop_is_forced_and_over_within_fifteen_seconds(state: State, save: bool) -> None:
@@ -53,12 +48,6 @@ def test_stop_is_forced_and_over_within_fifteen_seconds(state: State, save: bool
     assert at is not None and STOP_GRACE_S <= at <= MOST_S - TERM_GRACE_S - 1
     assert subject.decide(state, CLICK_S + at + TERM_GRACE_S - 0.5) == "wait"
     assert subject.decide(state, CLICK_S + at + TERM_GRACE_S + 0.5) == "kill"
-
-
-@pytest.mark.parametrize("state", ["queued", "starting"])
-def test_run_that_is_only_starting_has_nothing_to_save(state: State) -> None:
-    at = first_force(stop_requested(), state)
-    assert at is not None and at <= 0.2
 
 
 @pytest.mark.parametrize("heard_after_s", [0.5, 7.5, 10.9])
@@ -80,13 +69,6 @@ def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
     assert subject.decide("stopping", CLICK_S + 99 + STOP_GRACE_S + 0.1) == "terminate"
 
 
-def test_save_that_was_begun_and_lies_there_is_not_waited_for() -> None:
-    subject = stop_requested()
-    for second in range(9):
-        subject.note_saving(Saving(num_bytes=5), CLICK_S + second)
-    assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
-
-
 def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
     subject = stop_requested()
     subject.note_saving(Saving(num_bytes=5), CLICK_S)
@@ -98,27 +80,10 @@ def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
     assert second >= FLUSH_S
 
 
-def test_second_stop_without_saving_ends_a_save_that_grows() -> None:
-    subject = stop_requested()
-    for second in range(40):
-        subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
-        if second == 20:
-            subject.request_stop(CLICK_S + second, save=False)
-        if subject.decide("stopping", CLICK_S + second) != "wait":
-            break
-    assert 20 + STOP_GRACE_S <= second <= 20 + MOST_S - TERM_GRACE_S - 1
-
-
 def test_second_stop_does_not_give_more_time() -> None:
     subject = stop_requested()
     subject.request_stop(CLICK_S + 7, save=True)
     assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
-
-
-def test_stop_that_was_refused_is_forgotten() -> None:
-    subject = stop_requested()
-    subject.take_back()
-    assert first_force(subject, "running") is None
 
 
 @pytest.mark.parametrize("ended_after_s", [0.5, 8.0, 11.0])
@@ -133,12 +98,6 @@ def test_run_that_has_finished_and_does_not_end_is_ended() -> None:
     subject = Escalation(0.0)
     subject.state_changed(CLICK_S)
     assert first_force(subject, "finished") == pytest.approx(EXIT_GRACE_S, abs=0.2)
-
-
-def test_system_that_shuts_down_is_obeyed_at_once() -> None:
-    subject = stop_requested()
-    subject.was_told_to_end = True
-    assert subject.decide("running", CLICK_S) == "terminate"
 
 
 def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
@@ -182,37 +141,9 @@ def test_run_at_work_is_waited_for_and_forced_soon_after_it_freezes(state: State
     assert at_work_until(stop_requested(), state, 7.0) <= MOST_S - TERM_GRACE_S - 1, "frozen as one looked"
 
 
-def test_run_at_work_is_not_waited_for_for_ever_nor_without_saving() -> None:
-    at = at_work_until(stop_requested(), "running", 10_000.0)
-    assert LONGEST_WORK_S <= at <= LONGEST_WORK_S + LIFE_GRACE_S + 0.1
-    assert at_work_until(stop_requested(save=False), "running", 10_000.0) == pytest.approx(
-        STOP_GRACE_S, abs=0.2
-    )
-
-
 def test_run_that_was_at_work_until_it_heard_the_request_has_its_time_to_save() -> None:
     subject = stop_requested()
     subject.note_life(CLICK_S + 59.0)
     subject.state_changed(CLICK_S + 60.0)
     at = first_force(subject, "stopping")
     assert at is not None and at == pytest.approx(60.0 + SAVE_GRACE_S, abs=0.2)
-
-
-def test_second_stop_without_saving_ends_the_waiting_for_work() -> None:
-    subject = stop_requested()
-    for second in range(5, 40):
-        subject.note_life(CLICK_S + second)
-    assert subject.decide("running", CLICK_S + 40) == "wait"
-    subject.request_stop(CLICK_S + 40, save=False)
-    assert not subject.depends_on_life("running", CLICK_S + 41)
-    assert subject.decide("running", CLICK_S + 40 + STOP_GRACE_S + 0.1) == "terminate"
-
-
-def test_life_before_a_request_or_of_one_that_was_taken_back_counts_for_nothing() -> None:
-    subject = Escalation(0.0)
-    subject.note_life(CLICK_S - 1)
-    subject.request_stop(CLICK_S, save=True)
-    subject.note_life(CLICK_S + 50)
-    subject.take_back()
-    subject.request_stop(CLICK_S, save=True)
-    assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)

@@ -15,7 +15,7 @@ from trainers.engines.heartbeats import Board
 from trainers.engines.local import stopping
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import LocalRanks
-from trainers.engines.local.stopping import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S, RunGuard
+from trainers.engines.local.stopping import STOP_GRACE_S, TERM_GRACE_S, RunGuard
 
 
 class FakeTorchrun:
@@ -166,29 +166,9 @@ def test_stop_that_was_refused_is_not_enforced_later(
     assert subject.torchrun.num_terminated == 0
 
 
-def test_stop_is_unanswered_until_the_run_answers_it(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject = Guarded(run, monkeypatch, "running")
-    first, second = run.append_command("stop"), run.append_command("stop", save=False)
-    subject.guard.read_requests()
-    assert subject.guard.unanswered == [first, second]
-    subject.guard.note_events([{"kind": "command", "id": first}], "running")
-    assert subject.guard.unanswered == [second]
-
-
 def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Guarded(run, monkeypatch, "running")
     subject.guard.tell_to_end()
-    subject.enforce()
-    assert subject.torchrun.num_terminated == 1
-
-
-def test_run_that_hangs_at_its_exit_is_ended(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Guarded(run, monkeypatch, "running", "finished")
-    subject.enforce()
-    assert subject.torchrun.num_terminated == 0
-    subject.pass_time(EXIT_GRACE_S + 1)
     subject.enforce()
     assert subject.torchrun.num_terminated == 1
 

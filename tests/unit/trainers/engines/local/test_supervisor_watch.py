@@ -23,12 +23,6 @@ def test_stopped_one_is_let_go_on_at_once_and_killed_when_it_stays_stopped() -> 
     assert patience.judge(sight(1.0, is_stopped=True), 0.2 + STAYS_STOPPED_S) == "kill"
 
 
-def test_one_that_was_let_go_on_has_its_time() -> None:
-    patience = Patience(0.0)
-    patience.judge(sight(1.0, is_stopped=True), 0.1)
-    assert {patience.judge(sight(now), float(now)) for now in range(1, 60)} == {"wait"}
-
-
 def test_deaf_one_is_killed_in_time() -> None:
     patience = Patience(0.0)
     now = next(now for now in range(60) if patience.judge(sight(1.0), float(now)) == "kill")

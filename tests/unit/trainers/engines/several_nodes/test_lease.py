@@ -155,35 +155,6 @@ def reported(run: RunDirectory, start: str) -> NodesFolder:
     return folder
 
 
-def test_a_new_start_is_not_silent_for_as_long_as_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    reported(run, "7-0")
-    for _ in range(30):
-        said = restarts.silence_of_first_node(run)
-        now += 1.0
-    assert said is not None
-    NodesFolder(run, "7-1").make()  # a new start without reports
-    assert restarts.silence_of_first_node(run) is None
-    now += 1.0
-    reported(run, "7-1")
-    assert restarts.silence_of_first_node(run) is None
-
-
-def test_time_in_which_nobody_asked_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run had ended and is resumed; the folder of the new start does not exist yet."""
-    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    reported(run, "7-0")
-    assert restarts.silence_of_first_node(run) is None
-    now += 600.0
-    assert restarts.silence_of_first_node(run) is None
-
-
 def test_a_file_server_that_does_not_answer_keeps_nobody_else_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

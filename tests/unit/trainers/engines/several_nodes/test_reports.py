@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,7 +11,7 @@ import pytest
 
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
-from trainers.contract.heartbeats import COMPUTING, Beat, Place
+from trainers.contract.heartbeats import COMPUTING, Place
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import Board
 from trainers.engines.local import hang_watch
@@ -22,13 +21,11 @@ from trainers.engines.several_nodes.node import Head
 from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOST_AFTER_S,
-    HeardNode,
     NodeReport,
     NodesFolder,
     RanksOfNodes,
     Reporter,
 )
-from trainers.machine.processes import Effort
 
 SOON_S = 10.0
 
@@ -75,31 +72,12 @@ def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_sta
     wait_until("its stacks, for which a busy machine may need longer than a rank is given", has_stack, SOON_S)
 
 
-def test_a_node_that_reports_no_more_is_lost_and_named(
-    run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    head, mute = head_of(run, folder), head_of(run, folder, can_hear=False)
-    folder.write("1", asdict(NodeReport(count=3, host="pc2", ranks={})) | {"ranks": {"1": dead_rank()}})
-    assert look(head, monkeypatch) == look(mute, monkeypatch) == ""
-    assert look(head, monkeypatch, LOST_AFTER_S - 1) == ""
-    assert (
-        look(head, monkeypatch, 2.0)
-        == f"Node 1 (pc2, rank 1) has not been heard for {LOST_AFTER_S + 1:.0f} s."
-    )
-    # Its own file could not be written either: the disk is full, and the other node may be healthy.
-    assert look(mute, monkeypatch, 3 * LOST_AFTER_S) == ""
-
-
 def test_a_node_that_never_comes_is_lost_too(
     run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
     assert look(head, monkeypatch, COMES_WITHIN_S - 1) == ""
     assert "has not begun within" in look(head, monkeypatch, 1.5)
-
-
-def dead_rank() -> dict[str, object]:
-    return {"beat": asdict(Beat(count=1, pid=1, step=1, doing=COMPUTING)), "effort": None}
 
 
 @pytest.mark.parametrize(
@@ -122,14 +100,6 @@ def test_a_damaged_report_is_none(folder: NodesFolder, damaged: str) -> None:
     assert values is None or reports.node_report(values) is None
 
 
-def test_what_is_written_is_read_again() -> None:
-    effort = Effort(cpu_s=1.5, wanted_s=2.0, io_bytes=7, is_stopped=True, waits_for_disk=False)
-    beat = Beat(count=9, pid=4, step=3, doing=COMPUTING, is_on_gpu=True)
-    report = NodeReport(count=2, host="pc2", ranks={5: reports.RankReport(beat=beat, effort=effort)})
-    assert reports.node_report(json.loads(json.dumps(asdict(report)))) == report
-    assert reports.stacks_of({"threads": [{"name": "x", "frames": [{"file": 1}]}], "source": ""}) is None
-
-
 def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,24 +119,6 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     now = told._looked_at
     assert told.why_to_end(now + 1) is None, "it may still end by itself"
     assert told.why_to_end(now + 12) == "Node 0 has ended this start of the run."
-
-
-def test_an_earlier_start_leaves_nothing_to_a_later_one(run: RunDirectory, folder: NodesFolder) -> None:
-    folder.order_end(within_s=0.0)
-    later = NodesFolder(run, "7-1")
-    later.make()
-    assert later.end_within_s() is None and not folder.path.exists()
-    assert [found.path for found in NodesFolder.of_run(run)] == [later.path]
-
-
-def test_a_node_is_heard_by_counts_not_by_clocks() -> None:
-    node = HeardNode(1)
-    report = NodeReport(count=5, host="pc2", ranks={})
-    node.update(report, 1.0)
-    node.update(report, reports.LOST_AFTER_S)
-    assert node.is_lost
-    node.update(NodeReport(count=1, host="pc2", ranks={}), 1.0)
-    assert not node.is_lost, "it was started again"
 
 
 def test_a_node_reports_on_while_the_disk_is_full(small_disk: Path) -> None:

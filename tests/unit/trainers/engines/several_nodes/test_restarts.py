@@ -72,15 +72,6 @@ def test_a_lost_node_is_no_reason_to_give_up_and_an_error_of_the_run_is(
     assert ends(folder, "failed", left, cause) == why
 
 
-def test_a_run_that_finished_although_it_was_warned_is_finished(
-    run: RunDirectory, folder: NodesFolder
-) -> None:
-    in_state(run, "running")
-    restarts.leave(run, folder, "Its time is over.", 2)
-    in_state(run, "finished")
-    assert ends(folder, "finished") is None and restarts.has_ended(run)
-
-
 def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
     run: RunDirectory, folder: NodesFolder
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import pytest
 
@@ -23,33 +22,9 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return known
 
 
-@pytest.mark.parametrize(
-    ("towards", "interface"),
-    [
-        (LOOPBACK, "lo"),
-        ("there", "eth1"),
-        (OUT, "eth1"),
-        ("here", "eth1"),  # a name that resolves to loopback on this machine only
-        ("unknown", None),
-    ],
-)
-def test_the_interface_is_the_one_on_the_way(
-    routes: dict[str, str], towards: str, interface: str | None
-) -> None:
-    assert peers.interface_towards(towards) == interface
-
-
 def test_a_machine_without_a_way_out_names_none(routes: dict[str, str]) -> None:
     del routes["192.0.2.1"]
     assert peers.interface_towards("here") is None
-
-
-def test_this_machine_reaches_itself_by_loopback() -> None:
-    loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
-    assert peers.interface_towards(LOOPBACK) == loopback
-    assert peers.interface_towards("localhost") == loopback
-    assert LOOPBACK in host.interfaces()[loopback]
-    assert peers.interface_towards("name.invalid") is None
 
 
 def test_what_somebody_has_named_stays(routes: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,7 @@ import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
 from trainers.engines import remembered
-from trainers.engines.base import Description
 from trainers.engines.slurm import client
-from trainers.engines.slurm.client import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
-from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
 
 ROWS = (
@@ -52,19 +49,6 @@ def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
     assert first.handle == {"job_id": "14"}
 
 
-def test_a_place_is_told_with_the_jobs_number(tmp_path: Path) -> None:
-    engine = squeue(tmp_path)
-    place = "in the cluster's queue: job 13, place 2 of 2"
-    assert engine.describe({"job_id": "13"}, is_queued=True).place == place
-    assert engine.describe({"job_id": "12"}, is_queued=True).place == "in the cluster's queue: job 12"
-    assert engine.describe("no handle", is_queued=True) == Description()
-
-
-def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
-    lines = ("12|RUNNING|None|n1|gpu|1|1700000000|1700000100|two", "lines|and|more|a|b|c|d|e|f")
-    assert [job.number for job in squeue(tmp_path, lines).queue().jobs] == ["12"]
-
-
 def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,54 +68,3 @@ def test_times_are_read_in_both_of_slurms_forms() -> None:
     assert client.unix_s("1700000000") == 1_700_000_000.0
     assert client.unix_s("2026-11-24T03:26:55") is not None
     assert [client.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
-
-
-class Controller:
-    """Counts queries of a job's start time."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.asked_at_s: list[float] = []
-        self.is_up = True
-
-    def ask(self, number: str) -> float | None:
-        self.asked_at_s.append(self.now_s)
-        if not self.is_up:
-            raise SlurmError("no answer")
-        return float(number)
-
-
-def test_the_start_is_asked_for_ever_less_often() -> None:
-    controller = Controller()
-    estimates = Estimates(controller.ask, lambda: controller.now_s)
-    # An open page queries every two seconds for two hours.
-    for second in range(0, 7200, 2):
-        controller.now_s = float(second)
-        assert estimates.of("12") == 12.0
-    pauses = [
-        after - before
-        for before, after in zip(controller.asked_at_s, controller.asked_at_s[1:], strict=False)
-    ]
-    assert pauses[0] == FIRST_AGAIN_S and pauses == sorted(pauses) and pauses[-1] == MOST_AGAIN_S
-    assert len(controller.asked_at_s) < 20
-    controller.is_up, controller.now_s = False, 1e6
-    for _ in range(2):
-        with pytest.raises(SlurmError, match="no answer"):
-            estimates.of("12")
-
-
-def test_estimates_of_many_jobs_do_not_pile_up() -> None:
-    controller = Controller()
-    estimates = Estimates(controller.ask, lambda: controller.now_s)
-    for number in range(3 * client.MOST_ESTIMATES):
-        estimates.of(str(number))
-    assert len(estimates._known) == client.MOST_ESTIMATES
-
-
-def test_nobody_asks_when_a_job_starts_but_who_looks_at_it(tmp_path: Path) -> None:
-    engine = squeue(tmp_path)
-    assert engine.queue() and engine.describe({"job_id": "13"}).is_waiting
-    assert "--start" not in (tmp_path / "asked").read_text()
-    (tmp_path / "rows").write_text("14|1700009000\n")
-    assert engine.describe({"job_id": "14"}, is_queued=True).starts_unix_s == 1_700_009_000.0
-    assert (tmp_path / "asked").read_text().count("--start --jobs=14") == 1

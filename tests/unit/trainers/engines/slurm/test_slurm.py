@@ -32,29 +32,6 @@ def put(folder: Path, name: str, body: str) -> Slurm:
     return Slurm({"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
 
 
-def test_jobs_are_read_by_separators_and_asked_for_once(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    slurm = put(
-        tmp_path, "squeue", f"echo x >> {asked}; echo '12|RUNNING|None|n[1-2]'; echo '13|PENDING|Priority|'"
-    )
-    running, waiting = slurm.find("12"), slurm.find("13")
-    assert running is not None and waiting is not None and slurm.find("14") is None
-    assert (running.state, running.nodes, running.has_ended) == ("RUNNING", "n[1-2]", False)
-    assert (waiting.reason, waiting.has_ended) == ("Priority", False)
-    assert asked.read_text().count("x") == 1
-
-
-def test_a_controller_that_does_not_answer_is_an_error_in_its_words_and_left_alone(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    said = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-    slurm = put(tmp_path, "squeue", f"echo x >> {asked}; echo '{said}' >&2; exit 1")
-    with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
-        slurm.find("12")
-    with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
-        slurm.find("12")
-    assert asked.read_text().count("x") == 1
-
-
 def test_commands_get_no_secrets_and_no_defaults_that_hide_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,12 +118,6 @@ def test_time_limits_are_read_as_slurm_does(text: str, limit_s: float) -> None:
     assert client.parse_duration(text) == limit_s
 
 
-@pytest.mark.parametrize("text", ["1h", "1-", "-1", "1:2:3:4", "1.5", "٣", "9" * 400, "1 2"])
-def test_what_is_no_time_limit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time limit"):
-        client.parse_duration(text)
-
-
 def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEngine) -> None:
     with pytest.raises(SlurmError, match="sinfo gave unexpected output"):
         make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
@@ -255,21 +249,15 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
     ("text", "words"),
     [
         ("partitions = 1", "has 'partitions' in [slurm], but allowed is: partition, num_nodes"),
-        ("account = 'x'", "slurm.account is 'x', but allowed is: a table"),
         (
             "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
             "[slurm.account]: fixed excludes default and allowed",
         ),
-        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is not a name"),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
-        ("[slurm.time_limit]\nmaximum = '1'\ndefault = '2'", "default is '2', but allowed is: at most 1"),
         ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
-        ("[slurm.num_nodes]\nmaximum = 0", "[slurm.num_nodes]: maximum is 0"),
         ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
         ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page sets --output itself"),
-        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is not an option"),
-        ("[slurm.extra_lines]\ndefault = ['--exclusive']", "default has '--exclusive', but allowed is: none"),
     ],
 )
 def test_a_wrong_site_file_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:

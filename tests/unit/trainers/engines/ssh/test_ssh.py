@@ -106,16 +106,9 @@ def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
             "project of a is not used",
         ),
         ('[ssh]\nhosts = []\nshared = false\nfolder = "/home/x"', "hosts are 0, but allowed is: 1 to 8"),
-        ('[ssh]\nhosts = ["a", 7]', r"hosts.2. is 7, but allowed is: a text in quotes or a table"),
         ('[ssh]\nhosts = [{ name = "a" }]', r"hosts are 1, but allowed is: 2 to 8"),
-        ('[ssh]\nhosts = [{ name = "a" }, { name = "a" }]', "has a twice"),
         ('[ssh]\nhosts = [{ name = "-oProxyCommand=x" }, { name = "b" }]', "name is '-oProxyCommand=x'"),
-        ('[ssh]\nhosts = [{ name = "a", address = "-x" }, { name = "b" }]', "address is '-x'"),
         ('[ssh]\nhosts = [{ name = "a", project = "~/x" }, { name = "b" }]', "project of a is '~/x'"),
-        (
-            '[ssh]\nhosts = [{ name = "a", prot = 1 }, { name = "b" }]',
-            "'prot' in .ssh.hosts.1.., but allowed",
-        ),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_in_words(tmp_path: Path, said: str, words: str) -> None:
@@ -160,15 +153,15 @@ def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
 def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     program, pc1 = tmp_path / "ssh", SshHost(name="pc1")
-    for script, kind, words in (
-        ("echo refused >&2; exit 255", UnreachableError, "pc1 cannot be reached: refused"),
-        ("echo wrong >&2; exit 1", SshError, "^pc1: wrong$"),
-        ("exec sleep 60", UnreachableError, "pc1 gave no answer in 0 s"),
+    for script, limit_s, kind, words in (
+        ("echo refused >&2; exit 255", 60.0, UnreachableError, "pc1 cannot be reached: refused"),
+        ("echo wrong >&2; exit 1", 60.0, SshError, "^pc1: wrong$"),
+        ("exec sleep 600", 0.4, UnreachableError, "pc1 gave no answer in 0 s"),
     ):
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         with pytest.raises(kind, match=words) as caught:
-            ssh.ask(pc1, "true", limit_s=0.4)
+            ssh.ask(pc1, "true", limit_s=limit_s)
         assert type(caught.value) is kind
     with pytest.raises(SshError, match="install OpenSSH"):
         Ssh(variables={"PATH": str(tmp_path / "empty")}).ask(pc1, "true")
@@ -199,16 +192,6 @@ def test_what_has_a_tag_is_killed_with_all_below_it(
 @pytest.mark.parametrize("handle", [None, "x", {}, {"tag": "", "hosts": ["a"]}, {"tag": "t", "hosts": [1]}])
 def test_a_handle_that_names_no_start(handle: object) -> None:
     assert Start.of(handle) is None  # type: ignore[arg-type]
-
-
-def test_a_handle_names_its_start() -> None:
-    start = Start(tag="t", hosts=("a", "b"))
-    assert Start.of(start.handle) == start
-
-
-def test_neighbours_in_a_ring_are_measured_each_once() -> None:
-    assert engine.host_pairs(["a"]) == [] and engine.host_pairs(["a", "b"]) == [("a", "b")]
-    assert engine.host_pairs(["a", "b", "c"]) == [("a", "b"), ("b", "c"), ("c", "a")]
 
 
 @pytest.mark.parametrize(
@@ -262,14 +245,3 @@ def test_what_was_not_measured_says_why(first: str, second: str | SshError, word
 def test_what_rsync_says_is_told_in_words(code: int, said: str, kind: type[SshError], words: str) -> None:
     error = unshared_module._error(SshHost(name="a"), code, said)
     assert type(error) is kind and str(error).startswith(words)
-
-
-def test_an_address_with_colons_stands_in_brackets_for_rsync() -> None:
-    assert unshared_module._name(SshHost(name="ann@fe80::1")) == "ann@[fe80::1]"
-    assert unshared_module._name(SshHost(name="ann@pc1")) == "ann@pc1"
-
-
-def test_a_start_says_where_its_run_was_brought() -> None:
-    start = Start(tag="t", hosts=("a",), run_dir="/home/x/runs/r-1")
-    assert Start.of(start.handle) == start
-    assert Start.of({"tag": "t", "hosts": ["a"], "run_dir": 7}) == Start(tag="t", hosts=("a",))
