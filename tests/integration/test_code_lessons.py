@@ -1,4 +1,7 @@
-"""The checks of the lessons in code, on scripts that two watched ranks really run."""
+"""The checks of the lessons in code, on scripts that two watched ranks really run.
+
+All variants: `python -m tests.code_variants.runner TABLE`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from tests.harness import END_TIMEOUT_S, run_to_end
 CASES = [
     (name, title, expected)
     for name, lesson in runner.lessons().items()
-    for title, expected, _ in runner.rows_of(lesson)
+    for title, expected, _ in runner.rows_of(lesson, is_subset=True)
 ]
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The findings for all variants, from one process that forks their ranks."""
+    """The findings for all variants of the subset, from one process that forks their ranks."""
     path = tmp_path_factory.mktemp("variants") / "table"
-    command = [sys.executable, "-m", "tests.code_variants.runner", str(path)]
+    command = [sys.executable, "-m", "tests.code_variants.runner", str(path), "--subset"]
     exit_code, said = run_to_end(command, 2 * END_TIMEOUT_S)
     assert exit_code == 0, said
     return Path(path).read_text(encoding="utf-8")
