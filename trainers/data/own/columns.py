@@ -61,6 +61,13 @@ ID_NAMES = (
     "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "n°", "№", "#", "编号", "序号",
     "学号", "номер", "rownames", "ean", "gtin", "isbn", "imei", "ssn",
 )  # fmt: skip
+_CODES = "id|code|código|codice|num|numéro|numero|número|number|nummer|nr|no|n°|ref|référence"
+_CODED = (
+    "user|client|cliente|customer|kunden?|patient|student|member|membre|mitglied|employee|mitarbeiter"
+    "|product|produit|producto|prodotto|produkt|item|article|artikel|order|commande|bestell|auftrag|invoice"
+    "|facture|rechnung|account|compte|konto|contract|contrat|vertrag|dossier|akten?|case|ticket|supplier"
+    "|fournisseur|lieferanten?|transaction"
+)
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
     "timestamp", "quarter", "size",
@@ -93,7 +100,7 @@ _WIDE, _NARROW = _WIDE_DIGITS + "．，－＋％￥＄：／٫٬", "0123456789" 
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%d %b %Y", "%b %d %Y", "%d %b %y", "%Y %b %d",
-    "%Y年%m月%d日", "%Y년%m월%d일", "%Y-%m", "%b %Y", "%m/%Y", "%Y%m%d",
+    "%Y年%m月%d日", "%Y년%m월%d일", "%Y-%m", "%b %Y", "%m/%Y", "%Y%m%d", "%b %y",
 )  # fmt: skip
 # Beginnings of the names of months in English, German, French, Spanish, Italian, Portuguese and Dutch.
 MONTHS = {
@@ -107,6 +114,7 @@ _WEEKDAY = (
     r"|di|do|dienstag|donnerstag)[.,]* +"
 )
 _TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
+YEAR_OR_DAY = "the number could be a day"
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
 )  # fmt: skip
@@ -117,7 +125,7 @@ _ARE_CODES = (
 _LIKE_A_DATE = (
     r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
     r"|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}(?:T[0-9]{4,6}Z?)?|[0-9]{4}[年년].*"
-    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?(?:{_MONTH})\pL*|(?:{_MONTH})\pL*[-., ])"
+    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?(?:{_MONTH})\pL*|(?:{_MONTH})\pL*[-., /'’])"
     r".*[0-9]{2,4}.*)"
 )
 # Phone numbers: +49 30 1234567, (555) 123-4567, 0171/2345678, 555-123-4567.
@@ -132,6 +140,14 @@ _PHONE_NAME = (
 _CODE_NAME = (
     r"(?i)(?:.*[^a-z])?"
     r"(?:plz|zip|zip ?code|post ?code|postal ?code|postleitzahl|code ?postal)"
+)
+_ADDRESS_NAME = "address|adres|anschrift|direcci|indirizzo|endere|地址|住所"
+# 12 bis rue du Lac; 7 N. Oak St., Salem; Via Roma 3; Am Waldweg 5, 10115 Berlin.
+_ADDRESS = (
+    r"(?i)[0-9]{1,5} ?[a-z]?\b[^,!?]{0,40}\b(?:street|st|avenue|ave?|road|rd|lane|ln|drive|dr|boulevard|blvd|bd|way"
+    r"|court|ct|place|square|highway|rue|chemin|allée|impasse|quai|route)\b.*"
+    r"|(?:calle|c/|avenida|avda|plaza|paseo|via|viale|piazza|corso|rua|praça|travessa)\b[^!?0-9]{0,50}[0-9].*"
+    r"|[^,!?0-9]{0,40}(?:stra(?:ß|ss)e|str\.?|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein) [0-9].*"
 )
 # Two numbers in one cell: 52.52, 13.405; (52.52 13.405).
 _PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
@@ -413,6 +429,7 @@ class _Shares:
     fractions: int = 0
     minutes: int = 0
     hours: int = 0
+    addresses: int = 0
     ideographs: int = 0
     present: int = 0
     distinct: int = 0
@@ -536,7 +553,7 @@ class _Batch:
         tests = ["regexp_matches(v, '[0-9]')", f"regexp_matches(v, {literal('(?i)' + IMAGES)})"]
         tests += [
             f"regexp_full_match(v, {literal(pattern)})"
-            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values(), _HOURS)
+            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values(), _HOURS, _ADDRESS)
         ]
         self._shares = dict.fromkeys(places, _Shares())
         for place, *values in self._table.query(
@@ -620,20 +637,40 @@ class _Batch:
             if best < max(1, least[place] * self._shares[place].present):
                 continue
             fitting = [form for form, count in fits.items() if count == best]
+            reason = ""
+            if fitting[0] == "%b %y":
+                is_year, reason = self._year_after_month(place)
+                if not is_year and not self._chosen[place]:
+                    continue
             pairs = (
                 {form, form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")} for form in fitting
             )
-            is_ambiguous = any(len(pair) == 2 and pair <= set(fitting) for pair in pairs)
+            if any(len(pair) == 2 and pair <= set(fitting) for pair in pairs):
+                reason = "day and month could be the other way round"
             found[place] = replace(
                 self._with_missing(self._profiles[place], MISSING_NUMBER),
                 kind=DATE,
                 date_format=fitting[0],
-                confidence="medium" if is_ambiguous else "high",
-                reason="day and month could be the other way round" if is_ambiguous else "",
+                confidence="medium" if reason else "high",
+                reason=reason,
                 num_present=best,
                 num_distinct=values[2 * forms.index(fitting[0]) + 1],
             )
         return found
+
+    def _year_after_month(self, place: int) -> tuple[bool, str]:
+        """Return whether the number in Jan-21 is a year, and why that is uncertain.
+
+        It is no year in cells of one month (Set 1, Set 2), with more words than months (Mark 40, Maria 41), or
+        where the numbers are those of the days of a month.
+        """
+        ((months, words, least, most, has_mark),) = self._table.query(
+            f"SELECT count(DISTINCT left({_spelled('v', '%b')}, 3)), count(DISTINCT lower(regexp_extract(v, "
+            f"'\\pL+'))), min(y), max(y), bool_and(regexp_matches(v, '[''’]')) FROM (SELECT v, "
+            f"TRY_CAST(regexp_extract(v, '[0-9]+') AS INTEGER) AS y FROM vals WHERE col = {place})"
+        )
+        is_year = 1 < months and words <= months + 1 and not (least <= 7 and 27 <= most <= 31)
+        return is_year, "" if has_mark or most > 31 else YEAR_OR_DAY
 
     def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
         """Return the columns of numbers, with their formats."""
@@ -767,6 +804,10 @@ class _Batch:
         is_long = profile.ideographs or (profile.words >= MIN_TEXT_WORDS and self._has_words(profile))
         is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
         if is_long and is_much and profile.num_distinct > 1:
+            if self._are_addresses(profile):
+                return replace(
+                    self._with_missing(profile, MISSING), kind=IDENTIFIER, reason="postal addresses"
+                )
             return replace(self._with_missing(profile, ()), kind=TEXT)
         category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
         if profile.index in self._doubts:
@@ -787,6 +828,11 @@ class _Batch:
 
     def _are_images(self, profile: Column) -> bool:
         return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
+
+    def _are_addresses(self, profile: Column) -> bool:
+        shares = self._shares[profile.index]
+        num = shares.digits if re.search(_ADDRESS_NAME, profile.name.lower()) else shares.addresses
+        return num > 0.8 * profile.num_present
 
     def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
         """Return a column in which some spellings, and those named by the user, are missing values."""
@@ -916,7 +962,7 @@ def _spelled(cell: str, form: str) -> str:
     date = f"replace({date}, {word}, ' ' || {month} || ' ')"  # 31DEC2020 has no spaces
     # Ordinals and prepositions: 1er, 5th, 5 de marzo.
     date = f"regexp_replace({date}, '([0-9])(?:st|nd|rd|th|er|º|°)', '\\1', 'i')"
-    return f"trim(regexp_replace({date}, '(?: de | del |[-., /])+', ' ', 'g'))"
+    return f"trim(regexp_replace({date}, '(?: de | del |[-., /''’])+', ' ', 'g'))"
 
 
 SPELLINGS = list(dict.fromkeys(_spelled("v", form) for form in DATE_FORMATS))
@@ -1028,15 +1074,13 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
     ]
     found = {each.index: _by_name(each, each.index in table.index_columns, has_others) for each in able}
     for each in columns:
-        is_repeated = each.num_distinct < each.num_numbers < MOST_PER_ID * each.num_distinct
-        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain and not each.is_chosen
-        if (
-            is_whole
-            and is_repeated
-            and each.num_distinct > 2
-            and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
-        ):
-            reason = "whole numbers, called an identifier; rows with the same one may be alike"
+        if each.is_chosen or not each.num_distinct < each.num_present < MOST_PER_ID * each.num_distinct:
+            continue
+        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain
+        is_id = is_whole and each.num_distinct > 2 and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
+        is_code = (is_whole or each.kind == CATEGORY) and _has_many_codes(each) and _is_code_name(each.name)
+        if is_id or is_code:
+            reason = "called an identifier; rows with the same one may be alike"
             found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
     counting = {
         place: each
@@ -1079,15 +1123,25 @@ def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
     return each
 
 
+def _has_many_codes(each: Column) -> bool:
+    """Return True for more values than a category has; a code of few values is one."""
+    return each.num_distinct > MAX_ONE_HOT or max(MIN_FOR_IDENTIFIER, each.num_present / 5) < each.num_distinct
+
+
+def _is_code_name(name: str) -> bool:
+    """Return True for the code or number of one person or thing: Code client, order no., Kundennr."""
+    words = re.sub(r"(?<=[^\W\dA-Z_])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    code_of = rf"(?:{_CODES})\W*(?:(?:de|du|of|del)\b\W*)?(?:{_CODED})|(?:{_CODED})s?\W*(?:{_CODES})\.?"
+    return re.fullmatch(code_of, words) is not None
+
+
 def is_id_name(name: str) -> bool:
-    """Return True for a name such as user_id, customerID or 编号."""
+    """Return True for a name such as user_id, customerID, Code client or 编号."""
     parts = [part for part in re.split(r"[_\-. ]", name.lower()) if part] or [""]
     return (
         parts[-1] in ID_NAMES
         or parts[0] in ("id", "uuid", "n°")
-        or name.endswith(("Id", "ID", "编号", "番号", "Nr", "Nr."))
-        or re.fullmatch(
-            r".{3,}(nummer|number)|(user|customer|client|patient|student|order|product|item)id", name.lower()
-        )
-        is not None
+        or name.endswith(("Id", "ID", "编号", "番号"))
+        or re.fullmatch(r".{3,}(nummer|number|nr\.?)", name.lower()) is not None
+        or _is_code_name(name)
     )

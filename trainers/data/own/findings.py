@@ -16,6 +16,9 @@ from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, p
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
+TOTAL_WORDS = (
+    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summe|summa|suma|gesamt\w*|ergebnis)\b|[小合总總][计計]"
+)
 SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
@@ -52,6 +55,8 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
                 suggested=suggested,
                 action=f"Read the {mark} as a decimal mark",
             )
+        elif each.reason == columns_module.YEAR_OR_DAY:
+            problems.note(f"column {quoted(each.name)}", f"{each.reason}; it is read as a year.")
         elif each.confidence == "medium" and each.kind == columns_module.DATE:
             first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
             problems.note(
@@ -110,9 +115,33 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
         )
 
 
+def totals_of_groups(table: Table) -> str:
+    """Return SQL, true for rows of totals between the others; empty if there are none.
+
+    They have such a word in one of the first cells, and all of them lack a cell that the other rows have.
+    """
+    places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
+    is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
+    some = [f"count({place}) FILTER ({is_total})" for place in places]
+    others = [f"count({place}) FILTER (NOT {is_total})" for place in places]
+    num = table.value(f"SELECT count(*) FILTER ({is_total}) FROM rows")
+    (counts,) = table.query_wide([*some, *others])
+    least = 0.95 * (table.num_rows - num)
+    lacks = any(not here and there >= least for here, there in zip(counts, counts[len(places) :], strict=False))
+    return is_total if 0 < num < 0.5 * table.num_rows and lacks else ""
+
+
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report a last row that contains totals."""
+    """Report rows of totals between the others, or a last row of totals."""
     last = table.value("SELECT max(row) FROM rows")
+    is_group = totals_of_groups(table)
+    if is_group and (lines := table.lines_where(is_group)) != [last]:
+        num = table.value(f"SELECT count(*) FROM rows WHERE {is_group}")
+        rows, look = ("1 row", "looks") if num == 1 else (f"{num:,} rows", "look")
+        message = f"{rows} {look} like totals of the others: lines {listed(lines)}{', …' * (num > len(lines))}."
+        action = f"Leave out the totals ({rows})"
+        problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
+        return
     (cells,) = table.query_wide(
         [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
     )

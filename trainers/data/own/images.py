@@ -56,6 +56,7 @@ _SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
     rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 NO_CLASSES = (  # folders of other tasks
     "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
 )  # fmt: skip
@@ -124,16 +125,18 @@ def labelled_files(
         unit: what the files are, as in "3 images".
         skip: True if files without a class may be left out.
     """
-    labelled, class_depth = _by_folders(names, unit, tried := Problems())
-    if len({label for _, label, _ in labelled}) < 2 and (virtual := by_file_names(names)):
+    virtual = _by_split_words(names)
+    labelled, class_depth = _by_folders(list(virtual), unit, tried := Problems())
+    if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
+        virtual = by_file
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
-        labelled = [(virtual[name], label, held) for name, label, held in labelled]
         message = (
             f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
         )
         problems.note("the classes", message)
     else:
         problems.add(tried)
+    labelled = [(virtual[name], label, held) for name, label, held in labelled]
     for name in source.empty_folders:
         if name.count("/") == class_depth:
             problems.note(name, f"there is no {unit.removesuffix('s')} in this folder: it is no class.")
@@ -166,6 +169,33 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
         return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
     _report_inner_folders(_inside(names, depth), unit, problems)
     return [(name, _part(name, depth), None) for name in names], depth
+
+
+def _by_split_words(names: Sequence[str]) -> dict[str, str]:
+    """Return the files by names with folders for split and class, if their folders are train_cat and so on."""
+    depth = _depth_of_root(names)
+    places: dict[str, tuple[str, str]] = {}
+    for top in {_part(name, depth) for name in names} - {""}:
+        spaced = _CAMEL_CASE.sub(" ", top)
+        word = _SPLIT_WORD.search(spaced.lower())
+        rest = spaced[: word.start()] + spaced[word.end() :] if word else ""
+        places[top] = side_of(top), rest.strip(" _-.")
+    classes = {side: {rest for own, rest in places.values() if own == side} for side, _ in places.values()}
+    train = classes.get("train", set())
+    is_usual = "" not in classes and len(classes) > 1 and all(some == train for some in classes.values())
+    if not is_usual or len(train) < 2 or len(set(places.values())) < len(places) or any(map(_is_pure, train)):
+        return {name: name for name in names}
+    virtual = {}
+    for name in names:
+        parts = name.split("/")
+        parts[depth : depth + 1] = places.get(_part(name, depth), parts[depth : depth + 1])
+        virtual["/".join(parts)] = name
+    return virtual
+
+
+def _is_pure(rest: str) -> bool:
+    """Return True for the rest of a split's folder name that is no class: Set, _images, 2017."""
+    return re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest.lower()) is not None
 
 
 def by_file_names(names: Sequence[str]) -> dict[str, str]:
@@ -309,7 +339,7 @@ def _depth_of_root(images: Sequence[str]) -> int:
 
 def side_of(folder: str) -> str:
     """Return "train", a validation word or "" for a folder name such as seg_train, testData or val2017."""
-    words = _SPLIT_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder).lower())
+    words = _SPLIT_WORD.findall(_CAMEL_CASE.sub(" ", folder).lower())
     found = [word for word, _ in words]
     return "train" if any(word in TRAIN_WORDS for word in found) else min(found, key=_rank, default="")
 
@@ -333,8 +363,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
         return None
     has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    is_pure = all(re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest) for rest in rests)
-    return (train[0], held[0]) if has_classes or is_pure or len(rests) == 1 else None
+    return (train[0], held[0]) if has_classes or all(map(_is_pure, rests)) or len(rests) == 1 else None
 
 
 def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:

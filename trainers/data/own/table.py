@@ -52,7 +52,7 @@ from trainers.data.own.features import (
     split_by,
     write_features,
 )
-from trainers.data.own.findings import leave_out, report_findings
+from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
 from trainers.data.own.problems import DataError, Problems, quoted
 from trainers.data.own.processes import Progress
@@ -315,6 +315,8 @@ class TableData:
                     "the table",
                     f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
                 )
+            if reading.get("leave_out_totals") and (totals := totals_of_groups(table)):
+                problems.note("the table", f"{table.drop(totals):,} rows of totals are left out.")
             columns = self._columns(table, reading)
             if reading.get("leave_out_copies"):
                 first = make_plan(table, list(columns), self._options, reading, Problems())

@@ -44,7 +44,6 @@ AS_MEAN = "A missing number is read as the mean, with a column that says so."
 AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
 CLASS_LIKE_MISSING = 0.02  # from this share of rows on, labels spelled like a missing value are a class
-TOTAL_WORDS = r"(?i)\b(sub)?(total|sum|summe|gesamt\w*|ergebnis)\b"
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
@@ -512,10 +511,7 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
-        some = ", ".join(column(place) for place in range(min(3, len(table.names))))
-        is_total = f"regexp_matches(concat_ws(' ', {some}), {literal(TOTAL_WORDS)})"
-        are_totals = table.value(f"SELECT bool_and({is_total}) FROM rows WHERE {label.cell} IS NULL")
-        hint = "They look like totals of the others." if are_totals else "Fill them in or delete the rows."
+        hint = "Fill them in or delete the rows."
         problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
         check_numbers(table, label, skip, problems)
