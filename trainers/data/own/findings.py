@@ -17,7 +17,8 @@ from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, p
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
 TOTAL_WORDS = (
-    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summe|summa|suma|gesamt\w*|ergebnis)\b|[小合总總][计計]"
+    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summ[ae]|suma|gesamt\w*|ergebnis)\b"
+    r"|[小合总總][计計]"
 )
 SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
@@ -122,13 +123,14 @@ def totals_of_groups(table: Table) -> str:
     """
     places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
     is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
-    some = [f"count({place}) FILTER ({is_total})" for place in places]
-    others = [f"count({place}) FILTER (NOT {is_total})" for place in places]
-    num = table.value(f"SELECT count(*) FILTER ({is_total}) FROM rows")
-    (counts,) = table.query_wide([*some, *others])
+    num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
+    if not 0 < num < 0.5 * table.num_rows:
+        return ""
+    (some,) = table.query_wide([f"count({place})" for place in places], f"FROM rows WHERE {is_total}")
+    (every,) = table.query_wide([f"count({place})" for place in places])
     least = 0.95 * (table.num_rows - num)
-    lacks = any(not here and there >= least for here, there in zip(counts, counts[len(places) :], strict=False))
-    return is_total if 0 < num < 0.5 * table.num_rows and lacks else ""
+    lacks = any(not here and there >= least for here, there in zip(some, every, strict=True))
+    return is_total if lacks else ""
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
@@ -137,9 +139,9 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
     is_group = totals_of_groups(table)
     if is_group and (lines := table.lines_where(is_group)) != [last]:
         num = table.value(f"SELECT count(*) FROM rows WHERE {is_group}")
-        rows, look = ("1 row", "looks") if num == 1 else (f"{num:,} rows", "look")
-        message = f"{rows} {look} like totals of the others: lines {listed(lines)}{', …' * (num > len(lines))}."
-        action = f"Leave out the totals ({rows})"
+        more = ", …" * (num > len(lines))
+        message = f"{num:,} rows look like totals of the others: lines {listed(lines)}{more}."
+        action = f"Leave out the totals ({num:,} rows)"
         problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
         return
     (cells,) = table.query_wide(
@@ -241,20 +243,28 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     if spread <= 0 or reach <= FAR * spread or each.num_distinct < 5:
         return
     far = f"abs({each.number} - {middle!r}) > {FAR * spread!r}"
-    count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
-    if count > 0.05 * table.num_rows:
-        return
-    shown, line = table.examples(each.cell, far)
-    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {far} ORDER BY v LIMIT 21")
-    message = (
-        f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
-        f"to {high:.4g}): {shown}."
+    if (count := table.value(f"SELECT count(*) FROM rows WHERE {far}")) <= 0.05 * table.num_rows:
+        half = f"half of them are from {low:.4g} to {high:.4g}"
+        message = f"{count:,} of its values lie far from the others ({half})"
+        _note_as_missing(table, each, far, count, message, problems)
+
+
+def _note_as_missing(
+    table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
+) -> None:
+    """Report the cells that meet a condition; if they have at most 20 spellings, offer to read them as missing."""
+    shown, line = table.examples(each.cell, condition)
+    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21")
+    is_offered = len(spelled) <= 20
+    action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
+    problems.note(
+        f"column {quoted(each.name)}",
+        f"{message}: {shown}.",
+        hint,
+        line=line,
+        suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}) if is_offered else {},
+        action=action if is_offered else "",
     )
-    suggested, action = {}, ""
-    if count <= 20:
-        suggested = patch(missing={each.name: [str(value) for (value,) in spelled]})
-        action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
-    problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
 
 
 def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
@@ -271,18 +281,8 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
         is_only_negative = end <= -9 and low >= 0
         if count < 2 or (distance <= 2 * (high - low) and not is_only_negative):
             continue
-        shown, line = table.examples(each.cell, is_end)
-        spelled = table.query(
-            f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20"
-        )
-        problems.note(
-            f"column {quoted(each.name)}",
-            f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g}): {shown}. "
-            "They may stand for missing values.",
-            line=line,
-            suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}),
-            action=f"Read these {count:,} values as missing",
-        )
+        message = f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g})"
+        _note_as_missing(table, each, is_end, count, message, problems, "They may stand for missing values.")
         return True
     return False
 

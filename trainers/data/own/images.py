@@ -25,7 +25,7 @@ from trainers.data.own.cache import (
     Prepared,
     fingerprint,
     require_space,
-    write_array,
+    write_arrays,
 )
 from trainers.data.own.image_files import (
     FolderSource,
@@ -100,22 +100,6 @@ class Arrangement:
         return {name: counts[label] for label, name in enumerate(self.class_names)}
 
 
-def arrange(
-    source: ImageSource, reading: Mapping[str, Any], *, skip: bool, problems: Problems
-) -> Arrangement:
-    """Determine classes and splits from folder names, and report problems.
-
-    Args:
-        reading: the options `join_labels` and `leave_out_rare` of `data_reading` are used.
-        skip: True if images without a class may be left out.
-    """
-    images = _images_of(source, problems)
-    if not images:
-        return Arrangement()
-    labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
-    return _numbered(labelled, reading, len(images), problems) if labelled else Arrangement()
-
-
 def labelled_files(
     source: ImageSource, names: Sequence[str], unit: str, *, skip: bool, problems: Problems
 ) -> list[Labelled]:
@@ -172,7 +156,7 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
 
 
 def _by_split_words(names: Sequence[str]) -> dict[str, str]:
-    """Return the files by names with folders for split and class, if their folders are train_cat and so on."""
+    """Return the files by names with folders for split and class, if theirs are train_cat, test_cat, …"""
     depth = _depth_of_root(names)
     places: dict[str, tuple[str, str]] = {}
     for top in {_part(name, depth) for name in names} - {""}:
@@ -575,10 +559,10 @@ class Images:
         decoded: dict[str, Pixels] = {}
         failures: dict[str, str] = {}
         progress = Progress("images tried", len(sample))
-        for piece in image_files.decode_all(source, sample, shape, value_range):
-            progress.add(len(piece.names) + len(piece.failures))
-            decoded.update(zip(piece.names, piece.pixels.copy(), strict=True))
-            failures |= piece.failures
+        for names, pixels, failed in image_files.decode_all(source, sample, shape, value_range):
+            progress.add(len(names) + len(failed))
+            decoded.update(zip(names, pixels.copy(), strict=True))
+            failures |= failed
         self._report_unreadable(failures, len(arrangement.files), problems)
         files = [file for file in files if file.name not in failures]
         return ImageInspection(
@@ -618,13 +602,12 @@ class Images:
         failures: dict[str, str] = {}
         progress = Progress("images decoded", len(inspection.files))
         wanted = [file.name for file in inspection.files]
-        for piece in image_files.decode_all(
+        for decoded, pixels, failed in image_files.decode_all(
             inspection.source, wanted, shape, inspection.value_range, inspection.decoded
         ):
-            progress.add(len(piece.names) + len(piece.failures))
-            writer.append(piece.pixels)
-            failures |= piece.failures
-        progress.finish()
+            progress.add(len(decoded) + len(failed))
+            writer.append(pixels)
+            failures |= failed
         self._report_unreadable(failures, len(wanted), problems)
         kept = tuple(file for file in inspection.files if file.name not in failures)
         train, validation = _split(kept)
@@ -638,15 +621,12 @@ class Images:
             )
         problems.check(str(self._path))
         labels = np.array([file.label for file in kept], dtype=np.int64)
-        arrays = {"labels": labels, "train": train, "validation": validation}
-        about = {
-            "images": writer.close(),
-            **{name: write_array(folder, name, values) for name, values in arrays.items()},
-        }
-        images = MappedArray(folder / "images.bin", "|u1", (len(kept), *shape))
+        arrays = write_arrays(folder, labels=labels, train=train, validation=validation)
+        arrays["images"] = writer.close()
+        images = MappedArray.of(folder, "images", arrays)
         measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
-            "arrays": about,
+            "arrays": arrays,
             "class_names": list(names),
             "shape": list(shape),
             "mean": measured.mean(axis=(0, 2, 3)).tolist(),
@@ -675,9 +655,15 @@ class Images:
         return found[0], found[1]
 
     def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
+        """Determine classes and splits from the table or the folder names, and report problems."""
         if self._labels is not None:
             return arrange_listed(source, self._labels, self._reading, problems)
-        return arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
+        images = _images_of(source, problems)
+        if not images:
+            return Arrangement()
+        skip = self._options.skip_unreadable
+        labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
+        return _numbered(labelled, self._reading, len(images), problems) if labelled else Arrangement()
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
         """Report images in one folder next to a table that probably has their labels; True if so."""
@@ -709,7 +695,6 @@ class Images:
                 headers[name] = answer
             else:
                 failures[name] = answer
-        progress.finish()
         self._report_unreadable(failures, len(names), problems)
         if animated := [name for name, header in headers.items() if header.has_frames]:
             message = f"{len(animated):,} images have several frames or pages, such as {animated[0]}: "

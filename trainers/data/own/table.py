@@ -29,7 +29,7 @@ from trainers.data.own.cache import (
     Prepared,
     require_space,
     tokenizer_fingerprint,
-    write_array,
+    write_arrays,
 )
 from trainers.data.own.columns import (
     CATEGORY,
@@ -48,7 +48,6 @@ from trainers.data.own.features import (
     TooFarError,
     chunks,
     feature_names,
-    rows_of,
     split_by,
     write_features,
 )
@@ -153,7 +152,7 @@ def write_texts(
     require_space(folder, file_bytes)
     arrays, targets, texts, held = _write_whole(table, plan, folder)
     train, validation = split_by(held, targets, len(targets))
-    ends = _mapped(folder, "ends", arrays)
+    ends = MappedArray.of(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
     reader = (
@@ -170,13 +169,8 @@ def write_texts(
         piece = everything[start : start + _TEXTS_AT_ONCE]
         writer.append(tokens_tensor(tokenizer, piece, length).numpy())
         progress.add(len(piece))
-    progress.finish()
-    arrays |= {
-        "inputs": writer.close(),
-        "targets": write_array(folder, "targets", targets),
-        "train": write_array(folder, "train", train),
-        "validation": write_array(folder, "validation", validation),
-    }
+    arrays |= write_arrays(folder, targets=targets, train=train, validation=validation)
+    arrays["inputs"] = writer.close()
     return arrays, reader
 
 
@@ -211,9 +205,8 @@ def _write_whole(
         ends_writer.append(ends)
         all_targets.append(targets)
         progress.add(len(raw))
-    progress.finish()
     arrays = {"texts": writer.close(), "ends": ends_writer.close()}
-    return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays), all_held
+    return arrays, np.concatenate(all_targets), MappedArray.of(folder, "texts", arrays), all_held
 
 
 def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
@@ -233,18 +226,12 @@ def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
     for text in texts:
         yield text
         progress.add(1)
-    progress.finish()
 
 
 def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
     step = max(1, len(training) // _TEXTS_MEASURED)
     lengths = [len(tokenizer.encode([text], NO_LIMIT)[0]) for text in training[::step]]
     return int(min(MAX_LENGTH, max(MIN_LENGTH, np.quantile(lengths, LONG_SHARE))))
-
-
-def _mapped(folder: Path, name: str, arrays: dict[str, Any]) -> MappedArray:
-    about = arrays[name]
-    return MappedArray(folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
 
 NUM_PREVIEW_ROWS = 8
@@ -449,9 +436,8 @@ class TableData:
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
         if plan.task != TABULAR_REGRESSION:
-            about = arrays["targets"]
-            targets = MappedArray(folder / "targets.bin", about["dtype"], tuple(about["shape"]))
-            counts = np.bincount(targets.slice(0, len(targets)), minlength=len(plan.class_names)).tolist()
+            targets = MappedArray.of(folder, "targets", arrays).all()
+            counts = np.bincount(targets, minlength=len(plan.class_names)).tolist()
             few = {name: n for name, n in zip(plan.class_names, counts, strict=True) if n < MIN_PER_CLASS}
             if few:
                 # Add a second name, so that a single small class is not reported as the only class.
@@ -482,16 +468,16 @@ class TableData:
         return train, validation
 
     def _table_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
-        inputs, targets = prepared.array("inputs"), prepared.array("targets")
-        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
+        rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
         mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
             if not self._options.normalise:
                 unscaled = {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
-                return MappedRowsSplit(inputs, targets_here, rows, scale=(mean, std), preparation=unscaled)
+                return MappedRowsSplit(inputs, targets, rows, scale=(mean, std), preparation=unscaled)
             scaled = {"mean": mean.tolist(), "std": std.tolist()}
-            return MappedRowsSplit(inputs, targets_here, rows, preparation=scaled)
+            return MappedRowsSplit(inputs, targets, rows, preparation=scaled)
         values = whole(inputs, rows, device)
         no_mean, no_std = torch.zeros(len(mean)), torch.ones(len(std))
         if not self._options.normalise:
@@ -499,7 +485,7 @@ class TableData:
             values = (values.double() * by + to).float()
         split = TableSplit(
             values,
-            torch.from_numpy(targets_here[rows]),
+            torch.from_numpy(targets[rows]),
             feature_mean=no_mean.to(device),
             feature_std=no_std.to(device),
             device=device,
@@ -511,13 +497,13 @@ class TableData:
         return split
 
     def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
-        inputs, targets = prepared.array("inputs"), prepared.array("targets")
-        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
+        rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
         tokenizer = Reader(**prepared.meta["reader"]).tokenizer(self._options.tokenizer)
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            return MappedRowsSplit(inputs, targets_here, rows, texts=texts, tokenizer=tokenizer)
-        tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets_here[rows])
+            return MappedRowsSplit(inputs, targets, rows, texts=texts, tokenizer=tokenizer)
+        tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets[rows])
         return TextSplit(tokens, labels, texts, device=device, tokenizer=tokenizer)
 
     def _table_spec(

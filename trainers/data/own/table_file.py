@@ -354,9 +354,9 @@ def _is_second_header(names: list[str], rows: list[list[str]], *, may_be_empty: 
         for place in range(len(names))
         if sum(LIKE_A_NUMBER.fullmatch(row[place]) is not None for row in rest) > 0.9 * len(rest)
     ]
+    cells = [first[place] for place in found]
     is_other = [
-        _UNIT.fullmatch(first[place]) or (not re.search(r"\d", first[place]) and (first[place] or may_be_empty))
-        for place in found
+        _UNIT.fullmatch(cell) or (not re.search(r"\d", cell) and (cell or may_be_empty)) for cell in cells
     ]
     return len(found) > 1 and all(is_other)
 

@@ -1,4 +1,4 @@
-"""Tables that were once misread: units, codes of customers, months with a year, addresses, totals, fastText."""
+"""Tables that were once misread: units, codes, months with a year, addresses, totals, fastText."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ CASES: dict[str, Case] = {
         "3.5 m2", "4000 kg", "oak", kinds={"height": "mixed", "width": "mixed"}, is_faulty=True
     ),
     "a first row with a missing number is a row": first_row("n/a", "4000", "oak", missing={"height": 1}),
-    "a first row with a power of ten is a row": first_row(
-        "3.5", "4e3", "oak", first={"width": 4000.0}
-    ),
+    "a first row with a power of ten is a row": first_row("3.5", "4e3", "oak", first={"width": 4000.0}),
 }
 
 
@@ -277,9 +275,7 @@ CASES |= {
         lambda n: f"{FILM[n]} __label__{MOOD[n]}" if n % 2 else f"__label__{MOOD[n]} {FILM[n]}"
     ),
     "fastText: spaces": fast_text(lambda n: f"  {FILM[n]}   __label__{MOOD[n]}  "),
-    "fastText: labels in the middle": fast_text(
-        lambda n: FILM[n].replace(" ", f" __label__{MOOD[n]} ", 1)
-    ),
+    "fastText: labels in the middle": fast_text(lambda n: FILM[n].replace(" ", f" __label__{MOOD[n]} ", 1)),
     "fastText: several labels at the end": is_refused(
         "t.txt", "".join(f"{FILM[n]} __label__a __label__b\n" for n in range(NUM)), "several labels"
     ),
