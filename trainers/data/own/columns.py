@@ -1060,7 +1060,8 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
             continue
         is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain
         is_id = is_whole and each.num_distinct > 2 and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
-        is_code = (is_whole or each.kind == CATEGORY) and _has_many_codes(each) and _is_code_name(each.name)
+        has_zeros = each.kind == CATEGORY and each.num_numbers == each.num_present
+        is_code = (is_whole or has_zeros) and _has_many_codes(each) and _is_code_name(each.name)
         if is_id or is_code:
             reason = "called an identifier; rows with the same one may be alike"
             found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")

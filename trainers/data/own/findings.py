@@ -252,7 +252,7 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
 def _note_as_missing(
     table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
 ) -> None:
-    """Report the cells that meet a condition; if they have at most 20 spellings, offer to read them as missing."""
+    """Report the cells that meet a condition; offer to read them as missing, up to 20 spellings."""
     shown, line = table.examples(each.cell, condition)
     spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21")
     is_offered = len(spelled) <= 20

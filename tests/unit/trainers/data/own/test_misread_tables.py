@@ -103,6 +103,16 @@ CASES |= {
     "identifier: repeated files": coded("Num dossier", lambda n: five_digits(n // 3), "identifier"),
     "identifier: leading zeros": coded("Kundennr.", lambda n: f"{n // 2 * 7:05}", "identifier"),
     "code of few values": coded("Code produit", lambda n: str(101 + n * 7 % 6), "number"),
+    "code to predict from texts": Case(
+        content=table({"text": FILM, "Code produit": each(lambda n: f"P{n * 7 % 20:03}")}),
+        expected=Reading(
+            task=TEXTS,
+            label="Code produit",
+            used=("text",),
+            classes={f"P{n:03}" for n in range(20)},
+            rows=NUM,
+        ),
+    ),
     "code of few letters": coded("Code produit", lambda n: "ABCD"[n * 7 % 4], "category"),
     "code of a postal district": coded("Code postal", lambda n: str(75_001 + n * 7 % 25), "category"),
     "code of a diagnosis": coded("diagnosis code", lambda n: str(250 + n * 7 % 40), "number"),
