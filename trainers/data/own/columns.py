@@ -141,6 +141,7 @@ _CODE_NAME = (
     r"(?i)(?:.*[^a-z])?"
     r"(?:plz|zip|zip ?code|post ?code|postal ?code|postleitzahl|code ?postal)"
 )
+ADDRESSES = "postal addresses"
 _ADDRESS_NAME = "address|adres|anschrift|direcci|indirizzo|endere|地址|住所"
 # 12 bis rue du Lac; 7 N. Oak St., Salem; Via Roma 3; Am Waldweg 5, 10115 Berlin.
 _ADDRESS = (
@@ -781,9 +782,7 @@ class _Batch:
         is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
         if is_long and is_much and profile.num_distinct > 1:
             if self._are_addresses(profile):
-                return replace(
-                    self._with_missing(profile, MISSING), kind=IDENTIFIER, reason="postal addresses"
-                )
+                return replace(self._with_missing(profile, MISSING), kind=IDENTIFIER, reason=ADDRESSES)
             return replace(self._with_missing(profile, ()), kind=TEXT)
         category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
         if profile.index in self._doubts:

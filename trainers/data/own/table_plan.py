@@ -285,12 +285,9 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     )
     if len(features) >= MIN_OF_TABLE and not any(are_read):
         texts = []  # names of persons or products in a table
-    if label.kind in (
-        columns_module.NUMBER,
-        columns_module.MIXED,
-        columns_module.INDEX,
-        columns_module.IDENTIFIER,
-    ) and not _are_classes(label, bool(texts)):
+    kinds = columns_module
+    is_number = label.kind in (kinds.NUMBER, kinds.MIXED, kinds.INDEX, kinds.IDENTIFIER)
+    if is_number and not _are_classes(label, bool(texts)):
         if texts and not features:
             message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
             hint = "Choose a label with classes, or replace the numbers by a few classes."
@@ -328,26 +325,13 @@ def _candidates(columns: Sequence[Column], label: int) -> list[int]:
     texts = [each.index for each in others if each.kind == columns_module.TEXT]
     if texts:
         return texts
-    others = [
-        each
-        for each in others
-        if each.kind
-        not in (
-            columns_module.INDEX,
-            columns_module.EMPTY,
-            columns_module.CONSTANT,
-            columns_module.IGNORED,
-            columns_module.SPLIT,
-        )
-    ]
-    words = [
-        each.index
-        for each in others
-        if each.kind in (columns_module.IDENTIFIER, columns_module.CATEGORY)
-        and each.num_distinct > MAX_ONE_HOT
-        and not each.num_numbers
-    ]
-    return words if len(others) == 1 and words else []
+    kinds = columns_module
+    left_out = (kinds.INDEX, kinds.EMPTY, kinds.CONSTANT, kinds.IGNORED, kinds.SPLIT)
+    others = [each for each in others if each.kind not in left_out]
+    if len(others) != 1 or others[0].num_numbers or others[0].reason == kinds.ADDRESSES:
+        return []
+    is_word = others[0].kind in (kinds.IDENTIFIER, kinds.CATEGORY) and others[0].num_distinct > MAX_ONE_HOT
+    return [others[0].index] if is_word else []
 
 
 def _text_columns(

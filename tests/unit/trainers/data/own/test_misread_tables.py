@@ -177,6 +177,7 @@ def addresses(name: str, write: Callable[[int], str]) -> Case:
 
 
 STREETS = ("Main Street", "Oak Avenue", "Lake Road", "Hill Drive")
+ADDRESS = each(lambda n: f"{n * 7} {STREETS[n % 4]}, Springfield")
 STRASSEN = ("Hauptstraße", "Am Waldweg", "Goetheplatz", "Bachgasse")
 CASES |= {
     "addresses: American": addresses("where", lambda n: f"{n * 7} {STREETS[n % 4]}, Springfield, IL 6270{n}"),
@@ -196,12 +197,21 @@ CASES |= {
         content=table(
             {
                 "name": each(lambda n: f"Person {n}"),
-                "address": each(lambda n: f"{n * 7} {STREETS[n % 4]}, Springfield"),
+                "address": ADDRESS,
                 "kind": KIND,
                 "height": HEIGHT,
             }
         ),
         expected=told("postal addresses", task=NUMBER, label="height", used=("kind",), classes=set()),
+    ),
+    "addresses only": Case(
+        content=table({"address": ADDRESS, "kind": KIND}),
+        expected=told("postal addresses", "no column is left to learn from", used=(), is_faulty=True),
+    ),
+    "addresses chosen as texts": Case(
+        content=table({"address": ADDRESS, "kind": KIND}),
+        options={"reading": '{"columns": {"address": "text"}}'},
+        expected=told(task=TEXTS, used=("address",)),
     ),
     "texts about streets": Case(
         content=table(
