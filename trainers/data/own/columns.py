@@ -114,6 +114,7 @@ _WEEKDAY = (
     r"|di|do|dienstag|donnerstag)[.,]* +"
 )
 _TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
+DAY_OR_MONTH = "day and month could be the other way round"
 YEAR_OR_DAY, NO_YEAR = "the number could be a day", "the number is hardly a year"
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
@@ -957,7 +958,7 @@ def _doubt_of_order(forms: Sequence[str]) -> str:
         form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m") for form in forms if "%m" in form
     }
     is_both = any("%d" in form and form in others for form in forms)
-    return "day and month could be the other way round" if is_both else ""
+    return DAY_OR_MONTH if is_both else ""
 
 
 def _has_order(form: str, chosen: str) -> bool:

@@ -41,11 +41,7 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
         for each in _leaks(table, used, columns[plan.label], plan):
             _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
-        if (
-            each.kind == columns_module.NUMBER
-            and each.reason == columns_module.EVERY_THREE
-            and not each.is_chosen
-        ):
+        if each.reason == columns_module.EVERY_THREE and not each.is_chosen:
             as_decimal = each.example[0].replace(",", ".")
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
@@ -56,9 +52,15 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
                 suggested=suggested,
                 action=f"Read the {mark} as a decimal mark",
             )
-        elif each.reason == columns_module.YEAR_OR_DAY:
-            problems.note(f"column {quoted(each.name)}", f"{each.reason}; it is read as a year.")
-        elif each.confidence == "medium" and each.kind == columns_module.DATE:
+        elif each.reason == columns_module.YEAR_OR_DAY and not each.is_chosen:
+            example = quoted(table.value(f"SELECT min({each.cell}) FROM rows"))
+            problems.note(
+                f"column {quoted(each.name)}",
+                f"in {example} {each.reason}; it is read as a year.",
+                suggested=patch(columns={each.name: columns_module.CATEGORY}),
+                action="Read it as a category",
+            )
+        elif each.reason == columns_module.DAY_OR_MONTH:
             first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
             problems.note(
                 f"column {quoted(each.name)}",
@@ -158,22 +160,12 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
         if each.kind == columns_module.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
     ]
     if not is_total and sums:
-        (values,) = table.query_wide(
-            [
-                sql
-                for each in sums
-                for sql in (
-                    f"(sum({each.number}) FILTER (row < {last}))",
-                    f"(max({each.number}) FILTER (row = {last}))",
-                )
-            ]
+        (wholes,) = table.query_wide(
+            [f"sum({each.number})" for each in sums], f"FROM rows WHERE row < {last}"
         )
-        pairs = [
-            (whole, total)
-            for whole, total in zip(values[::2], values[1::2], strict=True)
-            if total is not None and whole
-        ]
-        is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
+        (ends,) = table.query_wide([each.number for each in sums], f"FROM rows WHERE row = {last}")
+        pairs = [(whole, end) for whole, end in zip(wholes, ends, strict=True) if whole and end is not None]
+        is_total = bool(pairs) and all(math.isclose(whole, end, rel_tol=1e-6) for whole, end in pairs)
     if is_total:
         shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
         message = f"the last row, {shown}, looks like a total of the others."

@@ -453,9 +453,8 @@ class TableData:
             return self._text_spec(prepared, names, num_train, num_held)
         spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
         scale = meta["scale"]
-        # Data prepared by an earlier version has no columns.
         columns = tuple(
-            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta.get("columns", [])
+            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta["columns"]
         )
         return replace(
             spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
@@ -472,28 +471,25 @@ class TableData:
         rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
         mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
+        # The rows on disk are standardised; the split keeps the scale to convert them back.
+        is_scaled = self._options.normalise
+        kept = (mean, std) if is_scaled else (np.zeros_like(mean), np.ones_like(std))
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            if not self._options.normalise:
-                unscaled = {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
-                return MappedRowsSplit(inputs, targets, rows, scale=(mean, std), preparation=unscaled)
-            scaled = {"mean": mean.tolist(), "std": std.tolist()}
-            return MappedRowsSplit(inputs, targets, rows, preparation=scaled)
+            preparation = {"mean": kept[0].tolist(), "std": kept[1].tolist()}
+            scale_back = None if is_scaled else (mean, std)
+            return MappedRowsSplit(inputs, targets, rows, scale=scale_back, preparation=preparation)
         values = whole(inputs, rows, device)
-        no_mean, no_std = torch.zeros(len(mean)), torch.ones(len(std))
-        if not self._options.normalise:
+        if not is_scaled:
             by, to = torch.from_numpy(std).to(device), torch.from_numpy(mean).to(device)
             values = (values.double() * by + to).float()
         split = TableSplit(
             values,
             torch.from_numpy(targets[rows]),
-            feature_mean=no_mean.to(device),
-            feature_std=no_std.to(device),
+            feature_mean=torch.zeros(len(mean), device=device),
+            feature_std=torch.ones(len(std), device=device),
             device=device,
         )
-        split.feature_mean, split.feature_std = no_mean, no_std
-        if self._options.normalise:
-            # The rows on disk are standardised already; the split keeps the scale to convert them back.
-            split.feature_mean, split.feature_std = (torch.tensor(x).float() for x in (mean, std))
+        split.feature_mean, split.feature_std = (torch.tensor(each).float() for each in kept)
         return split
 
     def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:

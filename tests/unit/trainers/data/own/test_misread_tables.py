@@ -142,7 +142,7 @@ def some_day(month: int, year: int) -> int:
 
 DOUBT = "the number could be a day"
 CASES |= {
-    "month and year: Jan-21": months(lambda m, y: f"{english(m)}-{y}", "date", DOUBT),
+    "month and year: Jan-21": months(lambda m, y: f"{english(m)}-{y}", "date", f"in 'Apr-19' {DOUBT}"),
     "month and year: Mai 21": months(lambda m, y: f"{MONTHS['German'].split()[m - 1]} {y}", "date", DOUBT),
     "month and year: January 21": months(lambda m, y: f"{english(m, '%B')} {y}", "date", DOUBT),
     "month and year: gen-21": months(lambda m, y: f"{MONTHS['Italian'].split()[m - 1][:3]}-{y}", "date"),
