@@ -513,13 +513,13 @@ class _Batch:
         )}  # fmt: skip
         if wide:
             self._rewrite(sorted(wide), WIDE)
-        tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
-        tests += [
+        spellings = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
+        spellings += [
             f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
             for place in places
             if self._extra[place]
         ]
-        spelled = f"({' OR '.join(tests)})"
+        spelled = f"({' OR '.join(spellings)})"
         for place, value, count in self._table.query(
             f"SELECT col, v, n FROM vals WHERE {spelled} ORDER BY col, n DESC, v"
         ):
