@@ -59,9 +59,9 @@ SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
     "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "n°", "№", "#", "编号", "序号",
-    "学号", "номер", "rownames", "ean", "gtin", "isbn", "imei", "ssn",
+    "学号", "номер", "rownames", "matricule", "sku", "ean", "gtin", "isbn", "imei", "ssn",
 )  # fmt: skip
-_CODES = "id|code|código|codice|num|numéro|numero|número|number|nummer|nr|no|n°|ref|référence"
+_CODES = "id|code|c[óo]digo|codice|num|num[ée]ro|número|number|nummer|nr|no|n°|r[ée]f|r[ée]f[ée]rence"
 _CODED = (
     "user|client|cliente|customer|kunden?|patient|student|member|membre|mitglied|employee|mitarbeiter"
     "|product|produit|producto|prodotto|produkt|item|article|artikel|order|commande|bestell|auftrag|invoice"
@@ -1114,7 +1114,7 @@ def _has_many_codes(each: Column) -> bool:
 def _is_code_name(name: str) -> bool:
     """Return True for the code or number of one person or thing: Code client, order no., Kundennr."""
     words = re.sub(r"(?<=[^\W\dA-Z_])(?=[A-Z])", " ", name).replace("_", " ").lower()
-    code_of = rf"(?:{_CODES})\W*(?:(?:de|du|of|del)\b\W*)?(?:{_CODED})|(?:{_CODED})s?\W*(?:{_CODES})\.?"
+    code_of = rf"(?:{_CODES})\W*(?:(?:de l|de|du|of|del)\b\W*)?(?:{_CODED})|(?:{_CODED})s?\W*(?:{_CODES})\.?"
     return re.fullmatch(code_of, words) is not None
 
 

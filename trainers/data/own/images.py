@@ -164,10 +164,13 @@ def _by_split_words(names: Sequence[str]) -> dict[str, str]:
         word = _SPLIT_WORD.search(spaced.lower())
         rest = spaced[: word.start()] + spaced[word.end() :] if word else ""
         places[top] = side_of(top), rest.strip(" _-.")
-    classes = {side: {rest for own, rest in places.values() if own == side} for side, _ in places.values()}
+    classes: dict[str, set[str]] = {}
+    for side, rest in places.values():
+        classes.setdefault(side, set()).add(alike(rest))
     train = classes.get("train", set())
-    is_usual = "" not in classes and len(classes) > 1 and all(some == train for some in classes.values())
-    if not is_usual or len(train) < 2 or len(set(places.values())) < len(places) or any(map(_is_pure, train)):
+    is_usual = "" not in classes and all(len(some) > 1 and some <= train for some in classes.values())
+    is_same = len(set(places.values())) < len(places)
+    if len(classes) < 2 or not is_usual or is_same or any(map(_is_pure, train)):
         return {name: name for name in names}
     virtual = {}
     for name in names:

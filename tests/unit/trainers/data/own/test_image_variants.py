@@ -153,6 +153,12 @@ CASES = {
         split=(16, 6),
         told=("test its 4 images are not used",),
     ),
+    "split words before classes in other capitals, one of them without a test": Case(
+        files=split("Train_{}", "test_{}") | images("Train_Cows", count=4),
+        classes={"Cows": 4, "cats": 11, "dogs": 11},
+        split=(20, 6),
+        told=("not in the images for validation: 'Cows'",),
+    ),
     "split words before other classes": Case(
         files=images("train_station", "train_ticket", "test_tube", "test_drive"),
         classes=dict.fromkeys(("test_drive", "test_tube", "train_station", "train_ticket"), 6),

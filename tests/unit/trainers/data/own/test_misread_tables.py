@@ -91,6 +91,7 @@ IDENTIFIERS = (
     "Code client", "Code produit", "Kundennr.", "Num dossier", "code_article", "Numéro de dossier",
     "Artikelnr", "CodeClient", "No. de commande", "customer code", "Código cliente", "Mitgliedsnummer",
     "Codice cliente", "order no.", "Ref produit", "Kunden-Nr", "N° de facture",
+    "Réf. produit", "Code de l'article", "CUSTOMER_CODE",
 )  # fmt: skip
 COUNTS = (
     "num_clients", "Number of orders", "client age", "product price", "casino", "code insee", "code",
