@@ -362,16 +362,11 @@ class Column:
         return what if not self.reason or self.is_chosen else f"{what}: {self.reason}"
 
 
-def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, Any]) -> list[Column]:
-    """Decide what each column holds.
-
-    Args:
-        wanted: kinds that the user has chosen, by column name.
-        missing: further spellings of missing values, by column name.
-    """
+def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
+    """Decide what each column holds, unless the user has chosen its kind in `columns` of `data_reading`."""
     columns: list[Column] = []
     for places in batches(table, range(len(table.names))):
-        columns += _Batch(table, places, wanted, missing).columns()
+        columns += _Batch(table, places, reading).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
     num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, COORDINATES, MIXED) for each in columns)
@@ -419,16 +414,12 @@ def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bo
 class _Batch:
     """Some columns of a table, and their distinct values in the SQL table `vals` (col, v, count n)."""
 
-    def __init__(
-        self, table: Table, places: Sequence[int], wanted: Mapping[str, Any], missing: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, table: Table, places: Sequence[int], reading: Mapping[str, Any]) -> None:
+        wanted, missing = reading.get("columns", {}), reading.get("missing", {})
+        names = {place: table.names[place] for place in places}
         self._table = table
-        names = [table.names[place] for place in places]
-        self._chosen = {place: str(wanted.get(name, "")) for place, name in zip(places, names, strict=True)}
-        self._extra = {
-            place: tuple(str(each).lower() for each in missing.get(name, ()))
-            for place, name in zip(places, names, strict=True)
-        }
+        self._chosen = {place: str(wanted.get(name, "")) for place, name in names.items()}
+        self._extra = {place: tuple(map(str.lower, missing.get(name, ()))) for place, name in names.items()}
         self._codes: set[int] = set()
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -304,19 +304,16 @@ class TableData:
                 )
             if reading.get("leave_out_totals") and (totals := totals_of_groups(table)):
                 problems.note("the table", f"{table.drop(totals):,} rows of totals are left out.")
-            columns = self._columns(table, reading)
+            columns = read_columns(table, reading)
             if reading.get("leave_out_copies"):
                 first = make_plan(table, list(columns), self._options, reading, Problems())
                 if first is not None and leave_out(table, first, reading, problems):
-                    columns = self._columns(table, reading)
+                    columns = read_columns(table, reading)
             if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
             if plan is not None:
                 report_findings(table, columns, plan, problems)
         return TableInspection(table=table, columns=columns, plan=plan)
-
-    def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
-        return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
         """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
@@ -580,7 +577,7 @@ def listed_images(
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
     if problems.num_faults:
         return None
-    columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+    columns = read_columns(table, reading)
     is_there = _files_in(images) if isinstance(images, Path) else set(images).__contains__
     able = [each for each in columns if each.kind == FILE_NAME] or [
         each for each in columns if each.all_different and _num_images(table, each, is_there)
