@@ -283,7 +283,10 @@ def check_counts(
     if len(counts) > 1 and counts[most] >= DOMINANT * total:
         message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
         problems.note("the classes", f"{message}: always answering it has that accuracy.")
-    if few:
+    if few and len(counts) > 5 and 5 * len(counts) > total:
+        message = f"there are {len(counts):,} classes in {total:,} {unit}, more than one per five."
+        problems.note("the classes", message, "Is each class meant to be one?")
+    elif few:
         message = f"these classes have few {unit}: {listed(few)}."
         problems.note("the classes", message, "Little can be learned from so few.")
 
@@ -430,9 +433,6 @@ def _numbered(
     if len(names) == 1 or not is_given:
         ordered = {name: counts[name] for name in names}
         check_counts(ordered if not is_given else {names[0]: FEW_PER_CLASS}, "images", problems, suggested)
-    if is_some_left and len(names) > 5 and 5 * len(names) > len(files):
-        message = f"there are {len(names):,} classes in {len(files):,} images, more than one per five."
-        problems.note("the classes", message, "Is each class meant to be one?")
     return Arrangement(class_names=tuple(names), files=files, num_images=total)
 
 

@@ -419,11 +419,6 @@ def _classes(
     images.check_counts(
         {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
     )
-    if len(names) > 2 and label.num_present < 5 * len(names):
-        message = (
-            f"there are {len(names):,} classes for {label.num_present:,} rows: fewer than five rows for each."
-        )
-        problems.note(where, message, "Is it the column to predict? Little can be learned from so few.")
     number = {name: place for place, name in enumerate(names)}
     class_of = {
         name: number[spelled[key]]
