@@ -169,6 +169,7 @@ READING = {
     "label_missing": "true or false",
     "leave_out_copies": "true or false",
     "leave_out_rare": "true or false",
+    "leave_out_totals": "true or false",
     "leave_out_last": "a number of rows from 0 to 100",
     "header": "true or false",
     "delimiter": "the character between cells",

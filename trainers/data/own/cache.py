@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from trainers.data.dataset import Tokenizer
 from trainers.data.own import processes
-from trainers.data.own.problems import DataError, DataProblem
+from trainers.data.own.problems import DataError
 from trainers.files import private_files
 from trainers.files.json_files import sync_directory
 from trainers.files.plain_files import REPOSITORY, ask_anew
@@ -87,6 +87,11 @@ def write_array(folder: Path, name: str, values: Array) -> dict[str, Any]:
     return writer.close()
 
 
+def write_arrays(folder: Path, **arrays: Array) -> dict[str, Any]:
+    """Write complete arrays; return their metadata by name."""
+    return {name: write_array(folder, name, values) for name, values in arrays.items()}
+
+
 class MappedArray:
     """A memory-mapped array, opened at the first read; pickling keeps the path, not the map."""
 
@@ -111,6 +116,11 @@ class MappedArray:
     def slice(self, start: int, end: int) -> Array:
         """Return a copy of the rows from `start` up to `end`."""
         return self._released(self._view()[start:end].copy())
+
+    @classmethod
+    def of(cls, folder: Path, name: str, arrays: Mapping[str, Any]) -> MappedArray:
+        """Return an array of a folder by the metadata of its arrays."""
+        return cls(folder / f"{name}.bin", arrays[name]["dtype"], tuple(arrays[name]["shape"]))
 
     def all(self) -> Array:
         """Return a copy of the array."""
@@ -153,8 +163,7 @@ class Prepared:
 
     def array(self, name: str) -> MappedArray:
         """Return an array by name."""
-        about = self.meta["arrays"][name]
-        return MappedArray(self.folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
+        return MappedArray.of(self.folder, name, self.meta["arrays"])
 
     def is_whole(self) -> bool:
         """Return True if the metadata, and size and time of each file, have not changed since writing."""
@@ -178,7 +187,7 @@ def _seal(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 3  # changes with the content of prepared folders
+FORMAT_VERSION = 4  # changes with the content of prepared folders
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
 MAX_BYTES = 200 * 10**9  # in total; folders used within a day are kept
@@ -404,4 +413,4 @@ def _no_space(folder: Path, message: str) -> DataError:
 
 
 def _refused(folder: Path, message: str, hint: str) -> DataError:
-    return DataError(str(folder), [DataProblem(where="the cache folder", message=message, hint=hint)], 1)
+    return DataError.of(str(folder), "the cache folder", message, hint)

@@ -59,8 +59,15 @@ SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
     "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "n°", "№", "#", "编号", "序号",
-    "学号", "номер", "rownames", "ean", "gtin", "isbn", "imei", "ssn",
+    "学号", "номер", "rownames", "matricule", "sku", "ean", "gtin", "isbn", "imei", "ssn",
 )  # fmt: skip
+_CODES = "id|code|c[óo]digo|codice|num|num[ée]ro|número|number|nummer|nr|no|n°|r[ée]f|r[ée]f[ée]rence"
+_CODED = (
+    "user|client|cliente|customer|kunden?|patient|student|member|membre|mitglied|employee|mitarbeiter"
+    "|product|produit|producto|prodotto|produkt|item|article|artikel|order|commande|bestell|auftrag|invoice"
+    "|facture|rechnung|account|compte|konto|contract|contrat|vertrag|dossier|akten?|case|ticket|supplier"
+    "|fournisseur|lieferanten?|transaction"
+)
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
     "timestamp", "quarter", "size",
@@ -93,7 +100,7 @@ _WIDE, _NARROW = _WIDE_DIGITS + "．，－＋％￥＄：／٫٬", "0123456789" 
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%d %b %Y", "%b %d %Y", "%d %b %y", "%Y %b %d",
-    "%Y年%m月%d日", "%Y년%m월%d일", "%Y-%m", "%b %Y", "%m/%Y", "%Y%m%d",
+    "%Y年%m月%d日", "%Y년%m월%d일", "%Y-%m", "%b %Y", "%m/%Y", "%Y%m%d", "%b %y",
 )  # fmt: skip
 # Beginnings of the names of months in English, German, French, Spanish, Italian, Portuguese and Dutch.
 MONTHS = {
@@ -107,6 +114,8 @@ _WEEKDAY = (
     r"|di|do|dienstag|donnerstag)[.,]* +"
 )
 _TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
+DAY_OR_MONTH = "day and month could be the other way round"
+YEAR_OR_DAY, NO_YEAR = "the number could be a day", "the number is hardly a year"
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
 )  # fmt: skip
@@ -117,7 +126,7 @@ _ARE_CODES = (
 _LIKE_A_DATE = (
     r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
     r"|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}(?:T[0-9]{4,6}Z?)?|[0-9]{4}[年년].*"
-    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?(?:{_MONTH})\pL*|(?:{_MONTH})\pL*[-., ])"
+    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?(?:{_MONTH})\pL*|(?:{_MONTH})\pL*[-., /'’])"
     r".*[0-9]{2,4}.*)"
 )
 # Phone numbers: +49 30 1234567, (555) 123-4567, 0171/2345678, 555-123-4567.
@@ -132,6 +141,15 @@ _PHONE_NAME = (
 _CODE_NAME = (
     r"(?i)(?:.*[^a-z])?"
     r"(?:plz|zip|zip ?code|post ?code|postal ?code|postleitzahl|code ?postal)"
+)
+ADDRESSES = "postal addresses"
+_ADDRESS_NAME = "address|adres|anschrift|direcci|indirizzo|endere|地址|住所"
+# 12 bis rue du Lac; 7 N. Oak St., Salem; Via Roma 3; Am Waldweg 5, 10115 Berlin.
+_ADDRESS = (
+    r"(?i)[0-9]{1,5} ?[a-z]?\b[^,!?]{0,40}\b(?:street|st|avenue|ave?|road|rd|lane|ln|drive|dr|boulevard|bd"
+    r"|way|court|ct|place|square|highway|rue|chemin|allée|impasse|quai|route)\b.*"
+    r"|(?:calle|c/|avenida|avda|plaza|paseo|via|viale|piazza|corso|rua|praça|travessa)\b[^!?0-9]{0,50}[0-9].*"
+    r"|[^,!?0-9]{0,40}(?:stra(?:ß|ss)e|str\.?|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein) [0-9].*"
 )
 # Two numbers in one cell: 52.52, 13.405; (52.52 13.405).
 _PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
@@ -316,7 +334,7 @@ class Column:
     @property
     def date(self) -> str:
         """SQL of a cell as a date."""
-        return _date_sql(self.cell, self.date_format)
+        return _parsed(_spelled(self.cell, self.date_format), self.date_format)
 
     def coordinate(self, place: int) -> str:
         """Return SQL of the first (1) or second (2) number of a cell with coordinates."""
@@ -346,16 +364,11 @@ class Column:
         return what if not self.reason or self.is_chosen else f"{what}: {self.reason}"
 
 
-def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, Any]) -> list[Column]:
-    """Decide what each column holds.
-
-    Args:
-        wanted: kinds that the user has chosen, by column name.
-        missing: further spellings of missing values, by column name.
-    """
+def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
+    """Decide what each column holds, unless the user has chosen its kind in `columns` of `data_reading`."""
     columns: list[Column] = []
     for places in batches(table, range(len(table.names))):
-        columns += _Batch(table, places, wanted, missing).columns()
+        columns += _Batch(table, places, reading).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
     num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, COORDINATES, MIXED) for each in columns)
@@ -400,44 +413,20 @@ def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bo
     return f"(SELECT row, {columns_of_cells}, {label} AS l FROM rows)"
 
 
-@dataclass(frozen=True)
-class _Shares:
-    """Counts of a column: cells of each form, ideographs, cells, values."""
-
-    digits: int = 0
-    images: int = 0
-    dates: int = 0
-    splits: int = 0
-    phones: int = 0
-    pairs: int = 0
-    uncertain: int = 0
-    feet: int = 0
-    fractions: int = 0
-    minutes: int = 0
-    hours: int = 0
-    ideographs: int = 0
-    present: int = 0
-    distinct: int = 0
-
-
 class _Batch:
     """Some columns of a table, and their distinct values in the SQL table `vals` (col, v, count n)."""
 
-    def __init__(
-        self, table: Table, places: Sequence[int], wanted: Mapping[str, Any], missing: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, table: Table, places: Sequence[int], reading: Mapping[str, Any]) -> None:
+        wanted, missing = reading.get("columns", {}), reading.get("missing", {})
+        names = {place: table.names[place] for place in places}
         self._table = table
-        names = [table.names[place] for place in places]
-        self._chosen = {place: str(wanted.get(name, "")) for place, name in zip(places, names, strict=True)}
-        self._extra = {
-            place: tuple(str(each).lower() for each in missing.get(name, ()))
-            for place, name in zip(places, names, strict=True)
-        }
+        self._chosen = {place: str(wanted.get(name, "")) for place, name in names.items()}
+        self._extra = {place: tuple(map(str.lower, missing.get(name, ()))) for place, name in names.items()}
         self._codes: set[int] = set()
         self._whole: set[int] = set()  # all plain numbers are whole
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
-        self._shares: dict[int, _Shares] = {}
+        self._shares: dict[int, dict[str, int]] = {}  # per column: number of cells of each form
         self._doubts: dict[int, str] = {}  # why cells that look like numbers are not read as such
 
     def columns(self) -> list[Column]:
@@ -464,13 +453,8 @@ class _Batch:
             self._collect_values(rest)
             found |= self._dates(rest)
             for place in rest:
-                shares = self._shares[place]
-                if place not in found and not self._chosen[place] and shares.phones > 0.95 * shares.present:
-                    phones = self._with_missing(self._profiles[place], MISSING_NUMBER)
-                    found[place] = replace(phones, kind=IDENTIFIER, reason="phone numbers")
-                pairs = self._with_missing(self._profiles[place], MISSING)
-                if place not in found and not self._chosen[place] and 0 < shares.pairs == pairs.num_present:
-                    found[place] = replace(pairs, kind=COORDINATES)
+                if place not in found and (special := self._phones_or_coordinates(place)):
+                    found[place] = special
             found |= self._numbers([place for place in rest if place not in found])
             for place in rest:
                 if place not in found:
@@ -528,43 +512,41 @@ class _Batch:
         )}  # fmt: skip
         if wide:
             self._rewrite(sorted(wide), WIDE)
-        tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
-        tests += [
+        spellings = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
+        spellings += [
             f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
             for place in places
             if self._extra[place]
         ]
-        spelled = f"({' OR '.join(tests)})"
+        spelled = f"({' OR '.join(spellings)})"
         for place, value, count in self._table.query(
             f"SELECT col, v, n FROM vals WHERE {spelled} ORDER BY col, n DESC, v"
         ):
             self._spelled[place].append((value, count))
         self._table.execute(f"DELETE FROM vals WHERE {spelled}")
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
-        tests = ["regexp_matches(v, '[0-9]')", f"regexp_matches(v, {literal('(?i)' + IMAGES)})"]
-        tests += [
-            f"regexp_full_match(v, {literal(pattern)})"
-            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values(), _HOURS)
-        ]
-        self._shares = dict.fromkeys(places, _Shares())
+        patterns = {
+            "dates": _LIKE_A_DATE, "splits": SPLITS, "phones": _PHONE, "pairs": _PAIR, "hours": _HOURS,
+            "addresses": _ADDRESS, **_FORM_PATTERNS,
+        }  # fmt: skip
+        tests = {name: f"regexp_full_match(v, {literal(pattern)})" for name, pattern in patterns.items()}
+        tests["digits"] = "regexp_matches(v, '[0-9]')"
+        tests["images"] = f"regexp_matches(v, {literal('(?i)' + IMAGES)})"
+        names = [*tests, "ideographs", "present", "distinct"]
+        self._shares = {place: dict.fromkeys(names, 0) for place in places}
         for place, *values in self._table.query(
-            f"SELECT col, {', '.join(map(_sum_where, tests))}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
-            "FROM vals GROUP BY col"
+            f"SELECT col, {', '.join(map(_sum_where, tests.values()))}, {foreign}::BIGINT, sum(n)::BIGINT, "
+            "count(v) FROM vals GROUP BY col"
         ):
-            self._shares[place] = _Shares(*values)
+            self._shares[place] = dict(zip(names, values, strict=True))
         for place in places:
-            profile = self._profiles[place]
-            is_foreign = self._shares[place].ideographs >= MIN_IDEOGRAPHS * max(1, profile.num_present)
+            profile, shares = self._profiles[place], self._shares[place]
+            is_foreign = shares["ideographs"] >= MIN_IDEOGRAPHS * max(1, profile.num_present)
             self._profiles[place] = replace(profile, ideographs=is_foreign)
-            shares = self._shares[place]
-            for form, num in (
-                (UNCERTAIN, shares.uncertain),
-                (FEET, shares.feet),
-                (FRACTION, shares.fractions),
-                (MINUTES, shares.minutes * (shares.minutes > shares.hours)),  # only hours: a unit
-            ):
-                is_usual = num > 0.5 * shares.present and self._chosen[place] in ("", NUMBER)
-                if is_usual and not self._profiles[place].form:
+            for form in _FORM_PATTERNS:
+                is_unit = form == MINUTES and shares[form] <= shares["hours"]  # only hours
+                is_usual = shares[form] > 0.5 * shares["present"] and self._chosen[place] in ("", NUMBER)
+                if is_usual and not is_unit and not self._profiles[place].form:
                     self._rewrite([place], form)
 
     def _rewrite(self, places: Sequence[int], form: str) -> None:
@@ -579,13 +561,13 @@ class _Batch:
             profile, chosen = self._profiles[place], self._chosen[place].partition(",")[0]
             shares = self._shares[place]
             is_plain = profile.num_numbers == profile.num_present
-            is_possible = shares.digits > 0.5 * profile.num_present and profile.characters < 60
+            is_possible = shares["digits"] > 0.5 * profile.num_present and profile.characters < 60
             share = 0.01 if chosen else 1.0 if is_plain else 0.95
             if chosen not in ("", DATE) or (not chosen and not is_possible):
                 continue
             if is_plain and not chosen and not _may_be_date(profile):
                 continue
-            if shares.present and shares.dates >= share * shares.present:
+            if shares["present"] and shares["dates"] >= share * shares["present"]:
                 least[place] = share
         if not least:
             return {}
@@ -625,23 +607,47 @@ class _Batch:
                 form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[place]
             }
             best = max(fits.values(), default=0)
-            if best < max(1, least[place] * self._shares[place].present):
+            if best < max(1, least[place] * self._shares[place]["present"]):
                 continue
             fitting = [form for form, count in fits.items() if count == best]
-            pairs = (
-                {form, form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")} for form in fitting
-            )
-            is_ambiguous = any(len(pair) == 2 and pair <= set(fitting) for pair in pairs)
+            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else _doubt_of_order(fitting)
+            if reason == NO_YEAR and not self._chosen[place]:
+                continue
             found[place] = replace(
                 self._with_missing(self._profiles[place], MISSING_NUMBER),
                 kind=DATE,
                 date_format=fitting[0],
-                confidence="medium" if is_ambiguous else "high",
-                reason="day and month could be the other way round" if is_ambiguous else "",
+                confidence="medium" if reason else "high",
+                reason=reason,
                 num_present=best,
                 num_distinct=values[2 * forms.index(fitting[0]) + 1],
             )
         return found
+
+    def _doubt_of_year(self, place: int) -> str:
+        """Return why the number in Jan-21 may not be a year, or an empty string.
+
+        It is no year in cells of one month (Set 1, Set 2), with more words than months (Mark 40, Maria 41),
+        or with numbers like the days of a month.
+        """
+        ((months, words, least, most, has_mark),) = self._table.query(
+            f"SELECT count(DISTINCT left({_spelled('v', '%b')}, 3)), count(DISTINCT lower(regexp_extract(v, "
+            f"'\\pL+'))), min(y), max(y), bool_and(regexp_matches(v, '[''’]')) FROM (SELECT v, "
+            f"TRY_CAST(regexp_extract(v, '[0-9]+') AS INTEGER) AS y FROM vals WHERE col = {place})"
+        )
+        if months == 1 or words > months + 1 or (least <= 7 and 27 <= most <= 31):
+            return NO_YEAR
+        return "" if has_mark or most > 31 else YEAR_OR_DAY
+
+    def _phones_or_coordinates(self, place: int) -> Column | None:
+        if self._chosen[place]:
+            return None
+        profile, shares = self._profiles[place], self._shares[place]
+        if shares["phones"] > 0.95 * shares["present"]:
+            phones = self._with_missing(profile, MISSING_NUMBER)
+            return replace(phones, kind=IDENTIFIER, reason="phone numbers")
+        pairs = self._with_missing(profile, MISSING)
+        return replace(pairs, kind=COORDINATES) if 0 < shares["pairs"] == pairs.num_present else None
 
     def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
         """Return the columns of numbers, with their formats."""
@@ -682,7 +688,7 @@ class _Batch:
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
-                is_signed = num_plus + num_minus >= 0.2 * self._shares[place].present
+                is_signed = num_plus + num_minus >= 0.2 * self._shares[place]["present"]
                 if num_plus and num_minus and is_signed and not self._chosen[place]:
                     continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
@@ -694,7 +700,7 @@ class _Batch:
     def _can_be_numbers(self, place: int) -> bool:
         profile, chosen = self._profiles[place], self._chosen[place]
         is_plain = profile.num_numbers == profile.num_present
-        num_digits = self._shares[place].digits
+        num_digits = self._shares[place]["digits"]
         if chosen:
             return chosen in (NUMBER, DECIMAL_COMMA, DECIMAL_POINT)
         return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
@@ -718,7 +724,7 @@ class _Batch:
             others: number of cells of each value without a digit.
         """
         profile, chosen = self._profiles[place], self._chosen[place]
-        present, distinct = self._shares[place].present, self._shares[place].distinct
+        present, distinct = self._shares[place]["present"], self._shares[place]["distinct"]
         # Words among numbers are missing values if they are known spellings, or one or two repeated words.
         guessed: set[str] = set()
         is_rare = sum(others.values()) < 0.3 * profile.num_present
@@ -773,11 +779,13 @@ class _Batch:
         if not chosen and self._are_images(profile):
             reason = "the cells are names of image files"
             return replace(self._with_missing(profile, MISSING), kind=FILE_NAME, reason=reason)
-        if self._shares[profile.index].splits == profile.num_present and self._is_split(profile):
+        if self._shares[profile.index]["splits"] == profile.num_present and self._is_split(profile):
             return replace(profile, kind=SPLIT)
         is_long = profile.ideographs or (profile.words >= MIN_TEXT_WORDS and self._has_words(profile))
         is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
         if is_long and is_much and profile.num_distinct > 1:
+            if self._are_addresses(profile):
+                return replace(self._with_missing(profile, MISSING), kind=IDENTIFIER, reason=ADDRESSES)
             return replace(self._with_missing(profile, ()), kind=TEXT)
         category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
         if profile.index in self._doubts:
@@ -797,7 +805,13 @@ class _Batch:
         return bool(self._table.value(f"SELECT avg({words}) >= {MIN_TEXT_WORDS - 1} FROM ({some})"))
 
     def _are_images(self, profile: Column) -> bool:
-        return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
+        num = self._shares[profile.index]["images"]
+        return profile.characters < 300 and num >= 0.95 * profile.num_present
+
+    def _are_addresses(self, profile: Column) -> bool:
+        shares = self._shares[profile.index]
+        num = shares["digits"] if re.search(_ADDRESS_NAME, profile.name.lower()) else shares["addresses"]
+        return num > 0.8 * profile.num_present
 
     def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
         """Return a column in which some spellings, and those named by the user, are missing values."""
@@ -930,7 +944,7 @@ def _spelled(cell: str, form: str) -> str:
     date = f"replace({date}, {word}, ' ' || {month} || ' ')"  # 31DEC2020 has no spaces
     # Ordinals and prepositions: 1er, 5th, 5 de marzo.
     date = f"regexp_replace({date}, '([0-9])(?:st|nd|rd|th|er|º|°)', '\\1', 'i')"
-    return f"trim(regexp_replace({date}, '(?: de | del |[-., /])+', ' ', 'g'))"
+    return f"trim(regexp_replace({date}, '(?: de | del |[-., /''’])+', ' ', 'g'))"
 
 
 SPELLINGS = list(dict.fromkeys(_spelled("v", form) for form in DATE_FORMATS))
@@ -943,13 +957,18 @@ def _parsed(text: str, form: str) -> str:
     return f"CASE WHEN regexp_matches({text}, '[12][0-9]{{3}}') THEN {parsed} END" if "%Y" in form else parsed
 
 
+def _doubt_of_order(forms: Sequence[str]) -> str:
+    """Return why the order of day and month is uncertain, or an empty string, by the formats that fit."""
+    others = {
+        form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m") for form in forms if "%m" in form
+    }
+    is_both = any("%d" in form and form in others for form in forms)
+    return DAY_OR_MONTH if is_both else ""
+
+
 def _has_order(form: str, chosen: str) -> bool:
     """Return False for a format in which day and month have another order than the user has chosen."""
     return chosen not in ORDERS or form[:2] not in ORDERS.values() or form.startswith(ORDERS[chosen])
-
-
-def _date_sql(cell: str, form: str) -> str:
-    return _parsed(_spelled(cell, form), form)
 
 
 def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
@@ -1042,15 +1061,14 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
     ]
     found = {each.index: _by_name(each, each.index in table.index_columns, has_others) for each in able}
     for each in columns:
-        is_repeated = each.num_distinct < each.num_numbers < MOST_PER_ID * each.num_distinct
-        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain and not each.is_chosen
-        if (
-            is_whole
-            and is_repeated
-            and each.num_distinct > 2
-            and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
-        ):
-            reason = "whole numbers, called an identifier; rows with the same one may be alike"
+        if each.is_chosen or not each.num_distinct < each.num_present < MOST_PER_ID * each.num_distinct:
+            continue
+        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain
+        is_id = is_whole and each.num_distinct > 2 and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
+        has_zeros = each.kind == CATEGORY and each.num_numbers == each.num_present
+        is_code = (is_whole or has_zeros) and _has_many_codes(each) and _is_code_name(each.name)
+        if is_id or is_code:
+            reason = "called an identifier; rows with the same one may be alike"
             found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
     counting = {
         place: each
@@ -1093,15 +1111,25 @@ def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
     return each
 
 
+def _has_many_codes(each: Column) -> bool:
+    """Return True for more values than a category has; a code of few values is one."""
+    return each.num_distinct > min(MAX_ONE_HOT, max(MIN_FOR_IDENTIFIER, each.num_present / 5))
+
+
+def _is_code_name(name: str) -> bool:
+    """Return True for the code or number of one person or thing: Code client, order no., Kundennr."""
+    words = re.sub(r"(?<=[^\W\dA-Z_])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    code_of = rf"(?:{_CODES})\W*(?:(?:de l|de|du|of|del)\b\W*)?(?:{_CODED})|(?:{_CODED})s?\W*(?:{_CODES})\.?"
+    return re.fullmatch(code_of, words) is not None
+
+
 def is_id_name(name: str) -> bool:
-    """Return True for a name such as user_id, customerID or 编号."""
+    """Return True for a name such as user_id, customerID, Code client or 编号."""
     parts = [part for part in re.split(r"[_\-. ]", name.lower()) if part] or [""]
     return (
         parts[-1] in ID_NAMES
         or parts[0] in ("id", "uuid", "n°")
-        or name.endswith(("Id", "ID", "编号", "番号", "Nr", "Nr."))
-        or re.fullmatch(
-            r".{3,}(nummer|number)|(user|customer|client|patient|student|order|product|item)id", name.lower()
-        )
-        is not None
+        or name.endswith(("Id", "ID", "编号", "番号"))
+        or re.fullmatch(r".{3,}(nummer|number|nr\.?)", name.lower()) is not None
+        or _is_code_name(name)
     )

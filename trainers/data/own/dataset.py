@@ -12,7 +12,7 @@ import torch
 from trainers.data.dataset import DataOptions, DataSpec, Split
 from trainers.data.own import cache, processes
 from trainers.data.own.cache import Prepared
-from trainers.data.own.problems import DataError, DataProblem, Problems
+from trainers.data.own.problems import DataError, Problems
 from trainers.data.own.recognise import AnyKind, data_path, recognise
 
 log = logging.getLogger(__name__)
@@ -91,5 +91,4 @@ class Own:
             is_same = False
         if not is_same:
             hint = "Wait until nobody writes to it, and look at it again."
-            problem = DataProblem(where="the data", message="it changed while it was read.", hint=hint)
-            raise DataError(self._options.path, [problem], 1)
+            raise DataError.of(self._options.path, "the data", "it changed while it was read.", hint)

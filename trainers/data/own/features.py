@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.data.dataset import TABULAR_REGRESSION
-from trainers.data.own.cache import ArrayWriter, MappedArray, require_space, write_array
+from trainers.data.own.cache import ArrayWriter, MappedArray, require_space, write_arrays
 from trainers.data.own.columns import LARGEST_NUMBER
 from trainers.data.own.problems import quoted
 from trainers.data.own.processes import Progress
@@ -70,14 +70,9 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
         piece = raw.slice(start, start + _ROWS_AT_ONCE)
         writer.append(_expand(piece, plan.features, mean, std))
         progress.add(len(piece))
-    progress.finish()
     raw.path.unlink()
-    arrays = {
-        "inputs": writer.close(),
-        "targets": write_array(folder, "targets", targets),
-        "train": write_array(folder, "train", train),
-        "validation": write_array(folder, "validation", validation),
-    }
+    arrays = write_arrays(folder, targets=targets, train=train, validation=validation)
+    arrays["inputs"] = writer.close()
     means, stds = _by_number(plan.features, mean, 0.0), _by_number(plan.features, std, 1.0)
     return arrays, Scale(mean=means, std=stds, target_mean=centre, target_std=spread)
 
@@ -155,9 +150,7 @@ def _write_raw(
         writer.append(np.stack(columns, axis=1))
         all_targets.append(targets)
         progress.add(len(targets))
-    progress.finish()
-    about = writer.close()
-    array = MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
+    array = MappedArray.of(folder, RAW, {RAW: writer.close()})
     return np.concatenate(all_targets), array, held
 
 
@@ -227,8 +220,3 @@ def _by_number(features: Sequence[Feature], values: Numbers, of_category: float)
         own = [] if feature.values else [value]
         found += own + [of_category] * (len(feature.names) - len(own))
     return found
-
-
-def rows_of(array: MappedArray) -> Rows:
-    """Return an array of row numbers."""
-    return array.slice(0, len(array))

@@ -16,6 +16,10 @@ from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, p
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
+TOTAL_WORDS = (
+    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summ[ae]|suma|gesamt\w*|ergebnis)\b"
+    r"|[小合总總][计計]"
+)
 SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
@@ -37,11 +41,7 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
         for each in _leaks(table, used, columns[plan.label], plan):
             _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
-        if (
-            each.kind == columns_module.NUMBER
-            and each.reason == columns_module.EVERY_THREE
-            and not each.is_chosen
-        ):
+        if each.reason == columns_module.EVERY_THREE and not each.is_chosen:
             as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
@@ -52,7 +52,15 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
                 suggested=suggested,
                 action=f"Read the {mark} as a decimal mark",
             )
-        elif each.confidence == "medium" and each.kind == columns_module.DATE:
+        elif each.reason == columns_module.YEAR_OR_DAY and not each.is_chosen:
+            example = quoted(table.value(f"SELECT min({each.cell}) FROM rows"))
+            problems.note(
+                f"column {quoted(each.name)}",
+                f"in {example} {each.reason}; it is read as a year.",
+                suggested=patch(columns={each.name: columns_module.CATEGORY}),
+                action="Read it as a category",
+            )
+        elif each.reason == columns_module.DAY_OR_MONTH:
             first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
             problems.note(
                 f"column {quoted(each.name)}",
@@ -110,9 +118,34 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
         )
 
 
+def totals_of_groups(table: Table) -> str:
+    """Return SQL, true for rows of totals between the others; empty if there are none.
+
+    They have such a word in one of the first cells, and all of them lack a cell that the other rows have.
+    """
+    places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
+    is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
+    num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
+    if not 0 < num < 0.5 * table.num_rows:
+        return ""
+    (some,) = table.query_wide([f"count({place})" for place in places], f"FROM rows WHERE {is_total}")
+    (every,) = table.query_wide([f"count({place})" for place in places])
+    least = 0.95 * (table.num_rows - num)
+    lacks = any(not here and there >= least for here, there in zip(some, every, strict=True))
+    return is_total if lacks else ""
+
+
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report a last row that contains totals."""
+    """Report rows of totals between the others, or a last row of totals."""
     last = table.value("SELECT max(row) FROM rows")
+    is_group = totals_of_groups(table)
+    if is_group and (lines := table.lines_where(is_group)) != [last]:
+        num = table.value(f"SELECT count(*) FROM rows WHERE {is_group}")
+        more = ", …" * (num > len(lines))
+        message = f"{num:,} rows look like totals of the others: lines {listed(lines)}{more}."
+        action = f"Leave out the totals ({num:,} rows)"
+        problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
+        return
     (cells,) = table.query_wide(
         [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
     )
@@ -127,22 +160,12 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
         if each.kind == columns_module.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
     ]
     if not is_total and sums:
-        (values,) = table.query_wide(
-            [
-                sql
-                for each in sums
-                for sql in (
-                    f"(sum({each.number}) FILTER (row < {last}))",
-                    f"(max({each.number}) FILTER (row = {last}))",
-                )
-            ]
+        (wholes,) = table.query_wide(
+            [f"sum({each.number})" for each in sums], f"FROM rows WHERE row < {last}"
         )
-        pairs = [
-            (whole, total)
-            for whole, total in zip(values[::2], values[1::2], strict=True)
-            if total is not None and whole
-        ]
-        is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
+        (ends,) = table.query_wide([each.number for each in sums], f"FROM rows WHERE row = {last}")
+        pairs = [(whole, end) for whole, end in zip(wholes, ends, strict=True) if whole and end is not None]
+        is_total = bool(pairs) and all(math.isclose(whole, end, rel_tol=1e-6) for whole, end in pairs)
     if is_total:
         shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
         message = f"the last row, {shown}, looks like a total of the others."
@@ -212,20 +235,28 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     if spread <= 0 or reach <= FAR * spread or each.num_distinct < 5:
         return
     far = f"abs({each.number} - {middle!r}) > {FAR * spread!r}"
-    count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
-    if count > 0.05 * table.num_rows:
-        return
-    shown, line = table.examples(each.cell, far)
-    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {far} ORDER BY v LIMIT 21")
-    message = (
-        f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
-        f"to {high:.4g}): {shown}."
+    if (count := table.value(f"SELECT count(*) FROM rows WHERE {far}")) <= 0.05 * table.num_rows:
+        half = f"half of them are from {low:.4g} to {high:.4g}"
+        message = f"{count:,} of its values lie far from the others ({half})"
+        _note_as_missing(table, each, far, count, message, problems)
+
+
+def _note_as_missing(
+    table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
+) -> None:
+    """Report the cells that meet a condition; offer to read them as missing, up to 20 spellings."""
+    shown, line = table.examples(each.cell, condition)
+    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21")
+    is_offered = len(spelled) <= 20
+    action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
+    problems.note(
+        f"column {quoted(each.name)}",
+        f"{message}: {shown}.",
+        hint,
+        line=line,
+        suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}) if is_offered else {},
+        action=action if is_offered else "",
     )
-    suggested, action = {}, ""
-    if count <= 20:
-        suggested = patch(missing={each.name: [str(value) for (value,) in spelled]})
-        action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
-    problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
 
 
 def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
@@ -242,18 +273,8 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
         is_only_negative = end <= -9 and low >= 0
         if count < 2 or (distance <= 2 * (high - low) and not is_only_negative):
             continue
-        shown, line = table.examples(each.cell, is_end)
-        spelled = table.query(
-            f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20"
-        )
-        problems.note(
-            f"column {quoted(each.name)}",
-            f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g}): {shown}. "
-            "They may stand for missing values.",
-            line=line,
-            suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}),
-            action=f"Read these {count:,} values as missing",
-        )
+        message = f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g})"
+        _note_as_missing(table, each, is_end, count, message, problems, "They may stand for missing values.")
         return True
     return False
 

@@ -39,7 +39,7 @@ _FEATURE = r"\d+:[-+]?(?:\d[\d.]*|\.\d+|nan|inf)(?:[eE][-+]?\d+)?"
 _LIBSVM = re.compile(
     rf"[-+]?[\d.]+(?:e[-+]?\d+)?(?:,[-+\d.]+)*(?:\s+qid:\d+)?((?:\s+{_FEATURE})*)\s*(?:#.*)?", re.I
 )
-_FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
+_FASTTEXT = re.compile(r"(?:^| )__label__(\S+)")
 _VOWPAL_WABBIT = re.compile(r"[-+]?[\d.]*(?:\s+[\d.]+)*(?:\s+'\S*)?\s*\|\S*(?:\s+\S+)+")
 _ATTRIBUTE = re.compile(r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)\s*(.*)""", re.I)
 
@@ -65,7 +65,7 @@ def text_format(text: str) -> str:
     if all(found) and sum(bool(each and each[1]) for each in found) > 0.5 * len(lines):
         places = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in found if each]
         return "LibSVM" if all(each == sorted(set(each)) for each in places) else ""
-    if all(map(_FASTTEXT.fullmatch, lines)):
+    if all(map(_FASTTEXT.search, lines)):
         return "fastText"
     is_weighted = sum(re.search(r"\s[^\s|:]+:[-+]?[\d.]+", line) is not None for line in lines) > 0.5 * len(
         lines
@@ -177,10 +177,9 @@ def _arff_cells(text: str) -> list[str]:
 
 def _fasttext(lines: TextIO, write: Write) -> list[str]:
     for number, line in enumerate(lines, start=1):
-        found = _FASTTEXT.fullmatch(line.strip())
-        labels = found[1].split() if found else []
+        labels = _FASTTEXT.findall(line.strip())
         if len(labels) > 1:
             hint = "Convert it to CSV with one label in each row."
             raise ReadingError("it is a fastText file with several labels in a row.", hint, number)
-        write([labels[0].removeprefix("__label__"), found[2]] if found else [])
+        write([*labels, _FASTTEXT.sub("", line.strip()).strip()] if labels else [])
     return ["label", "text"]

@@ -257,6 +257,7 @@ _IMAGES_AT_ONCE = 16
 
 Pixels = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
+Decoded = tuple[list[str], Pixels, dict[str, str]]  # decoded files, their pixels, reasons for the others
 Range = tuple[float, float]  # the values that become 0 and 255 in images of more than 8 bits
 FULL_RANGE = (0.0, 65535.0)
 
@@ -282,21 +283,6 @@ class Header:
     is_grey: bool
     is_deep: bool = False
     has_frames: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoded:
-    """The result of decoding some files.
-
-    Attributes:
-        names: the decoded files.
-        pixels: their pixels, (files, channels, height, width); the memory is reused for the next result.
-        failures: reasons for the other files, by name.
-    """
-
-    names: Sequence[str]
-    pixels: Pixels
-    failures: Mapping[str, str]
 
 
 @functools.cache
@@ -355,7 +341,10 @@ def decode_all(
     value_range: Range,
     known: Mapping[str, Pixels] | None = None,
 ) -> Iterator[Decoded]:
-    """Decode files in parallel and yield a result per chunk; files in `known` are not decoded again."""
+    """Decode files in parallel and yield a result per chunk; files in `known` are not decoded again.
+
+    The pixels, (files, channels, height, width), are in memory that is reused for the next result.
+    """
 
     def pixels_in(room: memoryview) -> Pixels:
         return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
@@ -375,7 +364,7 @@ def decode_all(
 
     room_bytes = _IMAGES_AT_ONCE * math.prod(shape)
     for (good, failures), room in processes.in_chunks(decode_some, len(names), _IMAGES_AT_ONCE, room_bytes):
-        yield Decoded(names=good, pixels=pixels_in(room)[: len(good)], failures=failures)
+        yield good, pixels_in(room)[: len(good)], failures
 
 
 class Opener(Protocol):

@@ -25,7 +25,7 @@ from trainers.data.own.cache import (
     Prepared,
     fingerprint,
     require_space,
-    write_array,
+    write_arrays,
 )
 from trainers.data.own.image_files import (
     FolderSource,
@@ -56,6 +56,7 @@ _SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
     rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 NO_CLASSES = (  # folders of other tasks
     "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
 )  # fmt: skip
@@ -99,22 +100,6 @@ class Arrangement:
         return {name: counts[label] for label, name in enumerate(self.class_names)}
 
 
-def arrange(
-    source: ImageSource, reading: Mapping[str, Any], *, skip: bool, problems: Problems
-) -> Arrangement:
-    """Determine classes and splits from folder names, and report problems.
-
-    Args:
-        reading: the options `join_labels` and `leave_out_rare` of `data_reading` are used.
-        skip: True if images without a class may be left out.
-    """
-    images = _images_of(source, problems)
-    if not images:
-        return Arrangement()
-    labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
-    return _numbered(labelled, reading, len(images), problems) if labelled else Arrangement()
-
-
 def labelled_files(
     source: ImageSource, names: Sequence[str], unit: str, *, skip: bool, problems: Problems
 ) -> list[Labelled]:
@@ -124,16 +109,18 @@ def labelled_files(
         unit: what the files are, as in "3 images".
         skip: True if files without a class may be left out.
     """
-    labelled, class_depth = _by_folders(names, unit, tried := Problems())
-    if len({label for _, label, _ in labelled}) < 2 and (virtual := by_file_names(names)):
+    virtual = _by_split_words(names)
+    labelled, class_depth = _by_folders(list(virtual), unit, tried := Problems())
+    if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
+        virtual = by_file
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
-        labelled = [(virtual[name], label, held) for name, label, held in labelled]
         message = (
             f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
         )
         problems.note("the classes", message)
     else:
         problems.add(tried)
+    labelled = [(virtual[name], label, held) for name, label, held in labelled]
     for name in source.empty_folders:
         if name.count("/") == class_depth:
             problems.note(name, f"there is no {unit.removesuffix('s')} in this folder: it is no class.")
@@ -166,6 +153,36 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
         return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
     _report_inner_folders(_inside(names, depth), unit, problems)
     return [(name, _part(name, depth), None) for name in names], depth
+
+
+def _by_split_words(names: Sequence[str]) -> dict[str, str]:
+    """Return the files by names with folders for split and class, if theirs are train_cat, test_cat, …"""
+    depth = _depth_of_root(names)
+    places: dict[str, tuple[str, str]] = {}
+    for top in {_part(name, depth) for name in names} - {""}:
+        spaced = _CAMEL_CASE.sub(" ", top)
+        word = _SPLIT_WORD.search(spaced.lower())
+        rest = spaced[: word.start()] + spaced[word.end() :] if word else ""
+        places[top] = side_of(top), rest.strip(" _-.")
+    classes: dict[str, set[str]] = {}
+    for side, rest in places.values():
+        classes.setdefault(side, set()).add(alike(rest))
+    train = classes.get("train", set())
+    is_usual = "" not in classes and all(len(some) > 1 and some <= train for some in classes.values())
+    is_same = len(set(places.values())) < len(places)
+    if len(classes) < 2 or not is_usual or is_same or any(map(_is_pure, train)):
+        return {name: name for name in names}
+    virtual = {}
+    for name in names:
+        parts = name.split("/")
+        parts[depth : depth + 1] = places.get(_part(name, depth), parts[depth : depth + 1])
+        virtual["/".join(parts)] = name
+    return virtual
+
+
+def _is_pure(rest: str) -> bool:
+    """Return True for the rest of a split's folder name that is no class: Set, _images, 2017."""
+    return re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest.lower()) is not None
 
 
 def by_file_names(names: Sequence[str]) -> dict[str, str]:
@@ -266,7 +283,10 @@ def check_counts(
     if len(counts) > 1 and counts[most] >= DOMINANT * total:
         message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
         problems.note("the classes", f"{message}: always answering it has that accuracy.")
-    if few:
+    if few and len(counts) > 5 and 5 * len(counts) > total:
+        message = f"there are {len(counts):,} classes in {total:,} {unit}, more than one per five."
+        problems.note("the classes", message, "Is each class meant to be one?")
+    elif few:
         message = f"these classes have few {unit}: {listed(few)}."
         problems.note("the classes", message, "Little can be learned from so few.")
 
@@ -309,7 +329,7 @@ def _depth_of_root(images: Sequence[str]) -> int:
 
 def side_of(folder: str) -> str:
     """Return "train", a validation word or "" for a folder name such as seg_train, testData or val2017."""
-    words = _SPLIT_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder).lower())
+    words = _SPLIT_WORD.findall(_CAMEL_CASE.sub(" ", folder).lower())
     found = [word for word, _ in words]
     return "train" if any(word in TRAIN_WORDS for word in found) else min(found, key=_rank, default="")
 
@@ -333,8 +353,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
         return None
     has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    is_pure = all(re.fullmatch(rf"({_SPLIT_NOUNS})?[\W\d_]*", rest) for rest in rests)
-    return (train[0], held[0]) if has_classes or is_pure or len(rests) == 1 else None
+    return (train[0], held[0]) if has_classes or all(map(_is_pure, rests)) or len(rests) == 1 else None
 
 
 def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
@@ -414,9 +433,6 @@ def _numbered(
     if len(names) == 1 or not is_given:
         ordered = {name: counts[name] for name in names}
         check_counts(ordered if not is_given else {names[0]: FEW_PER_CLASS}, "images", problems, suggested)
-    if is_some_left and len(names) > 5 and 5 * len(names) > len(files):
-        message = f"there are {len(names):,} classes in {len(files):,} images, more than one per five."
-        problems.note("the classes", message, "Is each class meant to be one?")
     return Arrangement(class_names=tuple(names), files=files, num_images=total)
 
 
@@ -546,10 +562,10 @@ class Images:
         decoded: dict[str, Pixels] = {}
         failures: dict[str, str] = {}
         progress = Progress("images tried", len(sample))
-        for piece in image_files.decode_all(source, sample, shape, value_range):
-            progress.add(len(piece.names) + len(piece.failures))
-            decoded.update(zip(piece.names, piece.pixels.copy(), strict=True))
-            failures |= piece.failures
+        for names, pixels, failed in image_files.decode_all(source, sample, shape, value_range):
+            progress.add(len(names) + len(failed))
+            decoded.update(zip(names, pixels.copy(), strict=True))
+            failures |= failed
         self._report_unreadable(failures, len(arrangement.files), problems)
         files = [file for file in files if file.name not in failures]
         return ImageInspection(
@@ -589,13 +605,12 @@ class Images:
         failures: dict[str, str] = {}
         progress = Progress("images decoded", len(inspection.files))
         wanted = [file.name for file in inspection.files]
-        for piece in image_files.decode_all(
+        for decoded, pixels, failed in image_files.decode_all(
             inspection.source, wanted, shape, inspection.value_range, inspection.decoded
         ):
-            progress.add(len(piece.names) + len(piece.failures))
-            writer.append(piece.pixels)
-            failures |= piece.failures
-        progress.finish()
+            progress.add(len(decoded) + len(failed))
+            writer.append(pixels)
+            failures |= failed
         self._report_unreadable(failures, len(wanted), problems)
         kept = tuple(file for file in inspection.files if file.name not in failures)
         train, validation = _split(kept)
@@ -609,15 +624,12 @@ class Images:
             )
         problems.check(str(self._path))
         labels = np.array([file.label for file in kept], dtype=np.int64)
-        arrays = {"labels": labels, "train": train, "validation": validation}
-        about = {
-            "images": writer.close(),
-            **{name: write_array(folder, name, values) for name, values in arrays.items()},
-        }
-        images = MappedArray(folder / "images.bin", "|u1", (len(kept), *shape))
+        arrays = write_arrays(folder, labels=labels, train=train, validation=validation)
+        arrays["images"] = writer.close()
+        images = MappedArray.of(folder, "images", arrays)
         measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
-            "arrays": about,
+            "arrays": arrays,
             "class_names": list(names),
             "shape": list(shape),
             "mean": measured.mean(axis=(0, 2, 3)).tolist(),
@@ -646,9 +658,15 @@ class Images:
         return found[0], found[1]
 
     def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
+        """Determine classes and splits from the table or the folder names, and report problems."""
         if self._labels is not None:
             return arrange_listed(source, self._labels, self._reading, problems)
-        return arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
+        images = _images_of(source, problems)
+        if not images:
+            return Arrangement()
+        skip = self._options.skip_unreadable
+        labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
+        return _numbered(labelled, self._reading, len(images), problems) if labelled else Arrangement()
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
         """Report images in one folder next to a table that probably has their labels; True if so."""
@@ -680,7 +698,6 @@ class Images:
                 headers[name] = answer
             else:
                 failures[name] = answer
-        progress.finish()
         self._report_unreadable(failures, len(names), problems)
         if animated := [name for name, header in headers.items() if header.has_frames]:
             message = f"{len(animated):,} images have several frames or pages, such as {animated[0]}: "

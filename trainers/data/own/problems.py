@@ -54,6 +54,11 @@ class DataError(ValueError):
             lines.append(f"- and {num_problems - len(problems):,} more")
         super().__init__("\n".join(lines))
 
+    @classmethod
+    def of(cls, path: str, where: str, message: str, hint: str) -> DataError:
+        """Return an error with one fault."""
+        return cls(path, [DataProblem(where=where, message=message, hint=hint)], 1)
+
 
 class Problems:
     """Collects problems: counts all of them and keeps the first ones, faults before notes."""

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainers.data.own.problems import DataError, DataProblem
+from trainers.data.own.problems import DataError
 from trainers.machine import facilities, lifeline
 from trainers.machine.host import num_cores
 
@@ -78,7 +78,7 @@ def bounded(path: str, *, seconds: float, memory_bytes: int = MEMORY_BYTES) -> I
 
 def _refused(path: str, message: str) -> DataError:
     hint = "Make it smaller: fewer samples, columns or pixels at once."
-    return DataError(path, [DataProblem(where="the data", message=message, hint=hint)], 1)
+    return DataError.of(path, "the data", message, hint)
 
 
 @contextlib.contextmanager
@@ -140,19 +140,11 @@ class Progress:
         """Count finished items; raises `TookTooLongError` after the deadline."""
         check_time()
         self._done += count
-        if time.monotonic() - self._logged >= EVERY_S:
-            self._log()
-
-    def finish(self) -> None:
-        """Log the total if the work took longer than `EVERY_S`."""
-        if time.monotonic() - self._started >= EVERY_S:
-            self._log()
-
-    def _log(self) -> None:
-        self._logged = time.monotonic()
-        took_s = self._logged - self._started
-        done = self._done / self._scale
-        log.info("own data: %s%s %s in %.1f s", f"{done:,.0f}", self._of, self._doing, took_s)
+        now = time.monotonic()
+        if now - self._logged >= EVERY_S:
+            self._logged = now
+            done = f"{self._done / self._scale:,.0f}"
+            log.info("own data: %s%s %s in %.1f s", done, self._of, self._doing, now - self._started)
 
 
 Result = TypeVar("Result")

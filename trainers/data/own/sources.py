@@ -8,7 +8,7 @@ import gzip
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -16,7 +16,7 @@ from trainers.data.own import processes
 from trainers.data.own.cache import TemporaryFolder, require_space
 from trainers.data.own.image_files import MAX_RATIO, RATIO_MATTERS_FROM, FolderSource, ImageSource, ZipSource
 from trainers.data.own.images import Labelled, labelled_files
-from trainers.data.own.problems import DataError, DataProblem, Problems, listed, quoted
+from trainers.data.own.problems import DataError, Problems, listed, quoted
 from trainers.data.own.reading import guess
 
 BEGINNING_BYTES = 4 * 2**20
@@ -62,9 +62,7 @@ class PackedFile(DataFile):
         """
         if self._folder is None:
             folder = TemporaryFolder("unpacked")
-            progress = processes.Progress("million bytes unpacked", 0, scale=1e6)
-            self._unpack(folder.path, add=progress.add)
-            progress.finish()
+            self._unpack(folder.path)
             self._folder = folder
         return self._folder.path / self.name
 
@@ -72,17 +70,14 @@ class PackedFile(DataFile):
         """Unpack the first bytes into a folder; return the path."""
         return self._unpack(folder, BEGINNING_BYTES)
 
-    def _unpack(
-        self, folder: Path, most: int | None = None, add: Callable[[int], None] = lambda _: None
-    ) -> Path:
-        packed_bytes = self.path.stat().st_size
-        limit = max(RATIO_MATTERS_FROM, MAX_RATIO * packed_bytes)
+    def _unpack(self, folder: Path, most: int | None = None) -> Path:
+        limit = max(RATIO_MATTERS_FROM, MAX_RATIO * self.path.stat().st_size)
+        progress = processes.Progress("million bytes unpacked", 0, scale=1e6)
         num_bytes = 0
         try:
             with self._open() as file, (folder / self.name).open("wb") as to:
                 while (most is None or num_bytes < most) and (piece := file.read(_PIECE_BYTES)):
-                    processes.check_time()
-                    add(len(piece))
+                    progress.add(len(piece))
                     require_space(folder, len(piece))
                     num_bytes += to.write(piece)
                     if num_bytes > limit:
@@ -101,7 +96,7 @@ class PackedFile(DataFile):
         return cast(BinaryIO, zipfile.ZipFile(self.path).open(self._member))
 
     def _refused(self, message: str, hint: str) -> DataError:
-        return DataError(str(self.path), [DataProblem(where=self.path.name, message=message, hint=hint)], 1)
+        return DataError.of(str(self.path), self.path.name, message, hint)
 
 
 class TextFolder(DataFile):
@@ -161,7 +156,6 @@ def _write_texts(source: ImageSource, labelled: Sequence[Labelled], to: Path, pr
                 text = raw.decode(encoding, errors="replace")
             text = " ".join(text.replace("\0", " ").splitlines())
             writer.writerow([text, label, "validation" if held else "train"][: 2 + has_split])
-    progress.finish()
     if others:
         problems.note("the texts", f"{others:,} are not UTF-8; they are read as {encoding}.")
     if unreadable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -29,7 +29,7 @@ from trainers.data.own.cache import (
     Prepared,
     require_space,
     tokenizer_fingerprint,
-    write_array,
+    write_arrays,
 )
 from trainers.data.own.columns import (
     CATEGORY,
@@ -48,11 +48,10 @@ from trainers.data.own.features import (
     TooFarError,
     chunks,
     feature_names,
-    rows_of,
     split_by,
     write_features,
 )
-from trainers.data.own.findings import leave_out, report_findings
+from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
 from trainers.data.own.problems import DataError, Problems, quoted
 from trainers.data.own.processes import Progress
@@ -153,7 +152,7 @@ def write_texts(
     require_space(folder, file_bytes)
     arrays, targets, texts, held = _write_whole(table, plan, folder)
     train, validation = split_by(held, targets, len(targets))
-    ends = _mapped(folder, "ends", arrays)
+    ends = MappedArray.of(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
     reader = (
@@ -170,13 +169,8 @@ def write_texts(
         piece = everything[start : start + _TEXTS_AT_ONCE]
         writer.append(tokens_tensor(tokenizer, piece, length).numpy())
         progress.add(len(piece))
-    progress.finish()
-    arrays |= {
-        "inputs": writer.close(),
-        "targets": write_array(folder, "targets", targets),
-        "train": write_array(folder, "train", train),
-        "validation": write_array(folder, "validation", validation),
-    }
+    arrays |= write_arrays(folder, targets=targets, train=train, validation=validation)
+    arrays["inputs"] = writer.close()
     return arrays, reader
 
 
@@ -211,9 +205,8 @@ def _write_whole(
         ends_writer.append(ends)
         all_targets.append(targets)
         progress.add(len(raw))
-    progress.finish()
     arrays = {"texts": writer.close(), "ends": ends_writer.close()}
-    return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays), all_held
+    return arrays, np.concatenate(all_targets), MappedArray.of(folder, "texts", arrays), all_held
 
 
 def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
@@ -233,18 +226,12 @@ def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
     for text in texts:
         yield text
         progress.add(1)
-    progress.finish()
 
 
 def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
     step = max(1, len(training) // _TEXTS_MEASURED)
     lengths = [len(tokenizer.encode([text], NO_LIMIT)[0]) for text in training[::step]]
     return int(min(MAX_LENGTH, max(MIN_LENGTH, np.quantile(lengths, LONG_SHARE))))
-
-
-def _mapped(folder: Path, name: str, arrays: dict[str, Any]) -> MappedArray:
-    about = arrays[name]
-    return MappedArray(folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
 
 NUM_PREVIEW_ROWS = 8
@@ -315,19 +302,18 @@ class TableData:
                     "the table",
                     f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
                 )
-            columns = self._columns(table, reading)
+            if reading.get("leave_out_totals") and (totals := totals_of_groups(table)):
+                problems.note("the table", f"{table.drop(totals):,} rows of totals are left out.")
+            columns = read_columns(table, reading)
             if reading.get("leave_out_copies"):
                 first = make_plan(table, list(columns), self._options, reading, Problems())
                 if first is not None and leave_out(table, first, reading, problems):
-                    columns = self._columns(table, reading)
+                    columns = read_columns(table, reading)
             if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
             if plan is not None:
                 report_findings(table, columns, plan, problems)
         return TableInspection(table=table, columns=columns, plan=plan)
-
-    def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
-        return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
         """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
@@ -447,9 +433,8 @@ class TableData:
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
         if plan.task != TABULAR_REGRESSION:
-            about = arrays["targets"]
-            targets = MappedArray(folder / "targets.bin", about["dtype"], tuple(about["shape"]))
-            counts = np.bincount(targets.slice(0, len(targets)), minlength=len(plan.class_names)).tolist()
+            targets = MappedArray.of(folder, "targets", arrays).all()
+            counts = np.bincount(targets, minlength=len(plan.class_names)).tolist()
             few = {name: n for name, n in zip(plan.class_names, counts, strict=True) if n < MIN_PER_CLASS}
             if few:
                 # Add a second name, so that a single small class is not reported as the only class.
@@ -468,9 +453,8 @@ class TableData:
             return self._text_spec(prepared, names, num_train, num_held)
         spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
         scale = meta["scale"]
-        # Data prepared by an earlier version has no columns.
         columns = tuple(
-            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta.get("columns", [])
+            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta["columns"]
         )
         return replace(
             spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
@@ -483,42 +467,39 @@ class TableData:
         return train, validation
 
     def _table_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
-        inputs, targets = prepared.array("inputs"), prepared.array("targets")
-        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
+        rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
         mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
+        # The rows on disk are standardised; the split keeps the scale to convert them back.
+        is_scaled = self._options.normalise
+        kept = (mean, std) if is_scaled else (np.zeros_like(mean), np.ones_like(std))
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            if not self._options.normalise:
-                unscaled = {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
-                return MappedRowsSplit(inputs, targets_here, rows, scale=(mean, std), preparation=unscaled)
-            scaled = {"mean": mean.tolist(), "std": std.tolist()}
-            return MappedRowsSplit(inputs, targets_here, rows, preparation=scaled)
+            preparation = {"mean": kept[0].tolist(), "std": kept[1].tolist()}
+            scale_back = None if is_scaled else (mean, std)
+            return MappedRowsSplit(inputs, targets, rows, scale=scale_back, preparation=preparation)
         values = whole(inputs, rows, device)
-        no_mean, no_std = torch.zeros(len(mean)), torch.ones(len(std))
-        if not self._options.normalise:
+        if not is_scaled:
             by, to = torch.from_numpy(std).to(device), torch.from_numpy(mean).to(device)
             values = (values.double() * by + to).float()
         split = TableSplit(
             values,
-            torch.from_numpy(targets_here[rows]),
-            feature_mean=no_mean.to(device),
-            feature_std=no_std.to(device),
+            torch.from_numpy(targets[rows]),
+            feature_mean=torch.zeros(len(mean), device=device),
+            feature_std=torch.ones(len(std), device=device),
             device=device,
         )
-        split.feature_mean, split.feature_std = no_mean, no_std
-        if self._options.normalise:
-            # The rows on disk are standardised already; the split keeps the scale to convert them back.
-            split.feature_mean, split.feature_std = (torch.tensor(x).float() for x in (mean, std))
+        split.feature_mean, split.feature_std = (torch.tensor(each).float() for each in kept)
         return split
 
     def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
-        inputs, targets = prepared.array("inputs"), prepared.array("targets")
-        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
+        rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
         tokenizer = Reader(**prepared.meta["reader"]).tokenizer(self._options.tokenizer)
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            return MappedRowsSplit(inputs, targets_here, rows, texts=texts, tokenizer=tokenizer)
-        tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets_here[rows])
+            return MappedRowsSplit(inputs, targets, rows, texts=texts, tokenizer=tokenizer)
+        tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets[rows])
         return TextSplit(tokens, labels, texts, device=device, tokenizer=tokenizer)
 
     def _table_spec(
@@ -599,7 +580,7 @@ def listed_images(
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
     if problems.num_faults:
         return None
-    columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+    columns = read_columns(table, reading)
     is_there = _files_in(images) if isinstance(images, Path) else set(images).__contains__
     able = [each for each in columns if each.kind == FILE_NAME] or [
         each for each in columns if each.all_different and _num_images(table, each, is_there)

@@ -39,6 +39,8 @@ MANY_ABOVE = 12  # rows above a table: they are a table too
 MIN_ENDING_EMPTY = 0.05  # of the examined rows; a single longer row is more likely shifted by a delimiter
 LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
 COMMENTS = ("#", "%", "//")
+# A unit that may contain digits: 10^3/µL, x10*9/L, 10³/µl, mL/min/1.73m2.
+_UNIT = re.compile(r"[\[(]?\s?(?:[x×]?\s?10(?:\s?(?:\^|\*{1,2}|E)\s?-?\d+|[⁰¹²³⁴-⁹]+)|[^\W\d]).*")
 MAX_COLUMN_NAME = 200
 _QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
 _ESCAPED = re.compile(r'\\([\\"])')
@@ -352,7 +354,10 @@ def _is_second_header(names: list[str], rows: list[list[str]], *, may_be_empty: 
         for place in range(len(names))
         if sum(LIKE_A_NUMBER.fullmatch(row[place]) is not None for row in rest) > 0.9 * len(rest)
     ]
-    is_other = [(first[place] or may_be_empty) and not re.search(r"\d", first[place]) for place in found]
+    cells = [first[place] for place in found]
+    is_other = [
+        _UNIT.fullmatch(cell) or (not re.search(r"\d", cell) and (cell or may_be_empty)) for cell in cells
+    ]
     return len(found) > 1 and all(is_other)
 
 

@@ -44,7 +44,6 @@ AS_MEAN = "A missing number is read as the mean, with a column that says so."
 AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
 CLASS_LIKE_MISSING = 0.02  # from this share of rows on, labels spelled like a missing value are a class
-TOTAL_WORDS = r"(?i)\b(sub)?(total|sum|summe|gesamt\w*|ergebnis)\b"
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
@@ -310,12 +309,9 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     )
     if len(features) >= MIN_OF_TABLE and not any(are_read):
         texts = []  # names of persons or products in a table
-    if label.kind in (
-        columns_module.NUMBER,
-        columns_module.MIXED,
-        columns_module.INDEX,
-        columns_module.IDENTIFIER,
-    ) and not _are_classes(label, bool(texts)):
+    kinds = columns_module
+    is_number = label.kind in (kinds.NUMBER, kinds.MIXED, kinds.INDEX, kinds.IDENTIFIER)
+    if is_number and not _are_classes(label, bool(texts)):
         if texts and not features:
             message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
             hint = "Choose a label with classes, or replace the numbers by a few classes."
@@ -353,26 +349,13 @@ def _candidates(columns: Sequence[Column], label: int) -> list[int]:
     texts = [each.index for each in others if each.kind == columns_module.TEXT]
     if texts:
         return texts
-    others = [
-        each
-        for each in others
-        if each.kind
-        not in (
-            columns_module.INDEX,
-            columns_module.EMPTY,
-            columns_module.CONSTANT,
-            columns_module.IGNORED,
-            columns_module.SPLIT,
-        )
-    ]
-    words = [
-        each.index
-        for each in others
-        if each.kind in (columns_module.IDENTIFIER, columns_module.CATEGORY)
-        and each.num_distinct > MAX_ONE_HOT
-        and not each.num_numbers
-    ]
-    return words if len(others) == 1 and words else []
+    kinds = columns_module
+    left_out = (kinds.INDEX, kinds.EMPTY, kinds.CONSTANT, kinds.IGNORED, kinds.SPLIT)
+    others = [each for each in others if each.kind not in left_out]
+    if len(others) != 1 or others[0].num_numbers or others[0].reason == kinds.ADDRESSES:
+        return []
+    is_word = others[0].kind in (kinds.IDENTIFIER, kinds.CATEGORY) and others[0].num_distinct > MAX_ONE_HOT
+    return [others[0].index] if is_word else []
 
 
 def _text_columns(
@@ -460,11 +443,6 @@ def _classes(
     images.check_counts(
         {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
     )
-    if len(names) > 2 and label.num_present < 5 * len(names):
-        message = (
-            f"there are {len(names):,} classes for {label.num_present:,} rows: fewer than five rows for each."
-        )
-        problems.note(where, message, "Is it the column to predict? Little can be learned from so few.")
     number = {name: place for place, name in enumerate(names)}
     class_of = {
         name: number[spelled[key]]
@@ -536,10 +514,7 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
-        some = ", ".join(column(place) for place in range(min(3, len(table.names))))
-        is_total = f"regexp_matches(concat_ws(' ', {some}), {literal(TOTAL_WORDS)})"
-        are_totals = table.value(f"SELECT bool_and({is_total}) FROM rows WHERE {label.cell} IS NULL")
-        hint = "They look like totals of the others." if are_totals else "Fill them in or delete the rows."
+        hint = "Fill them in or delete the rows."
         problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
         check_numbers(table, label, skip, problems)

@@ -111,7 +111,6 @@ class PlainText:
                 progress.add(reading.CHUNK_BYTES)
         except ReadingError as error:
             problems.fault(self._path.name, error.message, error.hint, line=error.line)
-        progress.finish()
         if "project gutenberg" in beginning.lower():
             message = "the header and the licence of Project Gutenberg are part of the text."
             problems.note(self._path.name, message, "Delete them if they should not be learned.")
@@ -196,7 +195,6 @@ class PlainText:
         for text in reading.text_chunks(self._path, self._encoding):
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))
-        progress.finish()
         return {"arrays": {"tokens": writer.close()}, "vocabulary": "".join(map(chr, points.tolist()))}
 
     def spec(self, prepared: Prepared) -> DataSpec:
@@ -257,7 +255,6 @@ class PlainText:
             for row in self._tokenizer.encode(_PIECE.findall(text), _LONGEST_PIECE):
                 writer.append(np.array(row, dtype=np.int32))
             progress.add(len(text))
-        progress.finish()
         return writer.close()
 
     def _too_short(self, num_tokens: int, unit: str, problems: Problems) -> None:

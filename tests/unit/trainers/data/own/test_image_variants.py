@@ -117,6 +117,11 @@ LAYOUTS = {
     "camel case": ("trainData/{}", "testData/{}"),
     "Chinese": ("训练集/{}", "测试集/{}"),
     "classes above": ("{}/train", "{}/test"),
+    "classes above in capitals": ("{}/Train", "{}/Validation"),
+    "before the classes": ("train_{}", "test_{}"),
+    "after the classes": ("{}-train", "{}-val"),
+    "with spaces, before the classes": ("Training {}", "Validation {}"),
+    "without a separator": ("images/{}Train", "images/{}Test"),
 }
 
 CASES = {
@@ -124,6 +129,32 @@ CASES = {
     "class names contain train, test and val": Case(
         files=images("train_station", "test_tube", "val_d_isere"),
         classes={"test_tube": 6, "train_station": 6, "val_d_isere": 6},
+    ),
+    "three splits before the classes": Case(
+        files=split("train_{}", "val_{}") | images("test_cats", "test_dogs", count=2),
+        classes=SPLIT,
+        split=(16, 6),
+        told=("test its 4 images are not used",),
+    ),
+    "split words before classes in other capitals, one of them without a test": Case(
+        files=split("Train_{}", "test_{}") | images("Train_Cows", count=4),
+        classes={"Cows": 4, "cats": 11, "dogs": 11},
+        split=(20, 6),
+        told=("not in the images for validation: 'Cows'",),
+    ),
+    "split words before other classes": Case(
+        files=images("train_station", "train_ticket", "test_tube", "test_drive"),
+        classes=dict.fromkeys(("test_drive", "test_tube", "train_station", "train_ticket"), 6),
+    ),
+    "test before two classes": Case(
+        files=images("test_negative", "test_positive"), classes={"test_negative": 6, "test_positive": 6}
+    ),
+    "train before two of three classes": Case(
+        files=images("train_city", "train_coast", "test_city", "test_coast", "bus"),
+        classes=dict.fromkeys(("bus", "test_city", "test_coast", "train_city", "train_coast"), 6),
+    ),
+    "a class is called train": Case(
+        files=images("bus", "train", "car"), classes={"bus": 6, "car": 6, "train": 6}
     ),
     "a class called train in a split": Case(
         files=split("train/{}", "val/{}", ("train", "bus")), classes={"bus": 11, "train": 11}, split=(16, 6)

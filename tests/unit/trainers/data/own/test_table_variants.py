@@ -958,8 +958,11 @@ def make(case: Case, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_variant_is_read_as_a_careful_analyst_reads_it(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    answer = inspected(make(case, tmp_path), **case.options)
+    check_case(CASES[name], tmp_path)
+
+
+def check_case(case: Case, folder: Path) -> None:
+    answer = inspected(make(case, folder), **case.options)
     check(answer, case.expected)
     columns = {each["name"]: each for each in answer["columns"]}
     words = said(answer)

@@ -1,0 +1,332 @@
+"""Tables that were once misread: units, codes, months with a year, addresses, totals, fastText."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.own_files import (
+    inspected,
+    no_models,  # noqa: F401 - a fixture
+    own_cache,  # noqa: F401 - a fixture
+)
+from tests.unit.trainers.data.own.test_people_files import NUMBER, TEXTS, Reading, said
+from tests.unit.trainers.data.own.test_table_variants import (
+    FILM,
+    HEIGHT,
+    KIND,
+    MONTHS,
+    MOOD,
+    NUM,
+    TREES,
+    W0,
+    WIDTH,
+    Case,
+    check_case,
+    cycle,
+    each,
+    is_refused,
+    lines,
+    make,
+    plain,
+    table,
+    told,
+)
+
+# ---- units in or below the names of columns
+
+
+def units_below(*units: str) -> Case:
+    text = lines(lambda n, line: line + f"\n{','.join(units)}" * (not n))
+    return plain(text, f"the line below the column names, {', '.join(units)}")
+
+
+def named(height: str, width: str) -> Case:
+    columns = {height: HEIGHT, width: WIDTH, "kind": KIND}
+    return Case(content=table(columns), expected=told(used=(height, width)), first={width: W0["width"]})
+
+
+def first_row(*cells: str, is_faulty: bool = False, **changes: Any) -> Case:
+    content = table().replace("\n", f"\n{','.join(cells)}\n", 1)
+    return Case(content=content, expected=told(rows=NUM + 1, is_faulty=is_faulty), **changes)
+
+
+CASES: dict[str, Case] = {
+    "units below: 10^3/µL": units_below("10^3/µL", "10^6/µL", "text"),
+    "units below: x10^9/L": units_below("10*9/L", "x10^9/L", "-"),
+    "units below: powers": units_below("mL/min/1.73m2", "kg/m2", "text"),
+    "units below: small digits": units_below("10³/µl", "cm3", "text"),
+    "units below: in brackets": units_below("[10^3/µL]", "(10^12/L)", "text"),
+    "units below: only one is a power of ten": units_below("g/dL", "10E9/L", "text"),
+    "units as names": named("10^3/µL", "10*9/L"),
+    "units in names": named("WBC (10^3/µL)", "PLT x10^9/L"),
+    "powers as names": named("10^1", "10^2"),
+    "a first row of numbers is a row": first_row("3.5", "4000", "oak", first={"width": 4000.0}),
+    "a first row of numbers with units is a row": first_row(
+        "3.5 m2", "4000 kg", "oak", kinds={"height": "mixed", "width": "mixed"}, is_faulty=True
+    ),
+    "a first row with a missing number is a row": first_row("n/a", "4000", "oak", missing={"height": 1}),
+    "a first row with a power of ten is a row": first_row("3.5", "4e3", "oak", first={"width": 4000.0}),
+}
+
+
+# ---- numbers of customers and the like
+
+
+def coded(name: str, write: Callable[[int], str], kind: str, *words: str) -> Case:
+    used = ("height", "width", *[name] * (kind != "identifier"))
+    content = table({"height": HEIGHT, "width": WIDTH, name: each(write), "kind": KIND})
+    return Case(content=content, expected=told(*words, used=used), kinds={name: kind})
+
+
+def five_digits(n: int) -> str:
+    return str(10_000 + n * 7919 % 88_001)
+
+
+IDENTIFIERS = (
+    "Code client", "Code produit", "Kundennr.", "Num dossier", "code_article", "Numéro de dossier",
+    "Artikelnr", "CodeClient", "No. de commande", "customer code", "Código cliente", "Mitgliedsnummer",
+    "Codice cliente", "order no.", "Ref produit", "Kunden-Nr", "N° de facture",
+    "Réf. produit", "Code de l'article", "CUSTOMER_CODE",
+)  # fmt: skip
+COUNTS = (
+    "num_clients", "Number of orders", "client age", "product price", "casino", "code insee", "code",
+    "number", "order amount",
+)  # fmt: skip
+CASES |= {
+    **{f"identifier: {name}": coded(name, five_digits, "identifier", "identifier") for name in IDENTIFIERS},
+    **{f"number: {name}": coded(name, five_digits, "number") for name in COUNTS},
+    "identifier: repeated customers": coded("Code client", lambda n: five_digits(n // 2), "identifier"),
+    "identifier: repeated files": coded("Num dossier", lambda n: five_digits(n // 3), "identifier"),
+    "identifier: leading zeros": coded("Kundennr.", lambda n: f"{n // 2 * 7:05}", "identifier"),
+    "code of few values": coded("Code produit", lambda n: str(101 + n * 7 % 6), "number"),
+    "code to predict from texts": Case(
+        content=table({"text": FILM, "Code produit": each(lambda n: f"P{n * 7 % 20:03}")}),
+        expected=Reading(
+            task=TEXTS,
+            label="Code produit",
+            used=("text",),
+            classes={f"P{n:03}" for n in range(20)},
+            rows=NUM,
+        ),
+    ),
+    "code of few letters": coded("Code produit", lambda n: "ABCD"[n * 7 % 4], "category"),
+    "code of a postal district": coded("Code postal", lambda n: str(75_001 + n * 7 % 25), "category"),
+    "code of a diagnosis": coded("diagnosis code", lambda n: str(250 + n * 7 % 40), "number"),
+    "code of a country": coded("code pays", lambda n: ("FR", "DE", "IT")[n % 7 % 3], "category"),
+}
+
+
+# ---- a month and a year of two digits
+
+
+def months(write: Callable[[int, int], str], kind: str, *words: str, silent: tuple[str, ...] = ()) -> Case:
+    """Return a table with a column written from a month (1 to 12) and a year of two digits (19 to 23)."""
+    content = table({"when": each(lambda n: write(n % 12 + 1, 19 + n // 12)), **TREES}, sep=";")
+    used = ("when",) * (kind == "date") + ("height", "width")
+    first = {"when": "2019-01-01"} if kind == "date" else {}
+    return Case(content=content, expected=told(*words, used=used), kinds={"when": kind}, first=first,
+                silent=silent)  # fmt: skip
+
+
+def english(month: int, form: str = "%b") -> str:
+    return datetime.date(2020, month, 1).strftime(form)
+
+
+def some_day(month: int, year: int) -> int:
+    return (month * 5 + year * 7) % 31 + 1
+
+
+DOUBT = "the number could be a day"
+CASES |= {
+    "month and year: Jan-21": months(lambda m, y: f"{english(m)}-{y}", "date", f"in 'Apr-19' {DOUBT}"),
+    "month and year: Mai 21": months(lambda m, y: f"{MONTHS['German'].split()[m - 1]} {y}", "date", DOUBT),
+    "month and year: January 21": months(lambda m, y: f"{english(m, '%B')} {y}", "date", DOUBT),
+    "month and year: gen-21": months(lambda m, y: f"{MONTHS['Italian'].split()[m - 1][:3]}-{y}", "date"),
+    "month and year: JAN/21": months(lambda m, y: f"{english(m).upper()}/{y}", "date", DOUBT),
+    "month and year: Jan '21": months(lambda m, y: f"{english(m)} '{y}", "date", silent=(DOUBT,)),
+    "month and year: years above 31": Case(
+        content=table({"when": each(lambda n: f"{english(n % 12 + 1)}-{95 - n // 12}"), **TREES}),
+        expected=told(used=("when", "height", "width")),
+        kinds={"when": "date"},
+        first={"when": "1995-01-01"},
+        silent=(DOUBT,),
+    ),
+    "month and day": months(lambda m, y: f"{english(m)} {some_day(m, y):02}", "identifier"),
+    "month and day of one digit": months(lambda m, y: f"{english(m)} {some_day(m, y)}", "identifier"),
+    "day and month": months(lambda m, y: f"{some_day(m, y):02}-{english(m)}", "identifier"),
+    "one month and numbers": months(lambda m, y: f"Set {m + (y - 19) * 12 + 10}", "identifier"),
+    "names and numbers": months(
+        lambda m, y: f"{('Mark', 'Maria', 'Julia', 'Marina')[m % 4]} {m + (y - 19) * 12 + 32}", "identifier"
+    ),
+    "May 21, 2020": months(lambda m, y: f"{english(m)} {m:02}, 20{y}", "date", silent=(DOUBT,)),
+}
+
+
+# ---- postal addresses
+
+
+def addresses(name: str, write: Callable[[int], str]) -> Case:
+    content = table({name: each(write), "height": HEIGHT, "kind": KIND}, sep=";")
+    return Case(
+        content=content, expected=told("postal addresses", used=("height",)), kinds={name: "identifier"}
+    )
+
+
+STREETS = ("Main Street", "Oak Avenue", "Lake Road", "Hill Drive")
+ADDRESS = each(lambda n: f"{n * 7} {STREETS[n % 4]}, Springfield")
+STRASSEN = ("Hauptstraße", "Am Waldweg", "Goetheplatz", "Bachgasse")
+CASES |= {
+    "addresses: American": addresses("where", lambda n: f"{n * 7} {STREETS[n % 4]}, Springfield, IL 6270{n}"),
+    "addresses: German": addresses(
+        "Anschrift", lambda n: f"{STRASSEN[n % 4]} {n + 1}, {10_000 + n * 31} Berlin Mitte, Deutschland"
+    ),
+    "addresses: French": addresses(
+        "lieu", lambda n: f"{n + 1} bis rue de la République, 750{n % 20:02} Paris, France"
+    ),
+    "addresses: Spanish": addresses("dónde", lambda n: f"Calle de Alcalá {n + 1}, 280{n % 20:02} Madrid"),
+    "addresses: Italian": addresses("dove", lambda n: f"Via Giuseppe Garibaldi {n + 1}, 001{n % 20:02} Roma"),
+    "addresses: abbreviated": addresses("place", lambda n: f"{n + 100} N. Oak St., Apt. {n}, Salem OR"),
+    "addresses: by the name of the column": addresses(
+        "Adresse", lambda n: f"Am alten Graben {n + 1}, A-10{n % 20:02} Wien"
+    ),
+    "addresses beside names": Case(
+        content=table(
+            {
+                "name": each(lambda n: f"Person {n}"),
+                "address": ADDRESS,
+                "kind": KIND,
+                "height": HEIGHT,
+            }
+        ),
+        expected=told("postal addresses", task=NUMBER, label="height", used=("kind",), classes=set()),
+    ),
+    "addresses only": Case(
+        content=table({"address": ADDRESS, "kind": KIND}),
+        expected=told("postal addresses", "no column is left to learn from", used=(), is_faulty=True),
+    ),
+    "addresses chosen as texts": Case(
+        content=table({"address": ADDRESS, "kind": KIND}),
+        options={"reading": '{"columns": {"address": "text"}}'},
+        expected=told(task=TEXTS, used=("address",)),
+    ),
+    "texts about streets": Case(
+        content=table(
+            {"text": each(lambda n: f"we left our street and {n} of us liked the new road"), "label": MOOD}
+        ),
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "texts that begin with a number": Case(
+        content=table({"text": each(lambda n: f"{n} stars, a great place to stay"), "label": MOOD}),
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "texts in a column called address": Case(
+        content=table({"address": each(lambda n: f"dear friends of mine, thank you {'so ' * n}much"),
+                       "label": MOOD}),
+        expected=Reading(task=TEXTS, label="label", used=("address",), classes={"good", "bad"}, rows=NUM),
+    ),
+    "streets as categories": Case(
+        content=table({"street": cycle("12 Main Street North", "9 Oak Avenue East"), **TREES}),
+        expected=told(used=("street", "height", "width")),
+        kinds={"street": "category"},
+    ),
+}  # fmt: skip
+
+
+# ---- totals between groups
+
+
+def totals(*rows: str, is_total: bool = True, **changes: Any) -> Case:
+    """Return a table of three groups of 20 rows, each followed by these rows."""
+    groups = [
+        "".join(f"{group},shop {n % 5},{n * 31 % 97}.5,{n * 13 + len(group)}\n" for n in range(20))
+        + "".join(row.format(group) + "\n" for row in rows)
+        for group in ("North", "South", "West")
+    ]
+    if is_total:
+        changes |= {"suggested": ("data_reading", "leave_out_totals")}
+    changes |= {"label": "size", "task": NUMBER, "used": ("region", "shop", "sales"), "classes": set()}
+    changes["rows"] = 60 + 3 * len(rows)
+    return Case(
+        content="region,shop,sales,size\n" + "".join(groups),
+        expected=told(*["3 rows look like totals"] * is_total, **changes),
+        silent=() if is_total else ("totals",),
+    )
+
+
+CASES |= {
+    "totals: North Total": totals("{} Total,,975.5,800"),
+    "totals: Total North": totals("Total {},,975.5,800"),
+    "totals: Zwischensumme": totals("Zwischensumme,,975.5,800"),
+    "totals: Sous-total": totals("{},Sous-total,,800"),
+    "totals: 小计": totals("{},小计,,800"),
+    "totals: without a label": totals("{} Total,shop,975.5,", is_faulty=True),
+    "no totals: a brand": totals("Total,shop 9,12.5,80", is_total=False),
+    "no totals: names of games with missing values": totals(
+        "Total War {},shop 1,12.5,80", "Total War {},,12.5,81", "Rome {},,12.5,82", is_total=False
+    ),
+    "no totals: a column of totals": Case(
+        content=table({"total": WIDTH, **TREES}),
+        expected=told(used=("total", "height", "width")),
+        silent=("totals",),
+    ),
+}
+
+
+# ---- fastText
+
+
+def fast_text(write: Callable[[int], str]) -> Case:
+    return Case(
+        content="".join(write(n) + "\n" for n in range(NUM)),
+        name="t.txt",
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes={"good", "bad"}, rows=NUM),
+        first={"text": FILM[0], "label": MOOD[0]},
+    )
+
+
+PREFIXED = {"__label__good", "__label__bad"}
+CASES |= {
+    "fastText: labels at the end": fast_text(lambda n: f"{FILM[n]} __label__{MOOD[n]}"),
+    "fastText: labels at both ends": fast_text(
+        lambda n: f"{FILM[n]} __label__{MOOD[n]}" if n % 2 else f"__label__{MOOD[n]} {FILM[n]}"
+    ),
+    "fastText: spaces": fast_text(lambda n: f"  {FILM[n]}   __label__{MOOD[n]}  "),
+    "fastText: labels in the middle": fast_text(lambda n: FILM[n].replace(" ", f" __label__{MOOD[n]} ", 1)),
+    "fastText: several labels at the end": is_refused(
+        "t.txt", "".join(f"{FILM[n]} __label__a __label__b\n" for n in range(NUM)), "several labels"
+    ),
+    "no fastText: cells": Case(
+        content=table({"text": FILM, "label": [f"__label__{one}" for one in MOOD]}),
+        expected=Reading(task=TEXTS, label="label", used=("text",), classes=PREFIXED, rows=NUM),
+    ),
+    "no fastText: tabs": Case(
+        content="".join(f"{n}\t{FILM[n]}\t__label__{MOOD[n]}\n" for n in range(NUM)),
+        name="t.tsv",
+        expected=Reading(task=TEXTS, label="column 3", used=("column 2",), classes=PREFIXED, rows=NUM),
+    ),
+    "no fastText: some lines": Case(
+        content="".join(f"a line of words {n}{' __label__x' * (n % 3 == 0)}\n" for n in range(NUM)),
+        name="t.txt",
+        expected=Reading(task="language_modelling", label="", used=()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_table_is_no_longer_misread(tmp_path: Path, name: str) -> None:
+    check_case(CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["totals: Sous-total", "totals: without a label"])
+def test_totals_are_left_out_by_a_click(tmp_path: Path, name: str) -> None:
+    path = make(CASES[name], tmp_path)
+    [click] = [one for one in inspected(path)["problems"] if "leave_out_totals" in str(one["suggested"])]
+    assert click["action"] == "Leave out the totals (3 rows)"
+    answer = inspected(path, reading=click["suggested"]["data_reading"])
+    assert answer["ok"] and answer["preview"]["num_rows"] == 60, said(answer)
+    assert "3 rows of totals are left out" in said(answer)
