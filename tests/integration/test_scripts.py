@@ -220,7 +220,7 @@ def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
 MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
     "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters", "same_samples without_loader",
-    "shown_loss as_float", "evaluates_alone in_training_mode",
+    "shown_loss as_float", "shown_loss accumulates", "shown_loss divides", "evaluates_alone in_training_mode",
 )  # fmt: skip
 
 
@@ -245,6 +245,7 @@ CORRECT = {
     "hybrid_shards": (16, 12),
     "flat_shards": (16, 12),
     "ring": (16, 12),
+    "one_pass": (20, 4),
 }
 
 
@@ -260,6 +261,15 @@ def test_a_correct_script_that_looks_like_a_mistake_has_no_finding(
     assert all(step["loss"] > 0 for step in steps)
     assert about["global_batch"] == num_samples
     assert num_steps in (None, about["num_steps"]) and num_steps in (None, len(steps))
+
+
+@pytest.mark.parametrize("how", ["by_hand", "by_torch"])
+def test_local_sgd_is_a_remark(how: str, ranks: Ranks, tmp_path: Path) -> None:
+    told = run_watched(ranks, "correct", tmp_path / "folder", "local_sgd", how)
+    (finding,) = [event for event in told if event["kind"] == "finding"]
+    assert (finding["code"], finding["level"]) == ("replicas_differ", "remark"), finding
+    source = (SCRIPTS / "correct.py").read_text().splitlines()
+    assert "all_reduce" in source[finding["line"] - 1] or "average_parameters" in source[finding["line"] - 1]
 
 
 def test_an_error_names_the_rank_and_the_script_s_own_line(launcher: Launcher) -> None:

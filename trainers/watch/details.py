@@ -11,12 +11,14 @@ import math
 import os
 import sys
 import zlib
+from collections.abc import Sized
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
+from torch.utils.data import DataLoader
 
 from trainers.watch import flight_recorder
 from trainers.watch.hooks import after, before
@@ -61,6 +63,7 @@ class Details:
         after(optimizers.Optimizer, "__init__", self._take_optimizer)
         optimizers.register_optimizer_step_pre_hook(self._begin_step)
         optimizers.register_optimizer_step_post_hook(self._end_step)
+        before(DataLoader, "__iter__", self._take_loader)
         after(torch, "save", lambda _none, _object, f, *_args, **_kwargs: self._take_file("saved", f))
         before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
         before(distributed_c10d, "monitored_barrier", self._count_barrier)
@@ -87,6 +90,15 @@ class Details:
         self._pending = _hashes(first)
         if not torch.is_grad_enabled():
             self._end_pending(is_training=False)
+
+    def _take_loader(self, loader: DataLoader[Any]) -> None:
+        """Note the lengths of a loader's data, of the data of which it is a part, and so on; and the last one."""
+        each, sizes = loader.dataset, []
+        while isinstance(each, Sized):
+            sizes.append(len(each))
+            whole, each = each, getattr(each, "dataset", None)
+        if sizes:
+            self.note("loader", sizes=sizes, whole=id(whole))
 
     def _end_forward(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self._depth -= 1

@@ -4,7 +4,7 @@ torch's public hooks where it has them (optimizer steps, gradients of a paramete
 functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
 iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP, DataParallel and
 `Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with their variants,
-`torch.save`, `torch.compile`, `Tensor.item` and `Tensor.__float__`. Tests pin them for the installed torch.
+`torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and `__float__`. Tests pin them for the installed torch.
 
 They are installed when the script itself imports torch, so that what it sets up before that has its effect.
 """
@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -131,6 +132,21 @@ def _watch_steps(recorder: Any) -> None:
 
         return watched
 
+    def around_read(read: Any) -> Any:
+        def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            try:  # optimizers on CPUs read a number for each parameter: one look at it has to be enough
+                may_be_loss = tensor.grad_fn is not None or tensor.data_ptr() in recorder.read_keys
+            except RuntimeError:  # it has no memory of its own
+                may_be_loss = False
+            if not may_be_loss:
+                return read(tensor, *args, **kwargs)
+            began = time.perf_counter()
+            result = read(tensor, *args, **kwargs)
+            recorder.note_read(result, tensor, began)
+            return result
+
+        return watched
+
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         recorder.begin_step(optimizer)
 
@@ -146,8 +162,8 @@ def _watch_steps(recorder: Any) -> None:
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
             optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
             optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
-            setattr(torch.Tensor, "item", item)  # noqa: B010 - mypy refuses an assignment
-            setattr(torch.Tensor, "__float__", as_float)  # noqa: B010
+            for name, read in reads.items():
+                setattr(torch.Tensor, name, read)
 
     handles = [
         optimizers.register_optimizer_step_pre_hook(before_step),
@@ -159,10 +175,10 @@ def _watch_steps(recorder: Any) -> None:
     before(torch, "compile", note_compiling)
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    item = after(torch.Tensor, "item", recorder.note_read)
     # Detached: a warning of torch about `float(loss)` would name our line.
     as_float = wrap(torch.Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
-    after(torch.Tensor, "__float__", recorder.note_read)
+    reads = {name: wrap(torch.Tensor, name, around_read) for name in ("item", "__float__", "tolist", "cpu")}
+    reads["__float__"] = as_float
 
 
 def _watch_data(recorder: Any) -> None:
