@@ -76,8 +76,7 @@ class RankFacts:
         trained: hashes of the samples that it trained on.
         evaluations: hashes of the samples of each evaluation: all between two steps belong to one.
         evaluated_at: the number of steps before the latest evaluation.
-        sizes: lengths of the data of the latest evaluation's loader, and of those of which it is a part; empty
-            without a loader.
+        sizes: lengths of the data of the latest evaluation's loader, and of those of which it is a part.
         saved, loaded: path, and the number of collectives that this rank had begun.
         written: paths of the files that it opened for writing.
     """

@@ -359,12 +359,12 @@ def example_of_the_docs() -> str:
     return next(part for part in text.split("```python\n") if "watch.load(" in part).partition("```")[0]
 
 
-def start_example(launcher: Launcher, source: str) -> LiveRun:
+def start_example(launcher: Launcher, source: str, **values: Any) -> LiveRun:
     """Start a script on two CPU ranks."""
     files = {"train.py": source.encode(), "watch.py": COPIED.read_bytes()}
     raw = {"model": "script", "dataset": "script", "script": "train.py", "device": "cpu", "nproc_per_node": 2}
     return launcher.start_run(
-        rundir.create(launcher.runs_dir, parse(raw), lambda made: code.write(made.path, files))
+        rundir.create(launcher.runs_dir, parse(raw | values), lambda made: code.write(made.path, files))
     )
 
 
@@ -399,6 +399,20 @@ def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) ->
     assert [steps[-1]["step"], steps[-1]["epoch"]] == [192, 11]
     about = again.events("script")[-1]
     assert (about["num_epochs"], about["num_steps"]) == (12, 192)
+
+
+def test_a_script_that_saves_is_asked_to_every_number_of_steps(launcher: Launcher) -> None:
+    source = example_of_the_docs().replace(
+        "optimizer.step()", "optimizer.step(), __import__('time').sleep(0.01)"
+    )
+    live = start_example(launcher, source, checkpoint_every_steps=30)
+    assert live.wait_for_end().state == "finished", live.story()
+    saved = live.events("checkpoint")
+    assert {each["reason"] for each in saved} == {"schedule"}
+    steps = [each["step"] for each in saved]
+    assert len(steps) > 3 and all(step % 30 == 0 for step in steps), steps
+    kept = sorted(item.step for item in live.run.list_checkpoints())
+    assert kept == steps[-3:] and [step for each in saved for step in each["removed"]] == steps[:-3]
 
 
 def test_a_script_that_saves_on_one_rank_only_is_told(launcher: Launcher) -> None:

@@ -114,7 +114,8 @@ def one_pass(data, rank):
     """Each fifth batch ends with a step, and no range is around the loader."""
     model = DDP(network())
     optimizer = sgd(model)
-    for i, (x, y) in enumerate(DataLoader(data, 2, sampler=DistributedSampler(data, shuffle=False))):
+    loader = DataLoader(data, 2, sampler=DistributedSampler(data, shuffle=False))
+    for i, (x, y) in enumerate(loader):
         (nn.functional.mse_loss(model(x), y) / 5).backward()
         if (i + 1) % 5 == 0:
             optimizer.step()
@@ -132,9 +133,9 @@ def local_sgd(data, rank):
     optimizer = sgd(model)
     for step in range(60):
         samples = slice(8 * (step % 6) + 48 * rank, 8 * (step % 6) + 48 * rank + 8)
+        optimizer.zero_grad()
         nn.functional.mse_loss(model(data[samples][0]), data[samples][1]).backward()
         optimizer.step()
-        optimizer.zero_grad()
         if not is_by_hand:
             averager.average_parameters(model.parameters())
         elif step % 8 == 7:

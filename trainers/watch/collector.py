@@ -151,10 +151,13 @@ class Collector:
         self._ended_unix_s = last["ended_unix_s"]
         # An evaluation between two steps does not belong to them.
         seconds = min(seconds, sum(ranks[0]["step_time_s"] for ranks in done))
-        samples = sum(self._samples_of(ranks) for ranks in done)
+        # Ranks with parts of one model work on the same samples.
+        num_counted = 1 if self._review.is_split else self.num_ranks
+        samples_of = [sum(row["samples"] for row in ranks[:num_counted]) for ranks in done]
+        samples = sum(samples_of)
         samples_per_s = round(samples / seconds, 2) if samples and seconds > 0 else None
         self._pace_s = max(seconds, 1e-6) / len(done)
-        for ranks in done:
+        for ranks, num_samples in zip(done, samples_of, strict=True):
             row = ranks[0]
             self.step = int(row["step"])
             losses = [each["loss"] for each in ranks if not math.isnan(each["loss"])]
@@ -175,12 +178,8 @@ class Collector:
             if row["num_batches"]:
                 self._num_batches.append(row["num_batches"])
             if row["samples"]:
-                self._batch_samples.append(self._samples_of(ranks))
+                self._batch_samples.append(num_samples)
             self._review.take_step(ranks)
-
-    def _samples_of(self, ranks: Sequence[Mapping[str, float]]) -> float:
-        """Return the samples of a step; ranks with parts of one model work on the same ones."""
-        return ranks[0]["samples"] if self._review.is_split else sum(row["samples"] for row in ranks)
 
     # Notes
 
@@ -226,7 +225,8 @@ class Collector:
         if (in_loop := self._about.get("optimizer", {}).get("num_steps")) not in (None, num_steps):
             num_steps, in_epoch = in_loop, in_loop // (num_epochs or 1)
             if steps_per_epoch is None or abs(in_epoch - steps_per_epoch) > 1:
-                num_epochs = None  # `for step in range(1000)`: the range around the loader is not one of epochs
+                # `for step in range(1000)`: the range around the loader is not one of epochs.
+                num_epochs = None
             else:
                 steps_per_epoch = in_epoch  # without the batches after the last step, or with them
         num_samples = one_pass.get("num_samples")

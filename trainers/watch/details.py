@@ -92,8 +92,9 @@ class Details:
             self._end_pending(is_training=False)
 
     def _take_loader(self, loader: DataLoader[Any]) -> None:
-        """Note the lengths of a loader's data, of the data of which it is a part, and so on; and the last one."""
-        each, sizes = loader.dataset, []
+        """Note the lengths of a loader's data, and of those of which it is a part."""
+        each: Any = loader.dataset
+        sizes = []
         while isinstance(each, Sized):
             sizes.append(len(each))
             whole, each = each, getattr(each, "dataset", None)

@@ -43,8 +43,8 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 def num_steps(frame: FrameType | None) -> int | None:
     """Return how often a line runs, from loops over a range, over a data loader, and `while step < 1000`.
 
-    None if another loop is around it, if a library calls it, or if a loop has it under a condition that is not
-    known to be true in each k-th pass.
+    None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
+    to be true in each k-th pass.
     """
     number, conditions = None, list[ast.expr]()
     for block, where in _enclosing_blocks(frame):
@@ -122,7 +122,7 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
 def _length_of(
     loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
 ) -> int | None:
-    """Return how often a loop over a range or a loader runs, or one up to a number; None if it is not known."""
+    """Return how often a loop over a range or a loader runs, or one up to a number; None if not known."""
     try:
         if isinstance(loop, ast.While):
             match loop.test:

@@ -281,7 +281,7 @@ class Recorder:
             scalars = [loss] if loss.numel() == 1 else []
         self._losses_read = self._losses
         if self._num_reads < MOST_NOTED_READS or self._gpu is not None:
-            keys = {key for scalar in scalars for key in (_address(scalar), _undivided(scalar))}
+            keys = {key for scalar in scalars for key in (address_of(scalar), _undivided(scalar))}
             self.read_keys = keys - {0}
         for scalar in scalars:
             local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
@@ -532,7 +532,7 @@ class Recorder:
         is_noted = self._num_reads < MOST_NOTED_READS and isinstance(number, float)
         if not (is_noted or value.is_cuda) or not self._losses_read:
             return
-        if self.read_keys.isdisjoint((_address(value), _number_of(value.grad_fn))):
+        if self.read_keys.isdisjoint((address_of(value), _number_of(value.grad_fn))):
             return
         if value.is_cuda:
             self._waited_s += clock() - began
@@ -898,7 +898,7 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _address(tensor: Tensor) -> int:
+def address_of(tensor: Tensor) -> int:
     """Return where the values of a tensor are, or the tensor itself if it wraps others."""
     try:
         return tensor.data_ptr()

@@ -152,8 +152,8 @@ class Review:
                 (message, at), (level, lesson, hint) = found, ABOUT[code]
                 place = {name: at.get(name) for name in ("file", "line")}
                 yield {
-                    "code": _REPLACES.get(code, code), "message": message, "hint": hint, "level": level, "rank": None,
-                    "lesson": lesson, **place,
+                    "code": _REPLACES.get(code, code), "message": message, "hint": hint, "level": level,
+                    "rank": None, "lesson": lesson, **place,
                 }  # fmt: skip
 
     def _match_reads(self) -> None:
@@ -326,8 +326,9 @@ def _reads_each_step(review: Review) -> Found:
     for note in review.newest("waits").values():
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
-            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step (mean of {number} steps)"
-            return f"The loss is read from the GPU in each step: {waited}, and queued no work then.", note
+            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step for it"
+            message = f"The loss is read from the GPU in each step: {waited}, and queued no work then"
+            return f"{message} (mean of {number} steps).", note
     return None
 
 
