@@ -121,12 +121,6 @@ def _watch_steps(recorder: Any) -> None:
 
         return watched
 
-    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.begin_step(optimizer)
-
-    def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.end_step(optimizer)
-
     def note_compiling(*_args: Any, **_kwargs: Any) -> None:
         """Keep compiled step functions from tracing into the hooks; only now: it imports torch._dynamo."""
         if handles:
@@ -134,14 +128,14 @@ def _watch_steps(recorder: Any) -> None:
                 handle.remove()
             handles.clear()
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
-            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
-            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
+            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(recorder.begin_step))
+            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(recorder.end_step))
             for name, read in reads.items():
                 setattr(torch.Tensor, name, read)
 
     handles = [
-        optimizers.register_optimizer_step_pre_hook(before_step),
-        optimizers.register_optimizer_step_post_hook(after_step),
+        optimizers.register_optimizer_step_pre_hook(recorder.begin_step),
+        optimizers.register_optimizer_step_post_hook(recorder.end_step),
     ]
     wrap(torch.autograd, "backward", functools.partial(_around_backward, recorder))
     wrap(GradScaler, "step", around_scaler_step)

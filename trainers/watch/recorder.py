@@ -270,7 +270,7 @@ class Recorder:
         self.wait_from = None
         if self._num_reduced:
             self._end_averaging()
-        if self._is_in_step():
+        if self.is_in_step and self._is_in_step():
             self._backwards_in_step += 1
             if self._backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
@@ -280,7 +280,8 @@ class Recorder:
         else:
             scalars = [loss] if loss.numel() == 1 else []
         self._losses_read = self._losses
-        if self._num_reads < MOST_NOTED_READS or self._gpu is not None:
+        is_compared = self.world_size > 1 and self._num_reads < MOST_NOTED_READS
+        if is_compared or self._gpu is not None:
             keys = {key for scalar in scalars for key in (address_of(scalar), _undivided(scalar))}
             self.read_keys = keys - {0}
         for scalar in scalars:
@@ -312,7 +313,7 @@ class Recorder:
             self._mark("wait")
 
     @hook
-    def begin_step(self, optimizer: Any) -> None:
+    def begin_step(self, optimizer: Any, *_of_step: Any) -> None:
         """Note that an optimizer begins its step."""
         if self._stepping() is not optimizer and self._is_in_step():
             return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
@@ -330,7 +331,7 @@ class Recorder:
             self._measure_norm(optimizer)
 
     @hook
-    def end_step(self, optimizer: Any) -> None:
+    def end_step(self, optimizer: Any, *_of_step: Any) -> None:
         """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
         if optimizer is not self._stepping():
             return
@@ -537,9 +538,9 @@ class Recorder:
         if value.is_cuda:
             self._waited_s += clock() - began
             self._num_waits += 1
-        if (is_noted or not self._wait_place) and (place := self.place()):  # not a read of our own
-            self._wait_place = place
-            self._num_reads += is_noted
+            self._wait_place = self._wait_place or self.place()
+        if is_noted and (place := self.place()):  # not a read of our own
+            self._num_reads += 1
             step = self.step + (self._losses_read is self._losses)
             self.note("read", step=step, value=number, loss=self._losses_read[-1], **place)
 
