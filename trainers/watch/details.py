@@ -22,11 +22,10 @@ from torch.utils.data import DataLoader
 
 from trainers.watch import flight_recorder
 from trainers.watch.hooks import after, before
+from trainers.watch.recorder import hashes_of
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
-# The hashed part of each sample.
-MOST_HASHED_BYTES = 4096
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
 
 
@@ -87,7 +86,7 @@ class Details:
         first = args[0] if args and isinstance(args[0], Tensor) and args[0].dim() else None
         if first is None:
             return
-        self._pending = _hashes(first)
+        self._pending = hashes_of([first.cpu()])
         if not torch.is_grad_enabled():
             self._end_pending(is_training=False)
 
@@ -190,13 +189,6 @@ class Details:
 
 def _parameters(optimizer: Any) -> list[Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
-
-
-def _hashes(samples: Tensor) -> list[int]:
-    """Return a hash of each sample of a batch."""
-    flat = samples.detach().cpu().reshape(samples.shape[0], -1)
-    flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
-    return [zlib.crc32(bytes(row)) for row in flat.view(torch.uint8).numpy()]
 
 
 def _hash_of(optimizer: Any) -> int:

@@ -289,7 +289,7 @@ class Recorder:
             if local.is_cuda:
                 self._gpu = local.device
             # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
-            self._losses.append(_read_item(local) if _is_plain(local) else local.detach().clone())
+            self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
         self._mark("forward")
         if self._is_without_grad:
             self._is_without_grad = False
@@ -353,7 +353,8 @@ class Recorder:
             )
         )  # fmt: skip
         self._losses, self.norm = [], None
-        self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
+        if self._marks:
+            self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_began = now
@@ -695,13 +696,7 @@ class Recorder:
         num = tensors[0].shape[0]
         if not HAS_NUMPY or not num or not all(_is_plain(each) and each.shape[0] == num for each in tensors):
             return
-        hashes = [0] * num
-        for tensor in tensors:
-            flat = tensor.detach().reshape(num, -1)
-            flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
-            rows = flat.view(torch.uint8).numpy()
-            hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
-        self._sample_hashes.update(hashes)
+        self._sample_hashes.update(hashes_of(tensors))
         self._num_hashed += num
         if self._num_hashed >= MOST_COMPARED_SAMPLES:
             self._note_samples()
@@ -885,6 +880,17 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
     free, total = torch.cuda.mem_get_info(device)
     known = {"name": properties.name, "memory_used_bytes": total - free, "memory_total_bytes": total}
     return {**known, "index": device.index, "utilization_percent": None}
+
+
+def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Return a hash of each sample of a batch of CPU tensors, of the same number of samples each."""
+    num = tensors[0].shape[0]
+    hashes = [0] * num
+    for tensor in tensors:
+        flat = tensor.detach().reshape(num, -1)
+        rows = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous().view(torch.uint8).numpy()
+        hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
+    return hashes
 
 
 def memory_bytes() -> int:
