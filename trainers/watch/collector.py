@@ -45,8 +45,8 @@ class Collector:
     def __init__(self, run_dir: Path, num_ranks: int, control: Control, began_at: int = 0) -> None:
         self._run = RunDirectory(run_dir)
         self._config = self._run.read_config()
-        every = self._config.checkpoint_every_steps
-        self._due = (began_at // every + 1) * every if every else None  # the next periodic checkpoint
+        every = self._config.checkpoint_every_steps or 1
+        self._due = (began_at // every + 1) * every  # the next periodic checkpoint
         self._control = control
         self.num_ranks = min(num_ranks, spool.MAX_RANKS)
         self._readers = [SpoolReader(run_dir, rank) for rank in range(self.num_ranks)]
@@ -307,14 +307,15 @@ class Collector:
         return OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(ahead_s / self._pace_s))
 
     def _ask_when_due(self) -> None:
-        """Ask for a periodic checkpoint just before its step, so that until then a click gets its own."""
-        if self._due is None or self._is_save_asked or not self._control.get(spool.SAVES):
+        """Ask for a periodic checkpoint shortly before its step, so that until then a click gets its own."""
+        every = self._config.checkpoint_every_steps
+        if every is None or self._is_save_asked or not self._control.get(spool.SAVES):
             return
         newest, ahead = self._control.newest_step(self.num_ranks), self._steps_ahead()
         if newest + 2 * ahead >= self._due:
-            at_step, every = max(self._due, newest + ahead), self._config.checkpoint_every_steps or 1
-            self._ask_to_save(at_step)
-            self._due = (at_step // every + 1) * every
+            self._due = max(self._due, math.ceil((newest + ahead) / every) * every)
+            self._ask_to_save(self._due)
+            self._due += every
 
     def _ask_to_save(self, at_step: int) -> None:
         # A requested step does not change until it is saved: some ranks may have read it.
@@ -378,7 +379,7 @@ class Collector:
         with checkpoint_files.Sealing() as sealing:
             files = sealing.finish(checkpoint_files.partial_path(self._run, step))
         size_bytes = checkpoint_files.publish(self._run, step, about, files)
-        keep_last = self._config.keep_last_checkpoints if self._due else None
+        keep_last = self._config.keep_last_checkpoints if about["reason"] == "schedule" else None
         removed = checkpoint_files.retire(self._run, step, keep_last=keep_last, best_step=None)
         fields = {"step": step, "path": f"checkpoints/step_{step}", "size_bytes": size_bytes}
         fields |= {"removed": list(removed)}

@@ -157,7 +157,7 @@ class Review:
         for note in self.notes["read"][0]:
             losses, ratio = self.losses.get(note["step"]), note["value"] / (note["loss"] or math.nan)
             # It may be one of several backward passes, and read before it was divided by their number.
-            if losses and ratio > 0.5 and math.isclose(ratio, round(ratio), rel_tol=1e-6):
+            if losses and 0.5 < ratio < 1e6 and math.isclose(ratio, round(ratio), rel_tol=1e-6):
                 note |= {"own": losses[0], "mean": sum(losses) / len(losses)}
 
     def newest(self, kind: str) -> dict[int, dict[str, Any]]:
