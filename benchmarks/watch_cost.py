@@ -96,11 +96,12 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     costs: dict[bool, list[float]] = {False: [], True: []}
     wall: dict[bool, list[float]] = {False: [], True: []}
+    batches = endless(loader)  # one iterator, because the beginning of a pass is watched too
     for block in range(2 * options.blocks):
         is_on = block % 2 == 0
         switch.set(is_on=is_on)
         began, began_wall = time.thread_time(), time.perf_counter()
-        for inputs, targets in itertools.islice(endless(loader), options.steps):
+        for inputs, targets in itertools.islice(batches, options.steps):
             loss = nn.functional.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
