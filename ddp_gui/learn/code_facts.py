@@ -77,6 +77,7 @@ class RankFacts:
         trained: hashes of the samples that it trained on.
         evaluations: hashes of the samples of each evaluation: all between two steps belong to one.
         evaluated_at: the number of steps before the latest evaluation.
+        sizes: lengths of the data of the latest evaluation's loader, and of those of which it is a part.
         saved, loaded: path, and the number of collectives that this rank had begun.
         written: paths of the files that it opened for writing.
     """
@@ -86,6 +87,9 @@ class RankFacts:
     trained: list[int] = field(default_factory=list)
     evaluations: list[list[int]] = field(default_factory=list)
     evaluated_at: int = -1
+    sizes: list[int] = field(default_factory=list)
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    trained_whole: int = 0
     printed: list[Printed] = field(default_factory=list)
     saved: list[tuple[str, int]] = field(default_factory=list)
     loaded: list[tuple[str, int]] = field(default_factory=list)
@@ -174,13 +178,18 @@ def _take(found: RankFacts, note: Mapping[str, Any]) -> None:
         found.world_size = found.world_size or int(note["world_size"])
     elif kind == "stepped":
         found.steps.append(_step(note))
+    elif kind == "loader":
+        found.loader = note
     elif kind == "seen" and note["is_training"]:
         found.trained += note["hashes"]
+        found.trained_whole = int(found.loader.get("whole", 0))
     elif kind == "seen":
         if found.evaluated_at != len(found.steps):
             found.evaluated_at = len(found.steps)
             found.evaluations.append([])
         found.evaluations[-1] += note["hashes"]
+        is_rest = found.loader.get("whole") == found.trained_whole  # a part of the data is for training
+        found.sizes = [] if is_rest else [int(size) for size in found.loader.get("sizes", ())]
     elif kind == "printed":
         counts = {name: int(note[name]) for name in ("num_losses", "num_criteria")}
         found.printed.append(Printed(line=str(note["line"]), **counts))

@@ -51,7 +51,7 @@ _WATCH_MODULE = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"
 _FIELDS = frozenset(
     {
         "files", "entry", "arguments", "ranks", "start", "python", "environment", "folder", "on_cpu",
-        "name", "hang_timeout_s", "on_hang",
+        "name", "hang_timeout_s", "on_hang", "checkpoint_every_steps",
     }
 )  # fmt: skip
 # Fields with the names of the configuration that select where a run trains, for engines that ask for them.
@@ -193,6 +193,7 @@ class ScriptApi:
             "folder": config.script_folder,
             "on_cpu": config.script_on_cpu,
             "name": config.name,
+            "checkpoint_every_steps": config.checkpoint_every_steps,
             **{name: getattr(config, name) for name in _WHERE},
         }
 
@@ -248,6 +249,7 @@ class ScriptApi:
             "nproc_per_node": script.get("ranks") or reading.num_ranks or machine.default_ranks(),
             "on_hang": script.get("on_hang") or "wait",
             "hang_timeout_s": script.get("hang_timeout_s") or 20,
+            "checkpoint_every_steps": script.get("checkpoint_every_steps") or None,
             **where,
             "script": entry,
             "script_arguments": script.get("arguments") or "",

@@ -462,7 +462,11 @@ SUBSET = {
     "two-ranks": ("a group, but no DDP", "the loss times the ranks"),
     "shard-the-data": ("by hand, without a loader", "set_epoch of another sampler"),
     "save-and-load": ("rank 0 loads after DDP", "a monitored barrier"),
-    "the-loss-you-print": ("padded validation", "mean of the accuracies"),
+    "the-loss-you-print": (
+        "padded validation",
+        "mean of the accuracies",
+        "validation without the last samples",
+    ),
     "accumulate": ("no_sync around backward alone",),
     "find-the-hang": ("a schedule for each rank",),
 }

@@ -55,6 +55,18 @@ def test_a_script_on_gpus_is_watched_without_changing_a_bit(
     ]
 
 
+def test_a_loss_that_is_read_in_each_step_is_a_remark_with_its_cost(
+    gpu: Place, launcher: Launcher, tmp_path: Path
+) -> None:
+    variables = f"LOSSES={tmp_path / 'losses'}"
+    live = start(launcher, "on_gpus", device="cuda", script_arguments="--reads", script_environment=variables)
+    assert live.wait_for_end(END_TIMEOUT_S).state == "finished", live.story()
+    (finding,) = live.events("finding")
+    assert (finding["code"], finding["level"]) == ("reads_each_step", "remark")
+    assert re.search(r"the host waited \d+\.\d\d ms a step for it", finding["message"])
+    assert "print" in (SCRIPTS / "on_gpus.py").read_text().splitlines()[finding["line"] - 1]
+
+
 @pytest.mark.real_gpu("it compares results of kernels")
 def test_the_script_of_a_run_computes_the_run_on_a_gpu(
     gpu: Place, launcher: Launcher, tmp_path: Path

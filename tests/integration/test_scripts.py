@@ -218,7 +218,7 @@ def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(laun
 MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
     "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters", "same_samples without_loader",
-    "shown_loss as_float", "evaluates_alone in_training_mode",
+    "shown_loss as_float", "shown_loss accumulates", "shown_loss divides", "evaluates_alone in_training_mode",
 )  # fmt: skip
 
 
@@ -243,6 +243,7 @@ CORRECT = {
     "hybrid_shards": (16, 12),
     "flat_shards": (16, 12),
     "ring": (16, 12),
+    "one_pass": (20, 4),
 }
 
 
@@ -258,6 +259,15 @@ def test_a_correct_script_that_looks_like_a_mistake_has_no_finding(
     assert all(step["loss"] > 0 for step in steps)
     assert about["global_batch"] == num_samples
     assert num_steps in (None, about["num_steps"]) and num_steps in (None, len(steps))
+
+
+@pytest.mark.parametrize("how", ["by_hand", "by_torch"])
+def test_local_sgd_is_a_remark(how: str, ranks: Ranks, tmp_path: Path) -> None:
+    told = run_watched(ranks, "correct", tmp_path / "folder", "local_sgd", how)
+    (finding,) = [event for event in told if event["kind"] == "finding"]
+    assert (finding["code"], finding["level"]) == ("replicas_differ", "remark"), finding
+    source = (SCRIPTS / "correct.py").read_text().splitlines()
+    assert "all_reduce" in source[finding["line"] - 1] or "average_parameters" in source[finding["line"] - 1]
 
 
 def test_an_error_names_the_rank_and_the_script_s_own_line(launcher: Launcher) -> None:
@@ -357,12 +367,12 @@ def example_of_the_docs() -> str:
     return next(part for part in text.split("```python\n") if "watch.load(" in part).partition("```")[0]
 
 
-def start_example(launcher: Launcher, source: str) -> LiveRun:
+def start_example(launcher: Launcher, source: str, **values: Any) -> LiveRun:
     """Start a script on two CPU ranks."""
     files = {"train.py": source.encode(), "watch.py": COPIED.read_bytes()}
     raw = {"model": "script", "dataset": "script", "script": "train.py", "device": "cpu", "nproc_per_node": 2}
     return launcher.start_run(
-        rundir.create(launcher.runs_dir, parse(raw), lambda made: code.write(made.path, files))
+        rundir.create(launcher.runs_dir, parse(raw | values), lambda made: code.write(made.path, files))
     )
 
 
@@ -397,6 +407,20 @@ def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) ->
     assert [steps[-1]["step"], steps[-1]["epoch"]] == [192, 11]
     about = again.events("script")[-1]
     assert (about["num_epochs"], about["num_steps"]) == (12, 192)
+
+
+def test_a_script_that_saves_is_asked_to_every_number_of_steps(launcher: Launcher) -> None:
+    source = example_of_the_docs().replace(
+        "optimizer.step()", "optimizer.step(), __import__('time').sleep(0.02)"
+    )
+    live = start_example(launcher, source, checkpoint_every_steps=20, keep_last_checkpoints=2)
+    assert live.wait_for_end().state == "finished", live.story()
+    saved = live.events("checkpoint")
+    assert {each["reason"] for each in saved} == {"schedule"}
+    steps = [each["step"] for each in saved]
+    assert len(steps) > 2 and all(step % 20 == 0 for step in steps), steps
+    kept = sorted(item.step for item in live.run.list_checkpoints())
+    assert kept == steps[-2:] and [step for each in saved for step in each["removed"]] == steps[:-2]
 
 
 def test_a_script_that_saves_on_one_rank_only_is_told(launcher: Launcher) -> None:

@@ -5,6 +5,11 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
+    PostLocalSGDState,
+    post_localSGD_hook,
+)
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -103,6 +108,40 @@ def ring(data, rank):
                 parameter.grad = (parameter.grad + exchange(parameter.grad)) / 2
             optimizer.step()
             optimizer.zero_grad()
+
+
+def one_pass(data, rank):
+    """Each fifth batch ends with a step, and no range is around the loader."""
+    model = DDP(network())
+    optimizer = sgd(model)
+    loader = DataLoader(data, 2, sampler=DistributedSampler(data, shuffle=False))
+    for i, (x, y) in enumerate(loader):
+        (nn.functional.mse_loss(model(x), y) / 5).backward()
+        if (i + 1) % 5 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def local_sgd(data, rank):
+    """Averages the weights every few steps, by hand or as torch does it after some steps of DDP."""
+    is_by_hand = "by_hand" in sys.argv
+    model = network() if is_by_hand else DDP(network())
+    averager = PeriodicModelAverager(period=3, warmup_steps=6)
+    if not is_by_hand:
+        state = PostLocalSGDState(None, dist.new_subgroups(1)[0], start_localSGD_iter=6)
+        model.register_comm_hook(state, post_localSGD_hook)
+    optimizer = sgd(model)
+    for step in range(60):
+        samples = slice(8 * (step % 6) + 48 * rank, 8 * (step % 6) + 48 * rank + 8)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(data[samples][0]), data[samples][1]).backward()
+        optimizer.step()
+        if not is_by_hand:
+            averager.average_parameters(model.parameters())
+        elif step % 8 == 7:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= dist.get_world_size()
 
 
 def sgd(model):

@@ -1,4 +1,5 @@
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,8 @@ def main():
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
+            if "--reads" in sys.argv:
+                print(f"loss {loss:.4f}", loss.detach().cpu())
         print(f"rank {rank} epoch {epoch} done")
     with open(f"{os.environ['LOSSES']}.{rank}", "w") as file:
         file.writelines(f"{loss.item().hex()}\n" for loss in losses)

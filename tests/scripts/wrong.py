@@ -42,11 +42,16 @@ for epoch in range(3):
     if sampler is not None and mistake != "no_set_epoch":
         sampler.set_epoch(epoch)
     model.train()
-    for x, y in drawn() if "without_loader" in sys.argv else loader:
+    for number, (x, y) in enumerate(drawn() if "without_loader" in sys.argv else loader):
         loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        if "accumulates" in sys.argv:
+            (loss / 2).backward()
+        else:
+            loss = loss / 2 if "divides" in sys.argv else loss
+            loss.backward()
+        if number % 2 or not {"accumulates", "divides"} & {*sys.argv}:
+            optimizer.step()
+            optimizer.zero_grad()
         if mistake == "shown_loss" and rank == 0:
             print(f"loss {float(loss.detach()) if 'as_float' in sys.argv else loss.item():.4f}")
     if mistake == "evaluates_alone" and rank == 0:

@@ -42,9 +42,11 @@ Item = tuple[float, str, Mapping[str, Any]]
 class Collector:
     """The events of one start of a script."""
 
-    def __init__(self, run_dir: Path, num_ranks: int, control: Control) -> None:
+    def __init__(self, run_dir: Path, num_ranks: int, control: Control, began_at: int = 0) -> None:
         self._run = RunDirectory(run_dir)
-        self._entry = self._run.read_config().script
+        self._config = self._run.read_config()
+        every = self._config.checkpoint_every_steps or 1
+        self._due = (began_at // every + 1) * every  # the next periodic checkpoint
         self._control = control
         self.num_ranks = min(num_ranks, spool.MAX_RANKS)
         self._readers = [SpoolReader(run_dir, rank) for rank in range(self.num_ranks)]
@@ -53,7 +55,7 @@ class Collector:
         self._events: list[Item] = []
         self._review = Review(self.num_ranks)
         self._samples: dict[int, dict[str, Any]] = {}
-        self._fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
+        self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
         # Checkpoints that are being written, by the step asked for: the notes of the ranks; the commands.
@@ -90,6 +92,7 @@ class Collector:
             self._reported_at = now
             self._report()
         self._read_commands()
+        self._ask_when_due()
         if self._events:
             written = self._file.append(self._events)
             del self._events[:written]
@@ -148,10 +151,13 @@ class Collector:
         self._ended_unix_s = last["ended_unix_s"]
         # An evaluation between two steps does not belong to them.
         seconds = min(seconds, sum(ranks[0]["step_time_s"] for ranks in done))
-        samples = sum(self._samples_of(ranks) for ranks in done)
+        # Ranks with parts of one model work on the same samples.
+        num_counted = 1 if self._review.is_split else self.num_ranks
+        samples_of = [sum(row["samples"] for row in ranks[:num_counted]) for ranks in done]
+        samples = sum(samples_of)
         samples_per_s = round(samples / seconds, 2) if samples and seconds > 0 else None
         self._pace_s = max(seconds, 1e-6) / len(done)
-        for ranks in done:
+        for ranks, num_samples in zip(done, samples_of, strict=True):
             row = ranks[0]
             self.step = int(row["step"])
             losses = [each["loss"] for each in ranks if not math.isnan(each["loss"])]
@@ -172,12 +178,8 @@ class Collector:
             if row["num_batches"]:
                 self._num_batches.append(row["num_batches"])
             if row["samples"]:
-                self._batch_samples.append(self._samples_of(ranks))
+                self._batch_samples.append(num_samples)
             self._review.take_step(ranks)
-
-    def _samples_of(self, ranks: Sequence[Mapping[str, float]]) -> float:
-        """Return the samples of a step; ranks with parts of one model work on the same ones."""
-        return ranks[0]["samples"] if self._review.is_split else sum(row["samples"] for row in ranks)
 
     # Notes
 
@@ -189,10 +191,11 @@ class Collector:
             if rank == 0 and note["rates"] and time.monotonic() - self._rates_at >= RATES_EVERY_S:
                 self._rates, self._rates_at = note["rates"], time.monotonic()
         elif kind == "fingerprint":
-            hashes = self._fingerprints[note["step"]]
+            key = note["step"], note["is_averaged"]
+            hashes = self._fingerprints[key]
             hashes[rank] = note["hash"]
             if len(hashes) == self.num_ranks:
-                del self._fingerprints[note["step"]]
+                del self._fingerprints[key]
                 ordered = [hashes[each] for each in range(self.num_ranks)]
                 fields = {"step": note["step"], "hashes": ordered, "distances": [None] * self.num_ranks}
                 self._add("fingerprints", fields)
@@ -220,11 +223,15 @@ class Collector:
         steps_per_epoch = math.ceil(num_batches / batches_a_step) if num_batches else None
         num_steps = steps_per_epoch * num_epochs if steps_per_epoch and num_epochs else None
         if (in_loop := self._about.get("optimizer", {}).get("num_steps")) not in (None, num_steps):
-            # `for step in range(1000)`: the range around the loader is not one of epochs.
-            num_steps, num_epochs = in_loop, None
+            num_steps, in_epoch = in_loop, in_loop // (num_epochs or 1)
+            if steps_per_epoch is None or abs(in_epoch - steps_per_epoch) > 1:
+                # `for step in range(1000)`: the range around the loader is not one of epochs.
+                num_epochs = None
+            else:
+                steps_per_epoch = in_epoch  # without the batches after the last step, or with them
         num_samples = one_pass.get("num_samples")
         fields = {
-            "entry": self._entry,
+            "entry": self._config.script,
             "model": model.get("name"),
             "num_parameters": model.get("num_parameters"),
             "optimizer": self._about.get("optimizer", {}).get("name"),
@@ -278,10 +285,7 @@ class Collector:
 
     def _obey(self, command: Command) -> None:
         asks, saves = self._control.get(spool.ASKS), self._control.get(spool.SAVES)
-        is_slow = self._pace_s > SLOW_STEP_S
-        ahead_s = AHEAD_ON_MACHINES_S if self._control.has_other_machines else AHEAD_S
-        ahead = OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(ahead_s / self._pace_s))
-        at_step = self._control.newest_step(self.num_ranks) + ahead
+        at_step = self._control.newest_step(self.num_ranks) + self._steps_ahead()
         if command.name == "checkpoint" and saves:
             self._ask_to_save(at_step)
             self._asked.append(command)
@@ -296,6 +300,22 @@ class Collector:
             word, does = ("stop", "stops") if asks else ("save", "saves a checkpoint, and then gets SIGTERM,")
             self._add("state", {"state": "stopping", "reason": f"The script {does} after step {at_step:,}."})
             self._answer(command, accepted=True, message=f"The script is told to {word} at step {at_step:,}.")
+
+    def _steps_ahead(self) -> int:
+        is_slow = self._pace_s > SLOW_STEP_S
+        ahead_s = AHEAD_ON_MACHINES_S if self._control.has_other_machines else AHEAD_S
+        return OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(ahead_s / self._pace_s))
+
+    def _ask_when_due(self) -> None:
+        """Ask for a periodic checkpoint shortly before its step, so that until then a click gets its own."""
+        every = self._config.checkpoint_every_steps
+        if every is None or self._is_save_asked or not self._control.get(spool.SAVES):
+            return
+        newest, ahead = self._control.newest_step(self.num_ranks), self._steps_ahead()
+        if newest + 2 * ahead >= self._due:
+            self._due = max(self._due, math.ceil((newest + ahead) / every) * every)
+            self._ask_to_save(self._due)
+            self._due += every
 
     def _ask_to_save(self, at_step: int) -> None:
         # A requested step does not change until it is saved: some ranks may have read it.
@@ -352,14 +372,17 @@ class Collector:
         about = {
             "strategy": manifests.SCRIPT,
             "world_size": self.num_ranks,
-            "reason": "stop" if stopped else "button",
+            "reason": "stop" if stopped else "button" if self._asked else "schedule",
             "num_threads": None,
         }
         began = time.monotonic()
         with checkpoint_files.Sealing() as sealing:
             files = sealing.finish(checkpoint_files.partial_path(self._run, step))
         size_bytes = checkpoint_files.publish(self._run, step, about, files)
-        fields = {"step": step, "path": f"checkpoints/step_{step}", "size_bytes": size_bytes, "removed": []}
+        keep_last = self._config.keep_last_checkpoints if about["reason"] == "schedule" else None
+        removed = checkpoint_files.retire(self._run, step, keep_last=keep_last, best_step=None)
+        fields = {"step": step, "path": f"checkpoints/step_{step}", "size_bytes": size_bytes}
+        fields |= {"removed": list(removed)}
         fields |= {"duration_s": round(stall_s + time.monotonic() - began, 4), "stall_s": stall_s}
         self._add("checkpoint", {**fields, "reason": about["reason"]})
 

@@ -11,21 +11,22 @@ import math
 import os
 import sys
 import zlib
+from collections.abc import Sized
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
+from torch.utils.data import DataLoader
 
 from trainers.watch import flight_recorder
 from trainers.watch.guard import hook
 from trainers.watch.hooks import after, before, saved_file
+from trainers.watch.recorder import hashes_of
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
-# The hashed part of each sample.
-MOST_HASHED_BYTES = 4096
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
 
 
@@ -62,6 +63,7 @@ class Details:
         after(optimizers.Optimizer, "__init__", self._take_optimizer)
         optimizers.register_optimizer_step_pre_hook(self._begin_step)
         optimizers.register_optimizer_step_post_hook(self._end_step)
+        before(DataLoader, "__iter__", self._take_loader)
         after(
             torch, "save", lambda _none, *args, **kwargs: self._take_file("saved", saved_file(args, kwargs))
         )
@@ -88,9 +90,19 @@ class Details:
         first = args[0] if args and isinstance(args[0], Tensor) and args[0].dim() else None
         if first is None:
             return
-        self._pending = _hashes(first)
+        self._pending = hashes_of([first.cpu()])
         if not torch.is_grad_enabled():
             self._end_pending(is_training=False)
+
+    def _take_loader(self, loader: DataLoader[Any]) -> None:
+        """Note the lengths of a loader's data, and of those of which it is a part."""
+        each: Any = loader.dataset
+        sizes = []
+        while isinstance(each, Sized):
+            sizes.append(len(each))
+            whole, each = each, getattr(each, "dataset", None)
+        if sizes:
+            self.note("loader", sizes=sizes, whole=id(whole))
 
     def _end_forward(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self._depth -= 1
@@ -189,15 +201,6 @@ class Details:
 
 def _parameters(optimizer: Any) -> list[Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
-
-
-def _hashes(samples: Tensor) -> list[int]:
-    """Return a hash of each sample of a batch."""
-    if not samples.numel():
-        return []
-    flat = samples.detach().cpu().reshape(samples.shape[0], -1)
-    flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
-    return [zlib.crc32(bytes(row)) for row in flat.view(torch.uint8).numpy()]
 
 
 def _hash_of(optimizer: Any) -> int:

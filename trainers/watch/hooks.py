@@ -4,7 +4,8 @@ torch's public hooks where it has them (optimizer steps, gradients of a paramete
 functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
 iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP, DataParallel and
 `Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with their variants,
-`torch.save`, `torch.compile`, `Tensor.item` and `Tensor.__float__`. Tests pin them for the installed torch.
+`torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and `__float__`. Tests pin them for the
+installed torch.
 
 They are installed when the script itself imports torch, so that what it sets up before that has its effect.
 """
@@ -17,6 +18,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -119,18 +121,6 @@ def _watch_steps(recorder: Any) -> None:
     from torch.amp import GradScaler
     from torch.optim import optimizer as optimizers
 
-    def around_backward(backward: Any) -> Any:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if recorder.is_in_backward:  # activation checkpointing runs one inside another
-                return backward(*args, **kwargs)
-            recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()))
-            try:
-                return backward(*args, **kwargs)
-            finally:
-                recorder.end_backward()
-
-        return watched
-
     def around_scaler_step(step: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> Any:
             before = recorder.num_optimizer_steps
@@ -141,12 +131,6 @@ def _watch_steps(recorder: Any) -> None:
 
         return watched
 
-    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.begin_step(optimizer)
-
-    def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.end_step(optimizer)
-
     def note_compiling(*_args: Any, **_kwargs: Any) -> None:
         """Keep compiled step functions from tracing into the hooks; only now: it imports torch._dynamo."""
         if handles:
@@ -154,25 +138,60 @@ def _watch_steps(recorder: Any) -> None:
                 handle.remove()
             handles.clear()
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
-            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
-            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
-            setattr(torch.Tensor, "item", item)  # noqa: B010 - mypy refuses an assignment
-            setattr(torch.Tensor, "__float__", as_float)  # noqa: B010
+            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(recorder.begin_step))
+            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(recorder.end_step))
+            for name, read in reads.items():
+                setattr(torch.Tensor, name, read)
 
     handles = [
-        optimizers.register_optimizer_step_pre_hook(before_step),
-        optimizers.register_optimizer_step_post_hook(after_step),
+        optimizers.register_optimizer_step_pre_hook(recorder.begin_step),
+        optimizers.register_optimizer_step_post_hook(recorder.end_step),
     ]
-    wrap(torch.autograd, "backward", around_backward)
+    wrap(torch.autograd, "backward", functools.partial(_around_backward, recorder))
     wrap(GradScaler, "step", around_scaler_step)
     before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
     before(torch, "compile", note_compiling)
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    item = after(torch.Tensor, "item", recorder.note_read)
+    reads = _watch_reads(recorder)
+
+
+def _around_backward(recorder: Any, backward: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if recorder.is_in_backward:  # activation checkpointing runs one inside another
+            return backward(*args, **kwargs)
+        recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()))
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            recorder.end_backward()
+
+    return watched
+
+
+def _watch_reads(recorder: Any) -> dict[str, Any]:
+    """Watch the functions that copy a tensor's values to the host; return the originals by name."""
+    from torch import Tensor
+
+    from trainers.watch.recorder import address_of
+
+    def around_read(read: Any) -> Any:
+        def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            result = read(tensor, *args, **kwargs)
+            # Optimizers on CPUs read a number for each parameter: one look has to be enough.
+            if tensor.grad_fn is not None or address_of(tensor) in recorder.read_keys:
+                recorder.note_read(result, tensor, began)
+            return result
+
+        return watched
+
+    reads = {name: getattr(Tensor, name) for name in ("item", "tolist", "cpu", "__float__")}
     # Detached: a warning of torch about `float(loss)` would name our line.
-    as_float = wrap(torch.Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
-    after(torch.Tensor, "__float__", recorder.note_read)
+    wrap(Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
+    for name in reads:
+        wrap(Tensor, name, around_read)
+    return reads
 
 
 def _watch_data(recorder: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,9 @@ _OWN_FILES = f"{Path(__file__).parent}{os.sep}"
 _STARTS = tuple(f"{_OWN_FILES}{name}" for name in ("__main__.py", "session.py"))
 _PACKAGES = tuple(f"{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _TORCH = tuple(f"{folder}torch{os.sep}" for folder in _PACKAGES)
-_NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+_NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError, NotImplementedError)
+# A condition that is true in each k-th pass, with `or` in the last one too.
+_EACH_KTH = re.compile(r"(?:not )?(\w+|\(\w+ \+ 1\)) % ([\w.]+)(?: == ([\w. -]+?))?( or .* == .*)?")
 
 
 def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
@@ -38,19 +41,41 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs, from loops such as `for step in range(1000)` and `while step < 1000`.
+    """Return how often a line runs, from loops over a range, over a data loader, and `while step < 1000`.
 
-    None if another loop is around it, if a loop has it under a condition, or if a library calls it.
+    None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
+    to be true in each k-th pass.
     """
-    number, is_conditional = None, False
+    number, conditions = None, list[ast.expr]()
     for block, where in _enclosing_blocks(frame):
         if isinstance(block, ast.If):
-            is_conditional = True
-        elif is_conditional or (length := _length_of(block, where)) is None:
+            conditions.append(block.test)
+            continue
+        length = _length_of(block, where, with_loaders=True)
+        for condition in conditions:
+            length = None if length is None else _num_true(condition, block, where, length)
+        if length is None:
             return None
-        else:
-            number = length * (number or 1)
+        number, conditions = length * (number or 1), []
     return number
+
+
+def _num_true(test: ast.expr, loop: ast.For | ast.While, frame: FrameType, length: int) -> int | None:
+    """Return how often `(i + 1) % k == 0` or the like is true in a loop; None for other conditions."""
+    for each in loop.body:  # `is_last = (i + 1) % k == 0`
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
+            test = each.value
+    if (found := _EACH_KTH.fullmatch(ast.unparse(test))) is None:
+        return None
+    counter, k, remainder, or_last = found.groups()
+    counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
+    is_own = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))
+    is_true_at_first = is_own and counts_from_0 and remainder in (None, "0")
+    try:
+        period = int(_value(ast.parse(k, mode="eval").body, frame))
+        return (length + (period - 1 if or_last or is_true_at_first else 0)) // period
+    except (*_NOT_FOUND, ZeroDivisionError):
+        return None
 
 
 def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameType]]:
@@ -94,8 +119,10 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
             yield node  # type: ignore[misc]
 
 
-def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -> int | None:
-    """Return how often a loop over a range runs, or one up to a number; None if it is not known."""
+def _length_of(
+    loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
+) -> int | None:
+    """Return how often a loop over a range or a loader runs, or one up to a number; None if not known."""
     try:
         if isinstance(loop, ast.While):
             match loop.test:
@@ -111,9 +138,13 @@ def _length_of(loop: ast.For | ast.While, frame: FrameType, num_done: int = 0) -
                 values = [_value(argument, frame) for argument in call.args]  # type: ignore[attr-defined]
                 continues = len(values) > 1 and not isinstance(call.args[0], ast.Constant)  # type: ignore[attr-defined]
                 return len(range(*values)) + (num_done if continues else 0)
-        over = _value(loop.iter, frame)  # a variable, perhaps of a progress bar
+        named = loop.iter  # a variable, perhaps of a progress bar
+        while isinstance(named, ast.Call) and with_loaders:  # enumerate(loader), tqdm(enumerate(loader))
+            (named, *_) = named.args
+        over = _value(named, frame)
         over = getattr(over, "__dict__", {}).get("iterable", over)
-        return len(over) if type(over) is range else None
+        is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(over).__mro__)
+        return len(over) if type(over) is range or is_loader else None
     except _NOT_FOUND:
         return None
 

@@ -69,8 +69,10 @@ MOST_FILES = 1000
 MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
+_PARTS = tuple(name for name in spool.COLUMNS if name.endswith("_time_s"))
 
 clock = time.perf_counter
+_read_item = Tensor.item  # before it is watched
 
 
 class Recorder:
@@ -82,7 +84,7 @@ class Recorder:
     """
 
     def __init__(self, run_dir: Path, code_dir: Path, resume_step: int | None = None) -> None:
-        self.run_dir, self.code_dir = run_dir, code_dir
+        self.run_dir, self.code_dir, self._resume_step = run_dir, code_dir, resume_step
         self._root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -103,7 +105,7 @@ class Recorder:
         self.norm: Tensor | None = None
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
-        self._losses: list[Tensor] = []
+        self._losses: list[Tensor | float] = []
         self._backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
         self._samples = 0
@@ -124,8 +126,16 @@ class Recorder:
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
-        self._losses_read: set[int] = set()
-        self._num_reads = 0
+        # What a read of the loss is recognised by, and the losses of its step.
+        self.read_keys: set[int] = set()
+        self._losses_read = self._losses
+        self._num_reads = self._num_waits = self._waits_from = 0
+        self._waited_s = 0.0
+        self._wait_place: dict[str, Any] = {}
+        # Numbers of parameters, and of values reduced since the last step: local SGD averages its weights.
+        self._num_weights = self._num_reduced = 0
+        self._average_place: dict[str, Any] = {}
+        self._is_average_compared = True
         self._sends_messages = self._has_flat_shards = False
         self._num_wrapped = 0
         self._files: set[str] = set()
@@ -165,7 +175,7 @@ class Recorder:
         heartbeats.begin_heartbeats(self.rank)
         heartbeats.write_heartbeat(BUILDING)
         if self.rank == 0:
-            self._collector = Collector(self.run_dir, self.world_size, self.control)
+            self._collector = Collector(self.run_dir, self.world_size, self.control, self._resume_step or 0)
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
         self._thread.start()
 
@@ -194,6 +204,7 @@ class Recorder:
         if self._thread is None or self._writer is None or self.control is None:
             return
         heartbeats.write_heartbeat(ENDING)
+        self._end_averaging()
         self._note_samples()
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
@@ -239,7 +250,9 @@ class Recorder:
         if self.step == self._began_at and self._data_s == 0.0:
             self._step_began = now
         self.wait_from = None
-        if self._is_in_step():
+        if self._num_reduced:
+            self._end_averaging()
+        if self.is_in_step and self._is_in_step():
             self._backwards_in_step += 1
             if self._backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
@@ -248,13 +261,17 @@ class Recorder:
             scalars = [each for each in loss if isinstance(each, Tensor) and each.numel() == 1]
         else:
             scalars = [loss] if loss.numel() == 1 else []
-        self._losses_read = set(map(_address, scalars))
+        self._losses_read = self._losses
+        is_compared = self.world_size > 1 and self._num_reads < MOST_NOTED_READS
+        if is_compared or self._gpu is not None:
+            keys = {key for scalar in scalars for key in (address_of(scalar), _undivided(scalar))}
+            self.read_keys = keys - {0}
         for scalar in scalars:
             local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
             if local.is_cuda:
                 self._gpu = local.device
-            # A clone: the script may reduce its loss in place afterwards.
-            self._losses.append(local.detach().clone())
+            # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
+            self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
         self._mark("forward")
         if self._is_without_grad:
             self._is_without_grad = False
@@ -278,7 +295,7 @@ class Recorder:
             self._mark("wait")
 
     @hook
-    def begin_step(self, optimizer: Any) -> None:
+    def begin_step(self, optimizer: Any, *_of_step: Any) -> None:
         """Note that an optimizer begins its step."""
         if self._stepping() is not optimizer and self._is_in_step():
             return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
@@ -296,7 +313,7 @@ class Recorder:
             self._measure_norm(optimizer)
 
     @hook
-    def end_step(self, optimizer: Any) -> None:
+    def end_step(self, optimizer: Any, *_of_step: Any) -> None:
         """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
         if optimizer is not self._stepping():
             return
@@ -318,7 +335,8 @@ class Recorder:
             )
         )  # fmt: skip
         self._losses, self.norm = [], None
-        self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
+        if self._marks:
+            self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_began = now
@@ -328,7 +346,8 @@ class Recorder:
         if self.step == self._began_at + STEPS_TO_BUCKETS:
             self._note_buckets()
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
-            self._fingerprint()
+            self._fingerprint(is_averaged=False)
+            self._note_waits()
 
     def _is_in_step(self) -> bool:
         """True within the step that began last; one that raised has no end, and its loss is forgotten."""
@@ -392,18 +411,18 @@ class Recorder:
         self._pass = of_pass or {}
         if of_pass is not None:
             of_pass["num_new"] = of_pass.get("num_new", 0) + 1
-        tensors = [each for each in tensors_of(batch) if each.dim()]
-        if not tensors:
-            return
-        self._hashed_pass = self._hashed_pass or self._pass
-        self._take_samples(tensors)
+        self._take_samples(batch)
 
-    def _take_samples(self, tensors: list[Tensor]) -> None:
+    def _take_samples(self, batch: Any) -> None:
         """Count the samples of a batch; hash those of the first pass, or of a script without a loader."""
-        self._samples += tensors[0].shape[0]
+        first = next((each for each in tensors_of(batch) if each.dim()), None)
+        if first is None:
+            return
+        self._samples += first.shape[0]
+        self._hashed_pass = self._hashed_pass or self._pass
         is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
-            self._hash_samples(tensors)
+            self._hash_samples([each for each in tensors_of(batch) if each.dim()])
 
     @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
@@ -493,16 +512,29 @@ class Recorder:
             self.norm = norm.detach()
 
     @hook
-    def note_read(self, number: Any, value: Tensor) -> None:
-        """Note that the script reads a number from its loss, or from a tensor that shares its memory."""
-        if (
-            self._num_reads < MOST_NOTED_READS
-            and isinstance(number, float)
-            and _address(value) in self._losses_read
-            and (place := self.place())  # not a read of our own
-        ):
+    def note_read(self, number: Any, value: Tensor, began: float) -> None:
+        """Note that the script reads a number from its loss: from its memory, or before it was divided."""
+        is_noted = self._num_reads < MOST_NOTED_READS and isinstance(number, float)
+        if not (is_noted or value.is_cuda) or not self._losses_read:
+            return
+        if self.read_keys.isdisjoint((address_of(value), _number_of(value.grad_fn))):
+            return
+        if value.is_cuda:
+            self._waited_s += clock() - began
+            self._num_waits += 1
+            self._wait_place = self._wait_place or self.place()
+        if is_noted and (place := self.place()):  # not a read of our own
             self._num_reads += 1
-            self.note("read", step=self.step, value=number, **place)
+            step = self.step + (self._losses_read is self._losses)
+            self.note("read", step=step, value=number, loss=self._losses_read[-1], **place)
+
+    def _note_waits(self) -> None:
+        """Note how long reads of the loss made the host wait for the GPU since the last call."""
+        num_steps = self.step - self._waits_from
+        if self._num_waits:
+            about = {"waited_s": self._waited_s, "num_steps": num_steps}
+            self.note("waits", num=self._num_waits, **about, **self._wait_place)
+        self._num_waits, self._waited_s, self._waits_from = 0, 0.0, self.step
 
     @hook
     def _unused_parameters(self, error: str) -> list[str]:
@@ -514,9 +546,23 @@ class Recorder:
         trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         return [trained[int(number)].removeprefix("module.") for number in found[1].split()]
 
-    def note_collective(self, *_args: Any, **_kwargs: Any) -> None:
-        """Note a collective of the script: it may take the mean of its loss."""
-        self.has_reduced |= not self.is_in_backward
+    @hook
+    def note_collective(self, *args: Any, **_kwargs: Any) -> None:
+        """Note a collective of the script: it may take the mean of its loss, or of the weights."""
+        if self.is_in_backward:
+            return
+        self.has_reduced = True
+        if self.step > self._began_at and not self._backward_s:  # after a step, and before the next backward
+            self._num_reduced += sum(each.numel() for each in args[:2] if isinstance(each, Tensor))
+            if not self._average_place and self._num_reduced >= self._num_weights / 2:
+                self._average_place = self.place()
+
+    @hook
+    def _end_averaging(self) -> None:
+        """Compare the weights after the ranks have averaged them, once after each comparison without that."""
+        if self._num_reduced >= self._num_weights / 2 and not self._is_average_compared:
+            self._fingerprint(is_averaged=True, **self._average_place)
+        self._num_reduced = 0
 
     def note_message(self, *_args: Any, **_kwargs: Any) -> None:
         """Note that ranks send messages to each other while they train, as those of a pipeline do."""
@@ -572,6 +618,7 @@ class Recorder:
         self._has_flat_shards = any(type(each).__name__ == "FullyShardedDataParallel" for each in modules)
         group = optimizer.param_groups[0]
         sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
+        self._num_weights = sum(sizes)
         lr = _rate_of(group)
         name, rates = type(optimizer).__name__, _rates_of(optimizer)
         num_steps = None if self._began_at else loops.num_steps(sys._getframe())  # noqa: SLF001
@@ -591,9 +638,7 @@ class Recorder:
             return  # not a batch: a trace of the model, or a function of `torch.func` within one
         is_again = self._backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
-            tensors = [each for each in tensors_of((args, kwargs)) if each.dim()]
-            if tensors:
-                self._take_samples(tensors)
+            self._take_samples((args, kwargs))
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
@@ -613,7 +658,8 @@ class Recorder:
         now = clock()
         self._norm_due = now + max(NORM_EVERY_S, (now - began) / NORM_SHARE)
 
-    def _fingerprint(self) -> None:
+    def _fingerprint(self, *, is_averaged: bool, **about: Any) -> None:
+        self._is_average_compared = is_averaged
         optimizer = self._optimizer()
         if self.world_size == 1 or self._has_flat_shards or optimizer is None:
             return
@@ -628,20 +674,14 @@ class Recorder:
                 if bits.numel() % 4 == 0:
                     bits = bits.view(torch.int32)
                 total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
-        self.note("fingerprint", step=self.step, hash=total)
+        self.note("fingerprint", step=self.step, hash=total, is_averaged=is_averaged, **about)
 
     def _hash_samples(self, tensors: list[Tensor]) -> None:
         """Hash each sample by all of its tensors, so that ranks with the same samples can be recognised."""
         num = tensors[0].shape[0]
         if not HAS_NUMPY or not num or not all(_is_plain(each) and each.shape[0] == num for each in tensors):
             return
-        hashes = [0] * num
-        for tensor in tensors:
-            flat = tensor.detach().reshape(num, -1)
-            flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
-            rows = flat.view(torch.uint8).numpy()
-            hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
-        self._sample_hashes.update(hashes)
+        self._sample_hashes.update(hashes_of(tensors))
         self._num_hashed += num
         if self._num_hashed >= MOST_COMPARED_SAMPLES:
             self._note_samples()
@@ -725,31 +765,26 @@ class Recorder:
                 times = list(_gpu_times(marks))
             step_s, data_s, backward_s, optimizer_s, wait_s = times
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
-            rows.extend(
-                (
-                    step, epoch, loss, NAN if lr is None else float(lr),
-                    NAN if norm is None else next(read), samples,
-                    self._unix(ended), step_s, data_s, forward_s, backward_s, optimizer_s, wait_s,
-                    num,
-                )
-            )  # fmt: skip
-            self._newest = {
-                "step": step, "step_time_s": step_s, "data_time_s": data_s, "forward_time_s": forward_s,
-                "backward_time_s": backward_s, "optimizer_time_s": optimizer_s, "wait_time_s": wait_s,
-                "loss": loss,
-            }  # fmt: skip
+            parts = (step_s, data_s, forward_s, backward_s, optimizer_s, wait_s)
+            lr, norm = NAN if lr is None else float(lr), NAN if norm is None else next(read)
+            rows.extend((step, epoch, loss, lr, norm, samples, self._unix(ended), *parts, num))
+        if taken:
+            self._newest = {"step": step, **dict(zip(_PARTS, parts, strict=True)), "loss": loss}
         if rows:
             self._writer.add_steps(rows)
         while self._notes:
             kind, values = self._notes.popleft()
             if kind == "fingerprint":
                 values["hash"] = f"{int(values['hash']) & (2**64 - 1):016x}"
+            elif kind == "read":
+                values["loss"] = float(values["loss"])
             self._writer.add_note(kind, **values)
 
-    def _read(self, tensors: Sequence[Tensor]) -> list[float]:
+    def _read(self, numbers: Sequence[Tensor | float]) -> list[float]:
         """Return scalars; those on a GPU in one copy, on a stream that does not wait for the training's."""
-        if self._gpu is None or any(each.device != self._gpu for each in tensors):
-            return [float(each) for each in tensors]
+        tensors = [each for each in numbers if isinstance(each, Tensor)]
+        if self._gpu is None or len(tensors) < len(numbers) or any(e.device != self._gpu for e in tensors):
+            return [float(each) for each in numbers]
         if not tensors:
             return []
         self._side_stream = self._side_stream or torch.cuda.Stream(self._gpu)
@@ -833,6 +868,17 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
     return {**known, "index": device.index, "utilization_percent": None}
 
 
+def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Return a hash of each sample of a batch of CPU tensors, of the same number of samples each."""
+    num = tensors[0].shape[0]
+    hashes = [0] * num
+    for tensor in tensors:
+        flat = tensor.detach().reshape(num, tensor.numel() // max(1, num))
+        rows = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous().view(torch.uint8).numpy()
+        hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
+    return hashes
+
+
 def memory_bytes() -> int:
     """Return this process's resident memory."""
     sizes = facilities.read("/proc/self/statm")
@@ -845,12 +891,25 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _address(tensor: Tensor) -> int:
+def address_of(tensor: Tensor) -> int:
     """Return where the values of a tensor are, or the tensor itself if it wraps others."""
     try:
         return tensor.data_ptr()
     except RuntimeError:
         return id(tensor)
+
+
+def _number_of(node: Any) -> int:
+    """Return the number of a node of autograd's graph, negative as no address is; 0 if it has none."""
+    return -1 - node._sequence_nr() if hasattr(node, "_sequence_nr") else 0  # noqa: SLF001
+
+
+def _undivided(loss: Tensor) -> int:
+    """Return the number of the node whose result was divided or multiplied by a number to get a loss."""
+    node = loss.grad_fn
+    if node is None or node.name() not in ("DivBackward0", "MulBackward0"):
+        return 0
+    return _number_of(node.next_functions[0][0])
 
 
 def _is_plain(tensor: Tensor) -> bool:

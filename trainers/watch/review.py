@@ -25,6 +25,12 @@ SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
 MOST_KEPT = 200
+# Steps between two calls of `found`, in which reads are compared with them.
+MOST_LOSSES = 2000
+# Replicas that differ are judged after this many further steps, or at the end: local SGD averages them.
+STEPS_TO_AVERAGE = 32
+# Reads of the loss on a GPU: for each step, over this many steps.
+READS_A_STEP, STEPS_TO_READ = 0.9, 40
 
 # Of each finding: level, lesson, and what to do.
 ABOUT = {
@@ -43,6 +49,10 @@ ABOUT = {
     "unused_parameters": (
         "mistake", "03-same-replicas",
         "Use them in the loss, remove them, or give DDP find_unused_parameters=True.",
+    ),
+    "averages_weights": (
+        "remark", "03-same-replicas",
+        "Intended with local SGD. DistributedDataParallel averages the gradients of each step instead.",
     ),
     "same_samples": (
         "mistake", "02-who-sees-what",
@@ -66,13 +76,13 @@ ABOUT = {
     "evaluates_alone": (
         "remark", "07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.",
     ),
-    "rate_not_scaled": (
-        "remark", "04-global-batch",
-        "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up.",
-    ),
     "shown_loss": (
         "remark", "06-whose-loss",
         "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
+    ),
+    "reads_each_step": (
+        "remark", None,
+        "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead.",
     ),
     "no_destroy": (
         "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",
@@ -91,29 +101,46 @@ class Review:
         self.num_ranks = num_ranks
         self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         self.losses: dict[int, tuple[float, ...]] = {}
-        self.fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
-        self._has_equal_weights = False
+        # Of each step before and after the ranks have averaged their weights.
+        self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
+        # The first step after which the weights differ; the note of an average that made them equal again.
+        self.differs_after: int | None = None
+        self.average: Mapping[str, Any] | None = None
+        self.num_steps = 0
+        self.is_over = self._has_equal_weights = False
         self._found: set[str] = set()
 
     def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
         """Add a note of a rank."""
         if kind == "fingerprint":
-            hashes = self.fingerprints[note["step"]]
-            hashes[rank] = note["hash"]
-            self._has_equal_weights |= len(hashes) == self.num_ranks and len(set(hashes.values())) == 1
+            key = note["step"], note.get("is_averaged", False)
+            self._fingerprints[key][rank] = note["hash"]
+            if len(self._fingerprints[key]) == self.num_ranks:
+                self._take_fingerprints(note, set(self._fingerprints.pop(key).values()))
         elif kind not in ("sample", "log"):
             self.notes[kind][rank].append(note)
             del self.notes[kind][rank][:-MOST_KEPT]
 
+    def _take_fingerprints(self, note: Mapping[str, Any], hashes: set[str]) -> None:
+        if len(hashes) == 1:
+            self._has_equal_weights = True
+            if note.get("is_averaged") and self.differs_after is not None:
+                self.average = note
+        elif self.differs_after is None:
+            self.differs_after = note["step"]
+
     def take_step(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Add one step, with the rows of its ranks."""
         if len(rows) == self.num_ranks:
-            self.losses[int(rows[0]["step"])] = tuple(row["loss"] for row in rows)
-            if len(self.losses) > MOST_KEPT:
+            self.num_steps = int(rows[0]["step"])
+            self.losses[self.num_steps] = tuple(row["loss"] for row in rows)
+            if len(self.losses) > MOST_LOSSES:
                 del self.losses[next(iter(self.losses))]
 
     def found(self, *, is_over: bool = False) -> Iterator[Finding]:
         """Yield the findings that are new; some are certain only when the script is over."""
+        self.is_over = is_over
+        self._match_reads()
         rules = [*_RULES.items(), *(_RULES_AT_END.items() if is_over else ())]
         for code, rule in rules:
             if code not in self._found and (found := rule(self)) is not None:
@@ -121,9 +148,17 @@ class Review:
                 (message, at), (level, lesson, hint) = found, ABOUT[code]
                 place = {name: at.get(name) for name in ("file", "line")}
                 yield {
-                    "code": code, "message": message, "hint": hint, "level": level, "rank": None,
-                    "lesson": lesson, **place,
+                    "code": _REPLACES.get(code, code), "message": message, "hint": hint, "level": level,
+                    "rank": None, "lesson": lesson, **place,
                 }  # fmt: skip
+
+    def _match_reads(self) -> None:
+        """Add to each loss that rank 0 has read the one of its step, and the mean, while these are kept."""
+        for note in self.notes["read"][0]:
+            losses, ratio = self.losses.get(note["step"]), note["value"] / (note["loss"] or math.nan)
+            # It may be one of several backward passes, and read before it was divided by their number.
+            if losses and 0.5 < ratio < 1e6 and math.isclose(ratio, round(ratio), rel_tol=1e-6):
+                note |= {"own": losses[0], "mean": sum(losses) / len(losses)}
 
     def newest(self, kind: str) -> dict[int, dict[str, Any]]:
         """Return the latest note of a kind of each rank that has one."""
@@ -159,22 +194,25 @@ def _one_gpu(review: Review) -> Found:
 
 
 def _replicas_differ(review: Review) -> Found:
-    for step, hashes in sorted(review.fingerprints.items()):
-        is_wrapped = review.first("model").get("wrapper") == "ddp"
-        # With unused parameters DDP averages nothing in its first step, and ends with an error in the second.
-        is_early = is_wrapped and max(review.losses, default=0) <= step
-        if review.is_split or len(hashes) < max(2, review.num_ranks) or is_early:
-            continue
-        del review.fingerprints[step]
-        if len(set(hashes.values())) > 1:
-            why = (
-                "The model is in DDP, so something else changes them: parameters used outside of it."
-                if is_wrapped
-                else "The model is not wrapped in DistributedDataParallel, so each rank trains its own."
-            )
-            at = review.first("model" if is_wrapped else "optimizer")
-            return f"After step {step:,} the ranks' weights differ. {why}", at
-    return None
+    step = review.differs_after
+    if step is None or review.average or review.is_split:
+        return None
+    is_wrapped = review.first("model").get("wrapper") == "ddp"
+    # With unused parameters DDP averages nothing in its first step, and ends with an error in the second.
+    if review.num_steps < step + (STEPS_TO_AVERAGE if not review.is_over else is_wrapped):
+        return None
+    why = (
+        "The model is in DDP, so something else changes them: parameters used outside of it."
+        if is_wrapped
+        else "The model is not wrapped in DistributedDataParallel, so each rank trains its own."
+    )
+    at = review.first("model" if is_wrapped else "optimizer")
+    return f"After step {step:,} the ranks' weights differ. {why}", at
+
+
+def _averages_weights(review: Review) -> Found:
+    message = "Each rank trains its own weights, and the ranks average them every few steps"
+    return None if review.average is None else (f"{message} (local SGD).", review.average)
 
 
 def _same_samples(review: Review) -> Found:
@@ -251,38 +289,33 @@ def _evaluates_alone(review: Review) -> Found:
     return message, alone[0]
 
 
-def _rate_not_scaled(review: Review) -> Found:
-    optimizer, number = review.first("optimizer"), review.num_ranks
-    if optimizer.get("name") != "SGD" or number < 4 or review.first("model").get("wrapper") != "ddp":
-        return None
-    message = (
-        f"{number} ranks make the batch {number} times as large; the learning rate is {optimizer['lr']:g}."
-    )
-    return message, optimizer
-
-
 def _shown_loss(review: Review) -> Found:
     has_reduced = any(note.get("has_reduced") for notes in review.notes["end"].values() for note in notes)
-    if (
-        review.num_ranks < 2
-        or has_reduced
-        or {rank for rank, notes in review.notes["read"].items() if notes} != {0}
-    ):
+    if has_reduced or {rank for rank, notes in review.notes["read"].items() if notes} != {0}:
         return None
-    differing = []
-    for note in review.notes["read"][0]:
-        for step in (note["step"], note["step"] + 1):  # it is read after the step is counted, or before
-            losses = review.losses.get(step)
-            if losses and math.isclose(losses[0], note["value"], rel_tol=1e-6):
-                mean = sum(losses) / len(losses)
-                differing.append((abs(losses[0] - mean) / max(abs(mean), 1e-12), losses[0], mean, step, note))
-    if len(differing) < 2:
+    shares = [
+        (abs(note["own"] - note["mean"]) / max(abs(note["mean"]), 1e-12), note["step"], note)
+        for note in review.notes["read"][0]
+        if "mean" in note
+    ]
+    if len(shares) < 2:
         return None
-    share, own, mean, step, note = max(differing, key=lambda each: each[0])
-    message = (
-        f"The loss that rank 0 reads is its own: {own:.4g} at step {step:,}, where the mean over the ranks "
-    )
-    return None if share < LOSS_DIFFERS else (f"{message}is {mean:.4g}.", note)
+    share, step, note = max(shares, key=lambda each: each[0])
+    is_part = not math.isclose(note["own"], note["value"], rel_tol=1e-6)
+    which = ", the sum of its backward passes," if is_part else ""
+    message = f"The loss that rank 0 reads is its own: {note['own']:.4g}{which} at step {step:,}"
+    message = f"{message}, where the mean over the ranks is {note['mean']:.4g}."
+    return None if share < LOSS_DIFFERS else (message, note)
+
+
+def _reads_each_step(review: Review) -> Found:
+    for note in review.newest("waits").values():
+        number = note["num_steps"]
+        if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
+            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step for it"
+            message = f"The loss is read from the GPU in each step: {waited}, and queued no work then"
+            return f"{message} (mean of {number} steps).", note
+    return None
 
 
 def _unused_parameters(review: Review) -> Found:
@@ -306,10 +339,12 @@ def _no_destroy(review: Review) -> Found:
 
 _RULES: Mapping[str, Callable[[Review], Found]] = {
     "data_parallel": _data_parallel, "one_gpu": _one_gpu, "replicas_differ": _replicas_differ,
+    "averages_weights": _averages_weights, "reads_each_step": _reads_each_step,
     "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
     "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
-    "rate_not_scaled": _rate_not_scaled,
 }  # fmt: skip
+# The page shows the latest finding of a code.
+_REPLACES = {"averages_weights": "replicas_differ"}
 _RULES_AT_END: Mapping[str, Callable[[Review], Found]] = {
     "shown_loss": _shown_loss,
     "unused_parameters": _unused_parameters,

@@ -51,10 +51,10 @@ export class ScriptPanel {
   }
 
   update(payload) {
-    const fresh = payload.type === "snapshot" ? [] : this.findings;
+    let fresh = payload.type === "snapshot" ? [] : this.findings;
     for (const mark of payload.marks ?? []) {
       if (mark.kind === "state" && mark.state === "starting") fresh.length = 0;
-      if (mark.kind === "finding") fresh.push(mark);
+      if (mark.kind === "finding") fresh = [...fresh.filter(({ code }) => code !== mark.code), mark];
     }
     this.findings = fresh;
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;

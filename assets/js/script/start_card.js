@@ -91,6 +91,7 @@ const TEXTS = [
   ["name", "Name of the run", "Optional.", false],
   ["environment", "Environment variables", "One NAME=VALUE a line.", false],
   ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the one that trains every run here.", true],
+  ["checkpoint_every_steps", "Checkpoint every … steps", "For a script with watch.save. Empty: only when Checkpoint or Stop is pressed.", false],
   ["folder", "Working folder", "If empty, a copy of the code's folder is used.", true],
 ]; // prettier-ignore
 const STARTS = {
@@ -176,7 +177,7 @@ export class StartCard {
       el(
         "details",
         {},
-        el("summary", {}, "Name, environment, interpreter"),
+        el("summary", {}, "Name, environment, interpreter, checkpoints"),
         others.map(field),
         mayNamePaths ? [check, this.pythonWords] : null,
       ),

@@ -104,6 +104,7 @@ def test_a_script_on_a_cluster_takes_its_machines_and_partition(settings: ClassS
     script = {"files": {"train.py": "import torch"}, "ranks": 2, "partition": "lab", "num_nodes": "2"}
     config = api.plan({**script, "time_limit": ""}).config
     assert (config.partition, config.num_nodes, config.nproc_per_node) == ("lab", 2, 2)
+    assert api.plan({**script, "checkpoint_every_steps": "50"}).config.checkpoint_every_steps == 50
     with pytest.raises(ConfigError, match="num_nodes is '0'"):
         api.plan({**script, "num_nodes": "0"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainers.watch import spool
-from trainers.watch.review import Review
+from trainers.watch.review import MOST_LOSSES, Review
 
 PASS = {
     "number": 1, "num_batches": 10, "num_samples": 640, "batch_size": 32, "sampler": "DistributedSampler",
@@ -68,17 +68,55 @@ def test_replicas_that_differ_name_the_missing_wrapper() -> None:
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
     for rank in (0, 1):
         review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    (finding,) = review.found()
+    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    assert codes(review) == [], "local SGD may average them"
+    (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "not wrapped" in finding["message"]
+
+
+def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mistake() -> None:
+    review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
+    found = []
+    for step, hashes, is_averaged in ((1, "ab", False), (40, "cc", True), (50, "de", False)):
+        for rank in (0, 1):
+            note = {"step": step, "hash": hashes[rank], "is_averaged": is_averaged, "line": 8}
+            review.take_note(rank, "fingerprint", note)
+        review.take_step([{"step": max(step, 39), "loss": 1.0}] * 2)
+        found += review.found()
+    assert [(each["code"], each["level"]) for each in found] == [
+        ("replicas_differ", "mistake"), ("replicas_differ", "remark"),
+    ]  # fmt: skip
+    assert found[1]["line"] == 8
+
+
+def test_rank_0s_loss_is_found_in_a_long_script() -> None:
+    """It is compared while the losses of its step are kept."""
+    review = review_of(2)
+    for step in range(1, 3 * MOST_LOSSES):
+        if step in (10, 20):
+            review.take_note(0, "read", {"step": step, "value": 1.0, "loss": 1.0, "line": 5})
+        review.take_step([{"step": step, "loss": 1.0}, {"step": step, "loss": 2.0}])
+        assert step % 1000 or codes(review) == []
+    (finding,) = review.found(is_over=True)
+    assert finding["code"] == "shown_loss" and "mean over the ranks is 1.5" in finding["message"]
+
+
+def test_a_loss_that_is_read_from_the_gpu_in_each_step_is_a_remark_with_its_time() -> None:
+    note = {"num": 50, "num_steps": 50, "waited_s": 0.2, "line": 3}
+    (finding,) = review_of(1, waits=[note]).found()
+    assert finding["code"] == "reads_each_step" and "waited 4.00 ms a step" in finding["message"]
+    for other in (note | {"num": 5}, note | {"num_steps": 10}):
+        assert codes(review_of(1, waits=[other])) == [], "now and then, or in the first steps"
 
 
 def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     review = review_of(2, model=[MODEL] * 2)
     for rank in (0, 1):
         review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    assert codes(review) == [], "unused parameters end DDP here"
+    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    assert list(review.found(is_over=True)) == [], "unused parameters end DDP here"
     review.take_step([{"step": 2, "loss": 1.0}] * 2)
-    (finding,) = review.found()
+    (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "used outside" in finding["message"]
 
 

@@ -101,16 +101,22 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "while epoch < 12:\n    epoch += 1\n    did_step()\n    break\n"
         "while step < 10**9:\n    did_step()\n    step += 4096\n    break\n"
         "for i in range(1000):\n    if i % 4 == 0:\n        did_step()\n        break\n"
+        "for i, batch in enumerate(loader, 1):\n    if not i % k:\n        did_step()\n        break\n"
+        "for i, batch in enumerate(loader):\n    is_last = i % k == 0 or i + 1 == len(loader)\n"
+        "    if is_last:\n        did_step()\n        break\n"
+        "for batch in loader:\n    if batch == 0:\n        did_step()\n"
         "if bar:\n    for i in range(1000):\n        did_step()\n        break\n"
     )
     names = {
         "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
+        "loader": type("DataLoader", (list,), {})(range(10)),
+        "k": 4,
         "did_step": lambda: steps.append(loops.num_steps(sys._getframe(1))),
         "__name__": "script",
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None, 12, 11, None, None, 1000]
+    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, 1000]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
