@@ -59,7 +59,14 @@ def test_a_loss_that_is_read_in_each_step_is_a_remark_with_its_cost(
     gpu: Place, launcher: Launcher, tmp_path: Path
 ) -> None:
     variables = f"LOSSES={tmp_path / 'losses'}"
-    live = start(launcher, "on_gpus", device="cuda", script_arguments="--reads", script_environment=variables)
+    live = start(
+        launcher,
+        "on_gpus",
+        device="cuda",
+        nproc_per_node=1,
+        script_arguments="--reads",
+        script_environment=variables,
+    )
     assert live.wait_for_end(END_TIMEOUT_S).state == "finished", live.story()
     (finding,) = live.events("finding")
     assert (finding["code"], finding["level"]) == ("reads_each_step", "remark")
