@@ -76,6 +76,10 @@ ABOUT = {
     "evaluates_alone": (
         "remark", "07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.",
     ),
+    "rate_not_scaled": (
+        "remark", "04-global-batch",
+        "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up.",
+    ),
     "shown_loss": (
         "remark", "06-whose-loss",
         "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
@@ -289,6 +293,16 @@ def _evaluates_alone(review: Review) -> Found:
     return message, alone[0]
 
 
+def _rate_not_scaled(review: Review) -> Found:
+    optimizer, number = review.first("optimizer"), review.num_ranks
+    if optimizer.get("name") != "SGD" or number < 4 or review.first("model").get("wrapper") != "ddp":
+        return None
+    message = (
+        f"{number} ranks make the batch {number} times as large; the learning rate is {optimizer['lr']:g}."
+    )
+    return message, optimizer
+
+
 def _shown_loss(review: Review) -> Found:
     has_reduced = any(note.get("has_reduced") for notes in review.notes["end"].values() for note in notes)
     if has_reduced or {rank for rank, notes in review.notes["read"].items() if notes} != {0}:
@@ -340,6 +354,7 @@ def _no_destroy(review: Review) -> Found:
 _RULES: Mapping[str, Callable[[Review], Found]] = {
     "data_parallel": _data_parallel, "one_gpu": _one_gpu, "replicas_differ": _replicas_differ,
     "averages_weights": _averages_weights, "reads_each_step": _reads_each_step,
+    "rate_not_scaled": _rate_not_scaled,
     "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
     "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
 }  # fmt: skip

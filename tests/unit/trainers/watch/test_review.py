@@ -101,6 +101,13 @@ def test_rank_0s_loss_is_found_in_a_long_script() -> None:
     assert finding["code"] == "shown_loss" and "mean over the ranks is 1.5" in finding["message"]
 
 
+def test_sgd_on_four_ranks_in_ddp_is_reminded_of_the_rate() -> None:
+    for num_ranks, name, expected in ((2, "SGD", []), (4, "SGD", ["rate_not_scaled"]), (4, "AdamW", [])):
+        about = {"name": name, "lr": 0.1, "line": 7}
+        review = review_of(num_ranks, model=[MODEL] * num_ranks, optimizer=[about] * num_ranks)
+        assert codes(review) == expected
+
+
 def test_a_loss_that_is_read_from_the_gpu_in_each_step_is_a_remark_with_its_time() -> None:
     note = {"num": 50, "num_steps": 50, "waited_s": 0.2, "line": 3}
     (finding,) = review_of(1, waits=[note]).found()
