@@ -65,6 +65,12 @@ class _Process(Fork):
         self.used_at = time.monotonic()
         # The UUID of the GPU that it uses.
         self.gpu: str | None = None
+        self.is_taken_back = False
+
+    def take_back(self) -> None:
+        """Kill it, because a run or another program uses its GPU."""
+        self.is_taken_back = True
+        self.kill()
 
 
 class ModelProcesses:
@@ -131,7 +137,8 @@ class ModelProcesses:
                 raise
             except OSError as error:
                 if process.gpu is not None:
-                    self._no_gpu_until = time.monotonic() + NO_GPU_S
+                    if not process.is_taken_back:
+                        self._no_gpu_until = time.monotonic() + NO_GPU_S
                     continue  # with another process, from the first token on, of which the user has some
                 took_too_long = isinstance(error, TimeoutError)
                 raise ModelError(f"{TOOK_TOO_LONG if took_too_long else HAS_ENDED}: try again") from None
@@ -144,7 +151,7 @@ class ModelProcesses:
         def choose(free: Sequence[str]) -> None:
             if process.gpu is not None:
                 if process.gpu not in free:
-                    process.kill()
+                    process.take_back()
             elif free and time.monotonic() >= self._no_gpu_until:
                 in_use = [each.gpu for each in self._with_gpus()]
                 process.gpu = min(free, key=in_use.count)
@@ -166,7 +173,7 @@ class ModelProcesses:
         """Kill the processes that use one of these GPUs; what they were asked is computed on the CPU."""
         for process in self._with_gpus():
             if process.gpu in gpus:
-                process.kill()
+                process.take_back()
 
     def close(self) -> None:
         """End all processes, when the page ends."""

@@ -26,6 +26,10 @@ optimizer = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.01
 for step in range(15):
     if step == 12:
         encoder.module.num_used = 2
+        first = (encoder.module.scale * torch.ones(3)).unbind(0)[0]
+        with torch.no_grad():
+            first._base.add_(1)
+        first.tolist()
     if step == 3 and dist.get_rank() == 0:
         torch.save(obj=head.state_dict(), f="head.pt")
     loss = head(encoder(torch.randn(8, 4))).square().mean()

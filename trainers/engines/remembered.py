@@ -57,7 +57,8 @@ class Remembered(Generic[Answer]):
         self._num_changes += 1
 
     def get(self, *, afresh: bool = False) -> Answer:
-        """Return the answer. While another thread asks, return the last one, unless it has been invalidated.
+        """Return the answer. While another thread asks, return the last one, unless it is asked for afresh or
+        has been invalidated.
 
         Args:
             afresh: Ask and wait, even if the last question failed.
@@ -67,7 +68,7 @@ class Remembered(Generic[Answer]):
         """
         if (known := self._fresh_answer()) is not None:
             return known
-        may_be_old = self._answer is not None and self._num_known == self._num_changes
+        may_be_old = not afresh and self._answer is not None and self._num_known == self._num_changes
         if self._failed_at > self._asked_at and not afresh:
             self._ask_in_thread()
             return self._answer_after_failure()
@@ -97,7 +98,10 @@ class Remembered(Generic[Answer]):
                 self._lock.release()
 
         if self._lock.acquire(blocking=False):
-            threading.Thread(target=ask, name="question", daemon=True).start()
+            try:
+                threading.Thread(target=ask, name="question", daemon=True).start()
+            except RuntimeError:  # there are too many
+                self._lock.release()
 
     def _ask_now(self) -> bool:
         """Ask; return False on failure. The caller holds the lock."""

@@ -158,18 +158,21 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
             descriptor = _lock(left, fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
             os.close(descriptor)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix))
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = _lock(folder)
+    with contextlib.ExitStack() as at_end:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=prefix))
+            try:
+                descriptor = _lock(folder)
+            except FileNotFoundError:
+                continue
+            except OSError:  # this file system has no locks, so nothing was removed above
+                break
             if folder.exists():  # else removed by another process before it was locked
+                at_end.callback(os.close, descriptor)
                 break
             os.close(descriptor)
-    try:
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
 
 
 def _lock(folder: Path, flags: int = 0) -> int:

@@ -35,7 +35,13 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def without_password(address: str) -> tuple[str, dict[str, str]]:
-    """Return an address without user and password, which messages must not show, and the header with them."""
+    """Return an address without user and password, which messages must not show, and the header with them.
+
+    Raises:
+        ValueError: if the address has no scheme, so that its parts are unknown.
+    """
+    if address and "://" not in address:
+        raise ValueError("the address of the tracker must begin with http:// or https://")
     parts = urllib.parse.urlsplit(address)
     credentials, _, host = parts.netloc.rpartition("@")
     if not credentials:

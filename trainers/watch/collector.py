@@ -294,8 +294,10 @@ class Collector:
             message = f"A script {without}does not take the command {command.name}."
             self._answer(command, accepted=False, message=message)
         elif asks or saves:  # otherwise the supervisor ends the script, and answers
-            if saves:
-                self._ask_to_save(at_step)
+            if saves and not (self._is_save_asked and self._control.get(spool.SAVE_STEP) <= at_step):
+                # No rank has reached this step: a periodic checkpoint may be due only after it.
+                self._is_save_asked = True
+                self._control.set(spool.SAVE_STEP, at_step)
             self._control.set(spool.STOP_STEP, at_step)
             word, does = ("stop", "stops") if asks else ("save", "saves a checkpoint, and then gets SIGTERM,")
             self._add("state", {"state": "stopping", "reason": f"The script {does} after step {at_step:,}."})

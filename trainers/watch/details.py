@@ -27,6 +27,7 @@ from trainers.watch.recorder import hashes_of
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
+MOST_PARTS = 10
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
 
 
@@ -98,7 +99,7 @@ class Details:
         """Note the lengths of a loader's data, and of those of which it is a part."""
         each: Any = loader.dataset
         sizes = []
-        while isinstance(each, Sized):
+        while isinstance(each, Sized) and not isinstance(each, str) and len(sizes) < MOST_PARTS:
             sizes.append(len(each))
             whole, each = each, getattr(each, "dataset", None)
         if sizes:

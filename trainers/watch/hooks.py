@@ -180,7 +180,11 @@ def _watch_reads(recorder: Any) -> dict[str, Any]:
             began = time.perf_counter()
             result = read(tensor, *args, **kwargs)
             # Optimizers on CPUs read a number for each parameter: one look has to be enough.
-            if tensor.grad_fn is not None or address_of(tensor) in recorder.read_keys:
+            try:
+                may_be_loss = tensor.grad_fn is not None or address_of(tensor) in recorder.read_keys
+            except RuntimeError:  # a view whose base was changed in place has no grad_fn
+                return result
+            if may_be_loss:
                 recorder.note_read(result, tensor, began)
             return result
 

@@ -46,21 +46,24 @@ def num_steps(frame: FrameType | None) -> int | None:
     None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
     to be true in each k-th pass.
     """
-    number, conditions = None, list[ast.expr]()
+    number, conditions = None, list[tuple[ast.expr, bool]]()
     for block, where in _enclosing_blocks(frame):
         if isinstance(block, ast.If):
-            conditions.append(block.test)
+            is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
+            conditions.append((block.test, is_else))
             continue
         length = _length_of(block, where, with_loaders=True)
         for condition in conditions:
-            length = None if length is None else _num_true(condition, block, where, length)
+            length = None if length is None else _num_true(*condition, block, where, length)
         if length is None:
             return None
         number, conditions = length * (number or 1), []
     return number
 
 
-def _num_true(test: ast.expr, loop: ast.For | ast.While, frame: FrameType, length: int) -> int | None:
+def _num_true(
+    test: ast.expr, is_else: bool, loop: ast.For | ast.While, frame: FrameType, length: int
+) -> int | None:
     """Return how often `(i + 1) % k == 0` or the like is true in a loop; None for other conditions."""
     for each in loop.body:  # `is_last = (i + 1) % k == 0`
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
@@ -68,6 +71,9 @@ def _num_true(test: ast.expr, loop: ast.For | ast.While, frame: FrameType, lengt
     if (found := _EACH_KTH.fullmatch(ast.unparse(test))) is None:
         return None
     counter, k, remainder, or_last = found.groups()
+    # `i % k` alone is true in the other passes.
+    if is_else == (remainder is not None or ast.unparse(test).startswith("not ")):
+        return None
     counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
     is_own = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))
     is_true_at_first = is_own and counts_from_0 and remainder in (None, "0")

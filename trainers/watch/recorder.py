@@ -519,7 +519,8 @@ class Recorder:
             return
         if self.read_keys.isdisjoint((address_of(value), _number_of(value.grad_fn))):
             return
-        if value.is_cuda:
+        # An integer has the address of a freed loss.
+        if value.is_cuda and value.is_floating_point():
             self._waited_s += clock() - began
             self._num_waits += 1
             self._wait_place = self._wait_place or self.place()

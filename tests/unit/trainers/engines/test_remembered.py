@@ -94,12 +94,15 @@ def test_while_one_thread_asks_others_have_the_last_answer_but_not_one_from_befo
     slow.start()
     assert asked.wait(60)
     assert answers.get() == 1, "nobody waits for the one that asks"
+    newer: list[int] = []
+    asking = threading.Thread(target=lambda: newer.append(answers.get(afresh=True)))
+    asking.start()
     answers.forget()
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(answers.get()))
     waiting.start()
     may_answer.set()
-    for thread in (slow, waiting):
+    for thread in (slow, asking, waiting):
         thread.join(60)
     # The slow query started before the change, so the query is repeated.
-    assert found == [3]
+    assert found[0] > 2 and newer[0] > 1

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from tests.harness import wait_until
 from trainers.contract import checkpoint_files, events, rundir
 from trainers.contract.checkpoint_files import Sealing
 from trainers.contract.config import Config
@@ -58,8 +59,10 @@ class Rank:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    (tmp_path / "checkpoints").mkdir()
-    return RunDirectory(tmp_path)
+    made = RunDirectory(tmp_path / "run")
+    rundir.make(made, Config(script="train.py", nproc_per_node=1))
+    made.checkpoints.mkdir(exist_ok=True)
+    return made
 
 
 def passes(saving: Saving, loader: DataLoader[Tensor]) -> Iterator[Tensor]:
@@ -173,6 +176,27 @@ def test_a_save_that_fails_on_one_rank_is_one_warning(tmp_path: Path) -> None:
     assert [event["message"] for event in warnings] == [
         "A checkpoint was not saved: rank 0: the disk is full."
     ]
+
+
+def test_stop_brings_forward_a_periodic_checkpoint_that_is_announced(tmp_path: Path) -> None:
+    run = rundir.RunDirectory(tmp_path / "run")
+    rundir.make(run, Config(script="train.py", nproc_per_node=1, checkpoint_every_steps=100))
+    control = Control(run.path, num_ranks=1)
+    control.set(spool.SAVES, 1)
+    control.set(spool.ASKS, 1)
+    writer = SpoolWriter(run.path, 0)
+    collector = Collector(run.path, 1, control)
+    for step in range(1, 100):
+        control.set_of_rank(0, spool.STEP, step)
+        collector.pump()
+        if control.get(spool.SAVE_STEP):
+            break
+    assert control.get(spool.SAVE_STEP) == 100
+    run.append_command("stop", save=True)
+    wait_until("the command", lambda: collector.pump() or control.get(spool.STOP_STEP), 30.0)
+    assert step < control.get(spool.SAVE_STEP) == control.get(spool.STOP_STEP)
+    collector.close()
+    del writer
 
 
 def test_an_optimizer_without_a_learning_rate_has_none() -> None:

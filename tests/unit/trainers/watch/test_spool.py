@@ -105,6 +105,9 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "for i, batch in enumerate(loader):\n    is_last = i % k == 0 or i + 1 == len(loader)\n"
         "    if is_last:\n        did_step()\n        break\n"
         "for batch in loader:\n    if batch == 0:\n        did_step()\n"
+        "for i in range(99):\n    if i % 10 == 0: pass\n    else:\n        did_step()\n        break\n"
+        "for i in range(99):\n    if (i + 1) % 10: pass\n    else:\n        did_step()\n        break\n"
+        "for i in range(1, 100):\n    if i % 10:\n        did_step()\n        break\n"
         "if bar:\n    for i in range(1000):\n        did_step()\n        break\n"
     )
     names = {
@@ -116,7 +119,7 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, 1000]
+    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, None, 9, None, 1000]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
