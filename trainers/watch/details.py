@@ -98,7 +98,7 @@ class Details:
     def _take_loader(self, loader: DataLoader[Any]) -> None:
         """Note the lengths of a loader's data, and of those of which it is a part."""
         each: Any = loader.dataset
-        sizes = []
+        sizes: list[int] = []
         while isinstance(each, Sized) and not isinstance(each, str) and len(sizes) < MOST_PARTS:
             sizes.append(len(each))
             whole, each = each, getattr(each, "dataset", None)
