@@ -105,6 +105,4 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(
-        groups=found, gradients_done=3
-    )
+    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(groups=found, gradients_done=3)
