@@ -89,9 +89,10 @@ _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=R
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
 # If a node does not answer, the restart is delayed: Slurm refuses to start a job on a node that has not yet
-# cleaned up the previous start, and drains that node ("Duplicate jobid").
+# cleaned up the previous start, and drains that node ("Duplicate jobid"). The requeue sends SIGTERM to this
+# shell, which must last until the delay is set; SIGKILL follows after five seconds or more.
 AGAIN_LATER = (
-    _IF_THIS_START + '{ scontrol requeue "$SLURM_JOB_ID" && '
+    _IF_THIS_START + '{ trap "" TERM; scontrol requeue "$SLURM_JOB_ID" && '
     f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEARED_WITHIN_S}; }}; }}'
 )
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
