@@ -63,13 +63,20 @@ class QueuePresenter:
         self._lock = threading.Lock()
         self._view: QueueView | None = None
         self._viewed_at = 0.0
+        self._viewed_changes = 0
 
     def view(self, *, afresh: bool = False) -> QueueView:
-        """Return the queue, at most `REFRESH_EVERY_S` old; if `afresh`, current."""
+        """Return the queue, at most `REFRESH_EVERY_S` old and with each change made on this page.
+
+        If `afresh`, it is current.
+        """
+        num_changes = self._scheduler.num_changes
         with self._lock:
-            if afresh or self._view is None or time.monotonic() - self._viewed_at > REFRESH_EVERY_S:
+            is_old = time.monotonic() - self._viewed_at > REFRESH_EVERY_S
+            if afresh or self._view is None or is_old or num_changes != self._viewed_changes:
                 self._view = self._make_view()
                 self._viewed_at = time.monotonic()
+                self._viewed_changes = num_changes
             return self._view
 
     def _make_view(self) -> QueueView:

@@ -86,6 +86,8 @@ class Scheduler:
         self._unstored_pause: bool | None = None
         # Number of queued runs at the last snapshot; available without I/O.
         self.num_waiting = 0
+        # Number of changes made on this page; a view made before the last one is out of date.
+        self.num_changes = 0
 
     # Queries
 
@@ -250,12 +252,14 @@ class Scheduler:
             OSError: if it cannot be stored now; the next pass retries.
         """
         self._unstored_pause = is_paused
+        self.num_changes += 1
         with self._changing() as state:
             state.is_paused = is_paused
 
     def pause_unstored(self) -> None:
         """Pause the queue immediately, without I/O; the next pass stores it."""
         self._unstored_pause = True
+        self.num_changes += 1
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a user (None removes them), or with `person=None` the default limits."""
@@ -279,6 +283,7 @@ class Scheduler:
         """Yield the queue's state for changes, then run one scheduling pass."""
         with self._queue_store.open() as state:
             yield state
+        self.num_changes += 1
         self.tick()
 
     def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
@@ -318,8 +323,10 @@ class Scheduler:
         Raises:
             QueueStoreError: if the stored queue is invalid.
         """
+        unstored = self._unstored_pause  # before the state: a pass may store it meanwhile
         state = self._queue_store.read()
-        self._add_unstored(state)
+        if unstored is not None:
+            state.is_paused = unstored
         return self._reader.take(state, time.time())
 
     def order(self) -> list[str]:
@@ -329,13 +336,10 @@ class Scheduler:
     def _order(self, snapshot: Snapshot) -> list[str]:
         return [run.run_id for run in in_order(snapshot.situation, time.time())]
 
-    def _add_unstored(self, state: QueueState) -> None:
-        if self._unstored_pause is not None:
-            state.is_paused = self._unstored_pause
-
     def _snapshot_into(self, state: QueueState) -> Snapshot:
         now = time.time()
-        self._add_unstored(state)
+        if self._unstored_pause is not None:
+            state.is_paused = self._unstored_pause
         snapshot = self._reader.take(state, now)
         self._reader.note(state, snapshot, now)
         trim(state, now)
@@ -365,8 +369,9 @@ class Scheduler:
         """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
         with self._queue_store.open() as state:
-            snapshot = self._snapshot_into(state)
+            # Read before the state takes it over: a pause during the snapshot is not stored by this pass.
             unstored = self._unstored_pause
+            snapshot = self._snapshot_into(state)
             for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
             in_use = _cores_in_use(snapshot)

@@ -290,6 +290,42 @@ def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:
     place.supervisors.has_begun(d)
 
 
+def test_a_pause_during_a_pass_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = place.page()
+    first = line.start(place.planned(), "ann").run
+    waiting = line.start(place.planned(), "bob").run
+    take = line._reader.take
+
+    def pause_then_take(*args: Any) -> Any:
+        monkeypatch.setattr(line._reader, "take", take)
+        line.pause_unstored()
+        return take(*args)
+
+    monkeypatch.setattr(line._reader, "take", pause_then_take)
+    line.tick()
+    assert line.snapshot().situation.is_paused
+    line.tick()
+    assert QueueStore(place.runs_dir).read().is_paused
+    place.supervisors.end(first)
+    line.tick()
+    assert line.order() == [waiting.run_id]
+
+
+def test_a_pause_stored_during_a_snapshot_is_in_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = place.page()
+    line.pause_unstored()
+    read = line._queue_store.read
+
+    def read_then_tick() -> Any:
+        state = read()
+        monkeypatch.setattr(line._queue_store, "read", read)
+        line.tick()
+        return state
+
+    monkeypatch.setattr(line._queue_store, "read", read_then_tick)
+    assert line.snapshot().situation.is_paused
+
+
 def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
     place.devices = FakeDevices(8)
     line = place.page()
