@@ -120,9 +120,11 @@ ANEW = "() => String(performance.now())"
 # After a reload, return the values kept by assets/js/train/form.js. A link opens the form with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
+  const key = "ddp-form" + location.search;
   try {
-    const kept = sessionStorage.getItem("ddp-form" + location.search);
-    return how === "reload" || how === "back_forward" ? kept ?? "" : "";
+    if (how === "reload" || how === "back_forward") return sessionStorage.getItem(key) ?? "";
+    sessionStorage.removeItem(key);
+    return "";
   } catch {
     return "";
   }

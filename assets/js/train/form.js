@@ -8,16 +8,13 @@ import { capital } from "../shared/format.js";
 
 // Shows the number of changes on presets and folds, and stores the form's values for a reload.
 
+let hasChanged = false;
+
 /** Marks the chosen preset and shows on each fold how many fields differ from their defaults. */
 export function showChanges() {
   const line = document.querySelector(".ddp-changes");
   if (!line) return;
-  // Read by Page.KEPT in ddp_gui/train after a reload.
-  try {
-    sessionStorage.setItem(`ddp-form${location.search}`, line.getAttribute("data-values") ?? "");
-  } catch {
-    // Storage is optional.
-  }
+  keep(line.getAttribute("data-values") ?? "{}");
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));
   }
@@ -30,6 +27,20 @@ export function showChanges() {
     if (!note.isConnected) sign.before(note);
     const num = topics[fold.id.replace("fold-", "")] ?? 0;
     setText(note, num ? `· ${num} changed` : "");
+  }
+}
+
+/**
+ * Stores the changed fields; KEPT in ddp_gui/train/page.py reads them after a reload. The first preview of a
+ * reloaded form has no changes yet: it must not replace what is still to be read.
+ */
+function keep(values) {
+  hasChanged ||= values !== "{}";
+  if (!hasChanged) return;
+  try {
+    sessionStorage.setItem(`ddp-form${location.search}`, values);
+  } catch {
+    // Storage is optional.
   }
 }
 
