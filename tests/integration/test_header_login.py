@@ -30,7 +30,11 @@ NAMES = {
 }
 # Sends a request to a port and prints the response, even if it arrives before the request is complete. A
 # shell script, because other users may not run this interpreter.
-ASK = 'trap "" PIPE; exec 3<>"/dev/tcp/127.0.0.1/$0"; printf %s "$1" >&3; cat <&3'
+# Sent in one piece: bash's printf writes line by line, and the page refuses after the first one and closes.
+ASK = (
+    'trap "" PIPE; exec 3<>"/dev/tcp/127.0.0.1/$0"; '
+    'printf %s "$1" | dd bs=64k count=1 iflag=fullblock status=none >&3; cat <&3'
+)
 
 
 @dataclass
