@@ -70,8 +70,8 @@ class QueuePresenter:
 
         If `afresh`, it is current.
         """
-        num_changes = self._scheduler.num_changes
         with self._lock:
+            num_changes = self._scheduler.num_changes
             is_old = time.monotonic() - self._viewed_at > REFRESH_EVERY_S
             if afresh or self._view is None or is_old or num_changes != self._viewed_changes:
                 self._view = self._make_view()

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from gradio_client import Client
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.harness import END_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
@@ -44,12 +44,17 @@ def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_chan
     assert watched.complaints == []
 
 
-def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watched: Watched) -> None:
-    page = watched.page
+def _choose_moons(server: Server, watched: Watched) -> Locator:
+    """Choose a preset and return the line with the changes."""
     open_form(watched, server)
-    page.locator("#preset-moons").click()
-    line = page.locator(".ddp-changes")
+    watched.page.locator("#preset-moons").click()
+    line = watched.page.locator(".ddp-changes")
     expect(line).to_contain_text("Two moons")
+    return line
+
+
+def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watched: Watched) -> None:
+    page, line = watched.page, _choose_moons(server, watched)
     rate = page.locator("#field-learning_rate").get_by_role("textbox")
     rate.fill("none")
     rate.blur()
@@ -72,11 +77,7 @@ def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watch
 
 
 def test_a_reload_during_a_reload_keeps_what_was_typed(server: Server, watched: Watched) -> None:
-    page = watched.page
-    open_form(watched, server)
-    page.locator("#preset-moons").click()
-    line = page.locator(".ddp-changes")
-    expect(line).to_contain_text("Two moons")
+    page, line = watched.page, _choose_moons(server, watched)
     watched.wait_until_answered()
 
     def leave_unanswered(route: Route) -> None:

@@ -46,6 +46,23 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     assert view.page(EVE, lambda _: True)["limits"]["people"] == {}
 
 
+def test_a_change_on_this_page_is_shown_at_once(
+    place: Place, catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddp_gui.queue.presenter.REFRESH_EVERY_S", float("inf"))
+    line = place.page()
+    line.start(place.planned(), "ann")
+    runs = [line.start(place.planned(), name).run.run_id for name in ("bob", "carl")]
+    view = view_of(place, line, catalogue)
+    assert view.view() is view.view(), "a view without a change is shared"
+    line.move(runs[1], 1)
+    assert [run.run_id for run in view.view().order] == [runs[1], runs[0]]
+    line.pause_unstored()
+    assert view.page(EVE, lambda _: True)["is_paused"]
+    line.pause(False)
+    assert not view.page(EVE, lambda _: True)["is_paused"]
+
+
 def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     place.devices = FakeDevices(2, FOUR_GPUS[:2], **{"GPU-0": Users(others=("blender of eve (pid 7)",))})
     line = place.page()
