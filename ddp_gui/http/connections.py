@@ -18,6 +18,9 @@ HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
 # The minimum average rate of a body, however steadily it arrives.
 FEWEST_BODY_BYTES_PER_S = 10_000
+# After a refusal the rest of the request is read and dropped for this long. Closing a socket with unread data
+# resets the connection, and the client may lose the response (RFC 9112, section 9.6).
+LINGER_S = 2.0
 NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
     "on another port."
@@ -42,6 +45,7 @@ class BoundedProtocol(H11Protocol):
     _identifying: asyncio.Task[None] | None = None
     _body_began_s = 0.0
     _num_body_bytes = 0
+    _is_refused = False
 
     def __init__(
         self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
@@ -68,6 +72,8 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes, and set the timeout for the rest."""
+        if self._is_refused:
+            return
         if self._phones is None and self._is_foreign():
             self._refuse(403, NOT_YOURS)
             return
@@ -76,10 +82,15 @@ class BoundedProtocol(H11Protocol):
             return
         before = self.conn.their_state
         super().data_received(data)
+        self._set_timeout(before, len(data))
+
+    def _set_timeout(self, before: Any, num_bytes: int) -> None:
+        if self._is_refused:
+            return
         if self.conn.their_state is h11.SEND_BODY:
             if before is not h11.SEND_BODY:
                 self._body_began_s, self._num_body_bytes = self.loop.time(), 0
-            self._num_body_bytes += len(data)
+            self._num_body_bytes += num_bytes
             self._note(waits=True)
             self._wait(min(BODY_GOES_ON_WITHIN_S, self._body_allowed_s()))
         elif self.conn.their_state is not h11.IDLE:
@@ -94,6 +105,11 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is not h11.SEND_BODY:
             self._stop_waiting()
+
+    def eof_received(self) -> None:
+        """Close a refused connection once its client has sent everything."""
+        if self._is_refused:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection."""
@@ -116,7 +132,12 @@ class BoundedProtocol(H11Protocol):
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        self._is_refused = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._wait(LINGER_S)
+        else:
+            self.transport.close()  # TLS
 
     async def _identify(self, identify: Callable[[], None]) -> None:
         """Identify the user who made the connection, and only then read from it."""
@@ -157,7 +178,7 @@ class BoundedProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         # The sender is not late while we have paused reading.
-        if self.flow.read_paused:
+        if self.flow.read_paused and not self._is_refused:
             self._body_began_s += BODY_GOES_ON_WITHIN_S
             self._wait(BODY_GOES_ON_WITHIN_S)
         else:

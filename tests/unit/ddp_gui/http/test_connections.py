@@ -290,18 +290,36 @@ def test_a_head_is_bounded_with_one_length_and_the_refusal_has_our_headers(
 ) -> None:
     with socket.create_connection(address) as sender:
         sender.settimeout(60)
-        heard = b""
-        # If a request is refused before all of it was sent, sending may fail although the response was
-        # received.
-        with contextlib.suppress(ConnectionError):
-            sender.sendall(words)
-            while piece := sender.recv(10_000):
-                heard += piece
+        sender.sendall(words)
+        heard = b"".join(iter(lambda: sender.recv(10_000), b""))
     refusal = heard[heard.rindex(b"HTTP/1.1") :].lower()
     status = 431 if len(words) > 40_000 or b"a:\r\na:" in words else 411 if b"chunked" in words else 400
     assert refusal.startswith(b"http/1.1 %d" % (411 if b"chunked" in words else status))
     for name, value in (*front.HEADERS, (front.POLICY_HEADER, front.DATA.encode())):
         assert b"%s: %s\r\n" % (name, value.lower()) in refusal
+
+
+def test_a_refused_request_can_be_sent_to_its_end(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LINGER_S", 60.0)
+    with socket.create_connection(address) as sender:
+        sender.settimeout(60)
+        sender.sendall(b"no request\r\n\r\n")
+        heard = b"".join(iter(lambda: sender.recv(10_000), b""))
+        for _ in range(3):  # a closed connection answers the first with a reset, and the next one fails
+            sender.sendall(b"X: y\r\n" * 10_000)
+    assert heard.startswith(b"HTTP/1.1 400")
+    monkeypatch.setattr(connections, "LINGER_S", 0.2)
+    with socket.create_connection(address) as sender:
+        sender.sendall(b"no request\r\n\r\n")
+        deadline, is_cut_off = time.monotonic() + 60.0, False
+        while not is_cut_off and time.monotonic() < deadline:
+            try:
+                sender.sendall(b"X" * 10_000)
+            except OSError:
+                is_cut_off = True
+        assert is_cut_off, "but not for ever"
 
 
 def test_a_length_in_a_body_is_no_header(address: tuple[str, int]) -> None:
