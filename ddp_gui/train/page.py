@@ -21,7 +21,7 @@ from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import choices, fill_in, own_data
 from ddp_gui.train import form as form_module
 from ddp_gui.train.api import Api
-from ddp_gui.train.choices import QUIET, Choices, WhereGroup
+from ddp_gui.train.choices import BESIDE_PREVIEW, QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
 from ddp_gui.train.starts import NotInheritedError
 from trainers.contract.config import ConfigError
@@ -116,7 +116,12 @@ HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
-ANEW = "() => String(performance.now())"
+# One new value for all events of the next 20 ms. Filling in the form changes many fields at once, and
+# Gradio (6.31) calls a handler with "always_last" once per change until the first call has been sent.
+ANEW = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
+  window.ddpAnew = undefined;
+  done(String(performance.now()));
+}, 20)))"""
 # After a reload, return the values kept by assets/js/train/form.js. A link opens the form with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
@@ -350,10 +355,12 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # A change of `_filled_from` triggers an inspection, which then changes `_preview_trigger`.
-        # It does not trigger the preview itself: of two concurrent results, the older could arrive last.
-        gr.on(
-            [self.demo.load, self._preview_trigger.change, *(control.change for control in self._controls)],
+        # Only `_preview_trigger` starts a preview, so that one at a time is under way: of two concurrent
+        # results, the older could arrive last. A change of `_filled_from` triggers an inspection, which then
+        # changes it.
+        changed = [self.demo.load, *(control.change for control in self._controls)]
+        gr.on(changed, None, None, self._preview_trigger, js=ANEW, **BESIDE_PREVIEW)
+        self._preview_trigger.change(
             self._preview_for_user,
             self._previewed,
             self._preview_outputs,

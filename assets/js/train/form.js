@@ -8,7 +8,7 @@ import { capital } from "../shared/format.js";
 
 // Shows the number of changes on presets and folds, and stores the form's values for a reload.
 
-let hasChanged = false;
+let kept = "{}";
 
 /** Marks the chosen preset and shows on each fold how many fields differ from their defaults. */
 export function showChanges() {
@@ -35,8 +35,8 @@ export function showChanges() {
  * reloaded form has no changes yet: it must not replace what is still to be read.
  */
 function keep(values) {
-  hasChanged ||= values !== "{}";
-  if (!hasChanged) return;
+  if (values === kept) return;
+  kept = values;
   try {
     sessionStorage.setItem(`ddp-form${location.search}`, values);
   } catch {
