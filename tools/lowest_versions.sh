@@ -6,7 +6,9 @@
 # Other options are passed to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-PYTHON=${PYTHON:-.venv/bin/python}
+given=${PYTHON:-}
+source tools/venv.sh
+PYTHON=${given:-$PYTHON}
 venv=${LOWEST_VENV:-.venv-lowest}
 tests=(
     tests/unit/trainers/{models,parallel,checkpoint}
@@ -38,10 +40,7 @@ for found in map(Requirement, project["dependencies"]):
 END
 )
 rm -rf "$venv"
-"$PYTHON" -m venv --without-pip "$venv"
-# All other packages are those of PYTHON; the lowest versions come first in sys.path.
-"$PYTHON" -c 'import sys; print(*(path for path in sys.path if path.endswith("site-packages")), sep="\n")' \
-    >"$(echo "$venv"/lib/python3*/site-packages)/others.pth"
+make_overlay "$PYTHON" "$venv"
 echo "Installing the lowest versions into $venv: ${lowest//$'\n'/ } …"
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-compile $lowest

@@ -250,3 +250,10 @@ install_into_venv() {
     fi
     rm -rf "$INSTALLING" "$DOWNLOADS"
 }
+
+# make_overlay PYTHON VENV: create an environment that has all packages of PYTHON's; its own come first in sys.path.
+make_overlay() {
+    "$1" -m venv --without-pip "$2"
+    "$1" -c 'import sys; print(*(path for path in sys.path if path.endswith("site-packages")), sep="\n")' \
+        >"$(echo "$2"/lib/python3*/site-packages)/others.pth"
+}

@@ -26,8 +26,13 @@ FIELDS = (
     "nproc_per_node",
 )  # fmt: skip
 MAX_CHARACTERS = 10_000
-# Gradio expects an array with one value per input of `suggestion_updates`.
-CLICKED = "(_, reading) => [document.getElementById('suggestion').dataset.values, reading]"
+# Gradio expects an array with one value per input of `suggestion_updates`. Takes the suggestions (form.js).
+CLICKED = """(_, reading) => {
+  const place = document.getElementById("suggestion");
+  const values = place.dataset.values;
+  place.dataset.values = "";
+  return [values, reading];
+}"""
 
 
 def suggestion_button(values: Mapping[str, Any], words: str) -> str:

@@ -158,12 +158,26 @@ export function beginSuggestions() {
   });
 }
 
-/** @param {string | undefined} values */
+/**
+ * Adds a suggestion to those that are still to be sent: CLICKED in ddp_gui/train/fill_in.py takes them all, after
+ * the answer to the last ones.
+ * @param {string | undefined} values
+ */
 function apply(values) {
   const place = document.getElementById("suggestion");
   if (!place || !values) return;
-  place.dataset.values = values;
+  place.dataset.values = JSON.stringify(merged(JSON.parse(place.dataset.values || "{}"), JSON.parse(values)));
   place.click();
+}
+
+/** Returns the values of both objects; those of the second replace others, except in nested objects. */
+function merged(before, now) {
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const all = { ...before };
+  for (const [name, value] of Object.entries(now)) {
+    all[name] = isObject(all[name]) && isObject(value) ? merged(all[name], value) : value;
+  }
+  return all;
 }
 
 // Drag and drop: a file dropped on the form becomes own data, as with the Upload button.

@@ -66,7 +66,8 @@ class Jupyter:
         page.goto(f"{self.address}/doc/tree/{path.name}?token={TOKEN}")
         shown = page.locator(".jp-Notebook .jp-CodeCell")
         shown.nth(len(cells) - 1).wait_for()
-        page.locator(".jp-NotebookPanel-toolbar").get_by_text("Python 3 (ipykernel)").wait_for()
+        # Until the kernel is connected, JupyterLab ignores the keys that run a cell.
+        page.get_by_role("button", name="Python 3 (ipykernel) | Idle").wait_for()
         return [shown.nth(number) for number in range(len(cells))]
 
     def restart_kernel(self) -> None:

@@ -299,6 +299,15 @@ MESSY = "\n".join([
 ])  # fmt: skip
 
 
+CHOOSE_KINDS = """(kinds) => {
+  for (const [column, kind] of kinds) {
+    const menu = document.querySelector(`[aria-label="What ${column} holds"]`);
+    menu.value = kind;
+    menu.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+}"""
+
+
 def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
     server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
 ) -> None:
@@ -316,10 +325,15 @@ def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
     expect(first).to_contain_text("1.100,50 €→ 1100.5")
     expect(decisions.get_by_role("listitem").filter(has_text="order")).to_contain_text("row index, ignored")
 
-    page.get_by_label("What price holds").select_option("ignored")
+    # Faster than the answers arrive.
+    page.evaluate(CHOOSE_KINDS, [("price", "ignored"), ("weight", "category"), ("colour", "ignored")])
+    weight = decisions.get_by_role("listitem").filter(has_text="weight")
+    expect(weight).to_contain_text("category")
     expect(price).to_contain_text("ignored")
-    page.get_by_label("What colour holds").select_option("ignored")
     expect(decisions.get_by_role("listitem").filter(has_text="colour")).to_contain_text("ignored")
+    page.get_by_label("What weight holds").select_option("read automatically")
+    expect(weight).to_contain_text("number")
+    watched.wait_until_answered()
     expect(first.locator(".ddp-not-read")).to_have_count(3)
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/run?id=*")

