@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import re
@@ -41,24 +42,39 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs, from loops over a range, over a data loader, and `while step < 1000`.
+    """Return how often a line runs, from loops over a range, over a data loader, up to `while step < 1000`, or
+    `if step == 1000: break`.
 
     None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
     to be true in each k-th pass.
     """
-    number, conditions = None, list[tuple[ast.expr, bool]]()
+    number: int | None = 1
+    limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
     for block, where in _enclosing_blocks(frame):
         if isinstance(block, ast.If):
             is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
-        length = _length_of(block, where, with_loaders=True)
+        lengths = [_length_of(block, where, with_loaders=True), None]
+        if limit is not None and _sets(block, counter):  # it begins again in each pass of this loop
+            number, limit = _least(number, limit), None
+        if limit is None:
+            counter, lengths[1] = _until_break(block, where)
         for condition in conditions:
-            length = None if length is None else _num_true(*condition, block, where, length)
-        if length is None:
-            return None
-        number, conditions = length * (number or 1), []
-    return number
+            lengths = [each and _num_true(*condition, block, where, each) for each in lengths]
+        length, until = (each and number and each * number for each in lengths)
+        number, limit, conditions, num_loops = length, until or limit, [], num_loops + 1
+    return _least(number, limit) if num_loops else None
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((each for each in numbers if each is not None), default=None)
+
+
+def _sets(loop: ast.For | ast.While, variable: str) -> bool:
+    """True if a loop assigns to a variable."""
+    targets = (each.targets for each in ast.walk(loop) if isinstance(each, ast.Assign))
+    return variable in (ast.unparse(target) for of_one in targets for target in of_one)
 
 
 def _num_true(
@@ -133,14 +149,11 @@ def _length_of(
         if isinstance(loop, ast.While):
             match loop.test:
                 case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
-                    counts = (each.lineno for each in loop.body if _adds_one(each, now))
-                    if (at := next(counts, None)) is not None:
-                        rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
-                        return rest + isinstance(sign, ast.LtE) + (at < frame.f_lineno)
+                    return _num_until(loop, now, end, loop.lineno, frame, is_included=isinstance(sign, ast.LtE))
             return None
         for call in ast.walk(loop.iter):
             is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-            if is_range and call.func.id in _RANGES and not call.keywords:  # type: ignore[attr-defined]
+            if is_range and call.func.id in _RANGES:  # type: ignore[attr-defined]
                 values = [_value(argument, frame) for argument in call.args]  # type: ignore[attr-defined]
                 continues = len(values) > 1 and not isinstance(call.args[0], ast.Constant)  # type: ignore[attr-defined]
                 return len(range(*values)) + (num_done if continues else 0)
@@ -153,6 +166,35 @@ def _length_of(
         return len(over) if type(over) is range or is_loader else None
     except _NOT_FOUND:
         return None
+
+
+def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int | None]:
+    """Return the counter of `if step > 1000: break` in a loop, and how often a line of it runs until then."""
+    for each in loop.body:
+        match each:
+            case ast.If(
+                test=ast.Compare(left=now, ops=[ast.Gt() | ast.GtE() | ast.Eq() as sign], comparators=[end]),
+                body=[*_, ast.Break() | ast.Return()],
+            ):
+                is_included = isinstance(sign, ast.Gt)
+                with contextlib.suppress(*_NOT_FOUND):
+                    number = _num_until(loop, now, end, each.lineno, frame, is_included=is_included)
+                    return ast.unparse(now), number
+    return "", None
+
+
+def _num_until(
+    loop: ast.For | ast.While, now: ast.expr, end: ast.expr, at: int, frame: FrameType, *, is_included: bool
+) -> int | None:
+    """Return how often a frame's line runs until a counter, compared in the line `at`, has reached its end.
+
+    None if the loop does not add 1 to it.
+    """
+    adds, line = next((each.lineno for each in loop.body if _adds_one(each, now)), None), frame.f_lineno
+    if adds is None:
+        return None
+    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+    return rest + is_included + (at < adds < line if at < line else not line < adds < at)
 
 
 def _adds_one(statement: ast.stmt, variable: ast.expr) -> bool:
