@@ -152,6 +152,15 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) 
     sys.modules["__main__"] = module
     sys.argv = [str(entry), *arguments]
     exit_code, about = 0, {}
+    exit_now, process = os._exit, os.getpid()
+
+    def leave(code: int) -> NoReturn:
+        """End as `os._exit`, with what was recorded; not in a child, such as a worker of a data loader."""
+        if os.getpid() == process:
+            _finish(code, run, rank)
+        exit_now(code)
+
+    os._exit = leave
     try:
         # `dont_inherit`: the script has its own `from __future__` imports, not ours.
         exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
@@ -160,11 +169,17 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) 
     except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's
         exit_code = 1
         about = report_error(error, rank)
+    os._exit = exit_now
+    _finish(exit_code, run, rank, **about)
+    return exit_code
+
+
+def _finish(exit_code: int, run: RunDirectory, rank: int, **about: Any) -> None:
+    """Record how the script ended."""
     session.end(spool.DONE if exit_code == 0 else spool.FAILED, **about)
     if rank <= 0 and SUPERVISED not in os.environ:
         state = "finished" if exit_code == 0 else "failed"
         append_state(run, state, f"The script ended with exit code {exit_code}.")
-    return exit_code
 
 
 def _exit_code(code: Any) -> int:

@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch  # it has no public function for what is asked here
+from torch.utils.data import default_collate
 
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
@@ -60,6 +61,8 @@ MOST_LOCATED_PASSES = 4
 # A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
 MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
+# A step with more backward passes has no end.
+MOST_LOSSES_OF_STEP = 1000
 MOST_MARKS = 4096
 # DDP regroups the gradients after its first steps.
 STEPS_TO_BUCKETS = 5
@@ -206,6 +209,8 @@ class Recorder:
         heartbeats.write_heartbeat(ENDING)
         self._end_averaging()
         self._note_samples()
+        if status == spool.DONE and self._losses:
+            self._note_stepless()
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
@@ -418,11 +423,20 @@ class Recorder:
         first = next((each for each in tensors_of(batch) if each.dim()), None)
         if first is None:
             return
-        self._samples += first.shape[0]
+        self._samples += self._num_samples(batch, first)
         self._hashed_pass = self._hashed_pass or self._pass
         is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples([each for each in tensors_of(batch) if each.dim()])
+
+    def _num_samples(self, batch: Any, first: Tensor) -> int:
+        """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
+        if self._pass and self._pass["loader"].collate_fn is not default_collate:
+            if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
+                return len(batch)
+            if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
+                return len(batch[0])
+        return first.shape[0]
 
     @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
@@ -639,7 +653,7 @@ class Recorder:
             return  # not a batch: a trace of the model, or a function of `torch.func` within one
         is_again = self._backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
-            self._take_samples((args, kwargs))
+            self._take_samples([*args, *kwargs.values()])
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
@@ -731,6 +745,12 @@ class Recorder:
         event.record(torch.cuda.current_stream(self._gpu))
         self._marks.append((part, event))
 
+    def _note_stepless(self) -> None:
+        """Note that losses belong to no step: the script changes its weights without a torch optimizer."""
+        if not self.num_optimizer_steps:
+            self.note("stepless")
+            del self._losses[:-1]
+
     # The thread
 
     def _work(self) -> None:
@@ -797,6 +817,8 @@ class Recorder:
 
     def _sample(self) -> None:
         assert self._writer is not None
+        if len(self._losses) > MOST_LOSSES_OF_STEP:
+            self._note_stepless()
         now_cpu, now = time.process_time(), clock()
         used = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])
         self._cpu = (now_cpu, now)
