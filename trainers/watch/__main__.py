@@ -9,6 +9,7 @@ Without DIR the script would not be a run; a missing DIR is created, with a copy
 from __future__ import annotations
 
 import argparse
+import ast
 import atexit
 import json
 import multiprocessing.process
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -66,10 +68,13 @@ def main() -> NoReturn:
     if options.folder is not None:
         os.chdir(options.folder)
     prepare_path(entry)
+    package = _package_of(entry, given.code_dir)
+    if package:
+        sys.path.insert(0, str(given.code_dir))
     session.begin(given)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
-    exit_code = run_script(entry, options.arguments, run, rank)
+    exit_code = run_script(entry, options.arguments, run, rank, package)
     end(exit_code)
 
 
@@ -130,6 +135,16 @@ def _code_dir(run: RunDirectory, entry: Path) -> Path:
     return stored if entry.is_relative_to(stored) else entry.parent
 
 
+def _package_of(entry: Path, code_dir: Path) -> str:
+    """Return the package of a script in a folder of the code that imports relatively, as for `python -m`."""
+    try:
+        nodes = ast.walk(ast.parse(entry.read_bytes()))
+    except (SyntaxError, ValueError):
+        return ""
+    is_relative = any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
+    return ".".join(entry.parent.relative_to(code_dir).parts) if is_relative else ""
+
+
 def prepare_path(entry: Path) -> None:
     """Let the script import what it would import without us: its own folder first, this project last."""
     project = str(REPOSITORY)
@@ -145,10 +160,14 @@ def prepare_path(entry: Path) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) -> int:
-    """Run the script as `__main__`; return the exit code of the process."""
+def run_script(
+    entry: Path, arguments: list[str], run: RunDirectory, rank: int, package: str = ""
+) -> int:
+    """Run the script as `__main__`, perhaps of a package; return the exit code of the process."""
     module = ModuleType("__main__")
-    module.__dict__.update(__file__=str(entry), __builtins__=__builtins__, __cached__=None, __spec__=None)
+    spec = ModuleSpec(f"{package}.{entry.stem}", None) if package else None
+    module.__dict__.update(__file__=str(entry), __builtins__=__builtins__, __cached__=None, __spec__=spec)
+    module.__package__ = package or None
     sys.modules["__main__"] = module
     sys.argv = [str(entry), *arguments]
     exit_code, about = 0, {}
