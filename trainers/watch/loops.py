@@ -55,6 +55,8 @@ def num_steps(frame: FrameType | None) -> int | None:
             is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
+        guards = (each for each in block.body if isinstance(each, ast.If) and each.lineno < where.f_lineno)
+        conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
         lengths = [_length_of(block, where, with_loaders=True), None]
         if limit is not None and _sets(block, counter):  # it begins again in each pass of this loop
             number, limit = _least(number, limit), None
@@ -84,11 +86,12 @@ def _num_true(
     for each in loop.body:  # `is_last = (i + 1) % k == 0`
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
             test = each.value
-    if (found := _EACH_KTH.fullmatch(ast.unparse(test))) is None:
+    text = ast.unparse(test).removesuffix(" != 0")
+    if (found := _EACH_KTH.fullmatch(text)) is None:
         return None
     counter, k, remainder, or_last = found.groups()
     # `i % k` alone is true in the other passes.
-    if is_else == (remainder is not None or ast.unparse(test).startswith("not ")):
+    if is_else == (remainder is not None or text.startswith("not ")):
         return None
     counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
     is_own = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import importlib.util
 import itertools
+import linecache
 import math
 import os
 import re
@@ -72,6 +73,7 @@ MOST_FILES = 1000
 MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
+_NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.")
 _PARTS = tuple(name for name in spool.COLUMNS if name.endswith("_time_s"))
 
 clock = time.perf_counter
@@ -564,7 +566,8 @@ class Recorder:
     @hook
     def note_collective(self, *args: Any, **_kwargs: Any) -> None:
         """Note a collective of the script: it may take the mean of its loss, or of the weights."""
-        if self.is_in_backward:
+        if self.is_in_backward:  # of tensor parallelism by hand, unless the weights turn out to be equal
+            self.note_message()
             return
         self.has_reduced = True
         if self.step > self._began_at and not self._backward_s:  # after a step, and before the next backward
@@ -638,6 +641,7 @@ class Recorder:
         name, rates = type(optimizer).__name__, _rates_of(optimizer)
         num_steps = None if self._began_at else loops.num_steps(sys._getframe())  # noqa: SLF001
         about = {"group_sizes": sizes, "rates": rates, "num_steps": num_steps}
+        about["is_rate_written"] = self._is_written(group.get("initial_lr", lr))
         self.note("optimizer", name=name, lr=lr, **about, **self.place())
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
@@ -646,6 +650,15 @@ class Recorder:
         if self._samples == 0 and self.model is not None:
             # Without a data loader the inputs of the model are counted.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
+
+    def _is_written(self, number: float) -> bool:
+        """True if a number stands in the file that calls the optimizer, in that of `__main__`, or on the command
+        line.
+        """
+        frame = self.user_frame()
+        paths = {str(getattr(sys.modules["__main__"], "__file__", "")), frame.f_code.co_filename if frame else ""}
+        text = " ".join([*sys.argv, *(line for path in paths for line in linecache.getlines(path))])
+        return any(float(found) == number for found in _NUMBER.findall(text))
 
     @hook
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:

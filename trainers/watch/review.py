@@ -298,7 +298,9 @@ def _evaluates_alone(review: Review) -> Found:
 
 def _rate_not_scaled(review: Review) -> Found:
     optimizer, number = review.first("optimizer"), review.num_ranks
-    if optimizer.get("name") != "SGD" or number < 4 or review.first("model").get("wrapper") != "ddp":
+    is_plain = optimizer.get("name") == "SGD" and review.first("model").get("wrapper") == "ddp"
+    # A rate that the script multiplies by the number of ranks does not stand in its text.
+    if number < 4 or not is_plain or not optimizer["is_rate_written"]:
         return None
     message = (
         f"{number} ranks make the batch {number} times as large; the learning rate is {optimizer['lr']:g}."

@@ -109,6 +109,8 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "for i in range(99):\n    if (i + 1) % 10: pass\n    else:\n        did_step()\n        break\n"
         "for i in range(1, 100):\n    if i % 10:\n        did_step()\n        break\n"
         "if bar:\n    for i in range(1000):\n        did_step()\n        break\n"
+        "for i in range(1000):\n    if (i + 1) % 4 != 0:\n        continue\n    did_step()\n    break\n"
+        "for i in range(1000):\n    if i < 2:\n        continue\n    did_step()\n    break\n"
         "n = 5\nwhile True:\n    did_step()\n    n += 1\n    n += 99\n    if n > 30:\n        break\n"
         "n = 5\nwhile True:\n    n += 1\n    if n == 30:\n        break\n    did_step()\n    n = 29\n"
         "n = 0\nfor epoch in range(3):\n    for batch in loader:\n        if n >= 7:\n            break\n"
@@ -126,7 +128,7 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, None, 9, None, 1000, 26, 24, 7, 12]
+    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, None, 9, None, 1000, 250, None, 26, 24, 7, 12]
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
