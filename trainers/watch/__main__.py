@@ -160,9 +160,7 @@ def prepare_path(entry: Path) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def run_script(
-    entry: Path, arguments: list[str], run: RunDirectory, rank: int, package: str = ""
-) -> int:
+def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, package: str = "") -> int:
     """Run the script as `__main__`, perhaps of a package; return the exit code of the process."""
     module = ModuleType("__main__")
     spec = ModuleSpec(f"{package}.{entry.stem}", None) if package else None

@@ -42,11 +42,10 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs, from loops over a range, over a data loader, up to `while step < 1000`, or
-    `if step == 1000: break`.
+    """Return how often a line runs: in loops over a range or a data loader, or up to a number of steps.
 
-    None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
-    to be true in each k-th pass.
+    A number of steps is that of `while step < 1000` or `if step == 1000: break`. None if another loop is around
+    it, if a library calls it, or under a condition of a loop that is not known to be true in each k-th pass.
     """
     number: int | None = 1
     limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
@@ -152,7 +151,9 @@ def _length_of(
         if isinstance(loop, ast.While):
             match loop.test:
                 case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
-                    return _num_until(loop, now, end, loop.lineno, frame, is_included=isinstance(sign, ast.LtE))
+                    return _num_until(
+                        loop, now, end, loop.lineno, frame, is_included=isinstance(sign, ast.LtE)
+                    )
             return None
         for call in ast.walk(loop.iter):
             is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)

@@ -652,11 +652,12 @@ class Recorder:
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
     def _is_written(self, number: float) -> bool:
-        """True if a number stands in the file that calls the optimizer, in that of `__main__`, or on the command
-        line.
-        """
+        """True if a number is on the command line, or in the file of `__main__` or of the step."""
         frame = self.user_frame()
-        paths = {str(getattr(sys.modules["__main__"], "__file__", "")), frame.f_code.co_filename if frame else ""}
+        paths = {
+            str(getattr(sys.modules["__main__"], "__file__", "")),
+            frame.f_code.co_filename if frame else "",
+        }
         text = " ".join([*sys.argv, *(line for path in paths for line in linecache.getlines(path))])
         return any(float(found) == number for found in _NUMBER.findall(text))
 

@@ -89,7 +89,7 @@ ABOUT = {
         "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead.",
     ),
     "no_steps": (
-        "remark", None, "Change the weights with an optimizer of torch.optim, such as SGD: its steps are counted.",
+        "remark", None, "Change the weights with an optimizer of torch.optim: its steps are counted.",
     ),
     "no_destroy": (
         "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",

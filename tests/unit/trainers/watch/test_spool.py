@@ -116,7 +116,8 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "n = 0\nfor epoch in range(3):\n    for batch in loader:\n        if n >= 7:\n            break\n"
         "        did_step()\n        n += 1\n        n += 99\n"
         "for epoch in trange(3, disable=True):\n    m = 0\n    for batch in loader:\n"
-        "        did_step()\n        m += 1\n        m += 3\n        if m == 4:\n            break\n    break\n"
+        "        did_step()\n        m += 1\n        m += 3\n"
+        "        if m == 4:\n            break\n    break\n"
     )
     names = {
         "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
