@@ -44,8 +44,8 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 def num_steps(frame: FrameType | None) -> int | None:
     """Return how often a line runs: in loops over a range or a data loader, or up to a number of steps.
 
-    A number of steps is that of `while step < 1000` or `if step == 1000: break`. None if another loop is around
-    it, if a library calls it, or under a condition of a loop that is not known to be true in each k-th pass.
+    A number of steps is that of `while step < 1000` or `if step == 1000: break`. None if another loop is
+    around it, if a library calls it, or under a condition that is not known to be true in each k-th pass.
     """
     number: int | None = 1
     limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
