@@ -171,11 +171,11 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
     exit_code, about = 0, {}
     exit_now, process = os._exit, os.getpid()
 
-    def leave(code: int) -> NoReturn:
+    def leave(status: int) -> NoReturn:
         """End as `os._exit`, with what was recorded; not in a child, such as a worker of a data loader."""
         if os.getpid() == process:
-            _finish(code, run, rank)
-        exit_now(code)
+            _finish(status, run, rank)
+        exit_now(status)
 
     os._exit = leave
     try:

@@ -54,7 +54,8 @@ def num_steps(frame: FrameType | None) -> int | None:
             is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
-        guards = (each for each in block.body if isinstance(each, ast.If) and each.lineno < where.f_lineno)
+        before = (each for each in block.body if (each.end_lineno or 0) < where.f_lineno)
+        guards = (each for each in before if isinstance(each, ast.If))
         conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
         lengths = [_length_of(block, where, with_loaders=True), None]
         if limit is not None and _sets(block, counter):  # it begins again in each pass of this loop

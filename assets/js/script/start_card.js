@@ -10,7 +10,7 @@ export function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
-function words(option, value) {
+function argumentsOf(option, value) {
   return (option.is_list ? String(value).trim().split(/\s+/) : [String(value)]).map(quoted);
 }
 
@@ -22,9 +22,9 @@ export function commandLine(options, values) {
     if (option.kind === "switch") {
       if (value === true) parts.push(option.flag);
     } else if (option.is_positional) {
-      if (value) parts.push(...words(option, value));
+      if (value) parts.push(...argumentsOf(option, value));
     } else if (value !== "" && value !== undefined && String(value) !== String(option.default ?? "")) {
-      parts.push(option.flag, ...words(option, value));
+      parts.push(option.flag, ...argumentsOf(option, value));
     }
   }
   return parts.join(" ");
