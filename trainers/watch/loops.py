@@ -74,9 +74,11 @@ def _least(*numbers: int | None) -> int | None:
 
 
 def _sets(loop: ast.For | ast.While, variable: str) -> bool:
-    """True if a loop assigns to a variable."""
-    targets = (each.targets for each in ast.walk(loop) if isinstance(each, ast.Assign))
-    return variable in (ast.unparse(target) for of_one in targets for target in of_one)
+    """True if a loop assigns to a variable, also as that of a loop in it."""
+    nodes = list(ast.walk(loop))
+    targets = [target for each in nodes if isinstance(each, ast.Assign) for target in each.targets]
+    targets += [part for each in nodes if isinstance(each, ast.For) for part in ast.walk(each.target)]
+    return variable in map(ast.unparse, targets)
 
 
 def _num_true(
@@ -167,6 +169,8 @@ def _length_of(
             (named, *_) = named.args
         over = _value(named, frame)
         over = getattr(over, "__dict__", {}).get("iterable", over)
+        if isinstance(over, list | tuple) and over and all(hasattr(each, "param_groups") for each in over):
+            return 1  # the step is that of the first of some optimizers
         is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(over).__mro__)
         return len(over) if type(over) is range or is_loader else None
     except _NOT_FOUND:
@@ -196,6 +200,8 @@ def _num_until(
     None if the loop does not add 1 to it.
     """
     adds, line = next((each.lineno for each in loop.body if _adds_one(each, now)), None), frame.f_lineno
+    if isinstance(loop, ast.For) and ast.unparse(now) in map(ast.unparse, ast.walk(loop.target)):
+        adds = loop.lineno  # `for i, batch in enumerate(loader)`
     if adds is None:
         return None
     rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)

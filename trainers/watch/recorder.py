@@ -333,11 +333,14 @@ class Recorder:
             return
         self._num_steps_of_others = 0
         self.step += 1
+        rate = optimizer.param_groups[0].get("lr", NAN)
+        if isinstance(rate, Tensor):  # a scheduler changes it in place
+            rate = rate.detach().clone()
         self._mark("optimizer")
         self._rows.append(
             (
-                self.step, max(self.epoch, 0), self._losses, optimizer.param_groups[0].get("lr", NAN),
-                self.norm, self._samples, now, now - self._step_began, self._data_s, self._backward_s,
+                self.step, max(self.epoch, 0), self._losses, rate, self.norm, self._samples,
+                now, now - self._step_began, self._data_s, self._backward_s,
                 now - self._optimizer_began, self._wait_s, self._pass.pop("num_new", 0), self._marks,
             )
         )  # fmt: skip
