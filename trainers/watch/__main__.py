@@ -146,11 +146,14 @@ def _package_of(entry: Path, code_dir: Path) -> str:
 
 
 def prepare_path(entry: Path) -> None:
-    """Let the script import what it would import without us: its own folder first, this project last."""
+    """Let the script import what it would import without us: its own folder, and no module of this project.
+
+    Ours are found by the path of their package, which is imported; a folder `tools` of the script would lose
+    to the package of this name in the project.
+    """
     project = str(REPOSITORY)
     sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
     sys.path.insert(0, str(entry.parent))
-    sys.path.append(project)
     others = [
         path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", project)
     ]
@@ -174,7 +177,7 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
     def leave(status: int) -> NoReturn:
         """End as `os._exit`, with what was recorded; not in a child, such as a worker of a data loader."""
         if os.getpid() == process:
-            _finish(status, run, rank)
+            _finish(status, {}, run, rank)
         exit_now(status)
 
     os._exit = leave
@@ -187,11 +190,11 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
         exit_code = 1
         about = report_error(error, rank)
     os._exit = exit_now
-    _finish(exit_code, run, rank, **about)
+    _finish(exit_code, about, run, rank)
     return exit_code
 
 
-def _finish(exit_code: int, run: RunDirectory, rank: int, **about: Any) -> None:
+def _finish(exit_code: int, about: dict[str, Any], run: RunDirectory, rank: int) -> None:
     """Record how the script ended."""
     session.end(spool.DONE if exit_code == 0 else spool.FAILED, **about)
     if rank <= 0 and SUPERVISED not in os.environ:
