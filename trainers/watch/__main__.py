@@ -186,9 +186,11 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
         exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
     except SystemExit as leaving:
         exit_code = _exit_code(leaving.code)
+        about = report_error(leaving, rank) if exit_code else {}
     except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's
         exit_code = 1
         about = report_error(error, rank)
+        traceback.print_exception(error)
     os._exit = exit_now
     _finish(exit_code, about, run, rank)
     return exit_code
@@ -212,9 +214,8 @@ def _exit_code(code: Any) -> int:
 
 
 def report_error(error: BaseException, rank: int) -> dict[str, Any]:
-    """Print an error as Python does, without our frames, and write torchrun's error file; return its text."""
+    """Remove our frames from an error, and write torchrun's error file; return its text."""
     error.__traceback__ = _without_ours(error.__traceback__)
-    traceback.print_exception(error)
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
