@@ -75,9 +75,12 @@ def _least(*numbers: int | None) -> int | None:
 
 def _sets(loop: ast.For | ast.While, variable: str) -> bool:
     """True if a loop assigns to a variable, also as that of a loop in it."""
-    nodes = list(ast.walk(loop))
-    targets = [target for each in nodes if isinstance(each, ast.Assign) for target in each.targets]
-    targets += [part for each in nodes if isinstance(each, ast.For) for part in ast.walk(each.target)]
+    targets: list[ast.AST] = []
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Assign):
+            targets += each.targets
+        elif isinstance(each, ast.For):
+            targets += ast.walk(each.target)
     return variable in map(ast.unparse, targets)
 
 
