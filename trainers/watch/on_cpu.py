@@ -155,6 +155,12 @@ class HostEvent:
         """Do nothing: there is nothing to wait for."""
 
 
+class HostDevice(contextlib.nullcontext[None]):
+    """The CPU, in place of a `torch.cuda.device`; a class, as torch asks for its instances."""
+
+    idx = 0
+
+
 class HostStream(contextlib.nullcontext[None]):
     """The order in which the CPU computes, in place of a `torch.cuda.Stream`."""
 
@@ -183,12 +189,16 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
         return nothing
 
     results = {**dict.fromkeys(_CUDA_DOES_NOTHING), **dict.fromkeys(_CUDA_SIZES, 0)}
-    results |= dict.fromkeys(("device", "stream"), contextlib.nullcontext())
-    results |= {"get_rng_state": torch.empty(0, dtype=torch.uint8), "get_rng_state_all": []}
+    results |= {
+        "stream": contextlib.nullcontext(),
+        "get_rng_state": torch.empty(0, dtype=torch.uint8),
+        "get_rng_state_all": [],
+    }
     for name, result in results.items():
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", result))
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, without_effect(f"torch.cuda.nvtx.{name}", None))
+    setattr(torch.cuda, "device", HostDevice)  # noqa: B010 - mypy refuses an assignment
     for name in ("Stream", "current_stream", "default_stream"):
         setattr(torch.cuda, name, HostStream)
     torch.Tensor.record_stream = without_effect(".record_stream", None)  # type: ignore[method-assign]
