@@ -73,11 +73,11 @@ MOST_FILES = 1000
 MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
-_NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.")
 _PARTS = tuple(name for name in spool.COLUMNS if name.endswith("_time_s"))
 
 clock = time.perf_counter
 _read_item = Tensor.item  # before it is watched
+_NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.")
 
 
 class Recorder:
