@@ -165,6 +165,9 @@ def _schedule(facts: Facts, wanted: Wanted) -> Finding | None:
 def _shards(facts: Facts, wanted: Wanted) -> Finding | None:
     parts = [about.epochs(wanted.epochs) for about in facts.ranks]
     everything = {sample for about in facts.ranks for sample in about.trained}
+    if wanted.num_samples and len(everything) > (1 + MOST_SHARED) * wanted.num_samples:
+        words = f"The ranks trained on {len(everything):,} different samples, but the data has"
+        return _found("other_samples", f"{words} {wanted.num_samples:,}.")
     for number, of_ranks in enumerate(zip(*parts, strict=True), 1):
         seen = [set(samples) for samples in of_ranks]
         for one, other in itertools.combinations(range(len(seen)), 2):
@@ -394,6 +397,7 @@ HINTS: Mapping[str, Sequence[str]] = {
         "Each rank has the whole data set, so two ranks do the same work twice.",
         "Give the `DataLoader` a `DistributedSampler(data)` and leave out `shuffle`.",
     ],
+    "other_samples": ["All ranks must create the same data: with the same seed before `torch.randn`."],
     "samples_missing": ["Together the ranks must use all samples. Which ones does no rank get?"],
     "same_order": [
         "The sampler draws its order from a seed and the number of the epoch. It does not know the epoch.",

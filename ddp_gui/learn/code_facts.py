@@ -31,7 +31,7 @@ class Step:
         used, local: a linear function of the gradient that was used, and of the sum of those that this
             rank's backward passes computed.
         gradient_bytes: size of the gradient.
-        reduced_bytes: the sizes of the all-reduces since the previous step.
+        reduced_bytes: the sizes of the all-reduces since the step's first backward pass began.
         losses: the loss of each backward pass.
         criteria: the values of the loss function, before any division.
     """

@@ -24,6 +24,7 @@ class Option:
         flag: as it is given, such as --lr; for a positional argument its name.
         kind: text, number, whole, switch, or choice.
         default: None if it is missing, or not a constant.
+        is_list: it takes several values, separated by spaces.
     """
 
     flag: str
@@ -33,6 +34,7 @@ class Option:
     help: str = ""
     is_required: bool = False
     is_positional: bool = False
+    is_list: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +182,10 @@ class Facts:
         if begin is None:
             if self.first("Trainer", "Accelerator", "fully_shard", "init_device_mesh") is not None:
                 return "torchrun", "Started with torchrun: its library joins the ranks that torchrun starts."
+            for_ranks = self.first("DistributedDataParallel", "DDP", "DistributedSampler", "get_rank")
+            if for_ranks is not None:
+                why = f"line {for_ranks.lineno} is for ranks, and another file may join them to a group"
+                return "torchrun", f"Started with torchrun: {why}."
             return "python", "Started as python: the script has no process group, so it is one process."
         if _keyword(begin, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
             why = f"line {begin.lineno} takes rank and world_size from its caller, and torchrun gives them"
@@ -337,22 +343,31 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
     """Return the option that a call of argparse or click declares; None if a form cannot offer it."""
     names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     flag = next((name for name in names if name.startswith("--")), names[0] if names else "")
-    action, choices = (_constant(_keyword(node, name)) for name in ("action", "choices"))
+    action_node = _keyword(node, "action")
+    action = _constant(action_node) or _named(action_node)
+    choices, nargs, required, default, help_text = (
+        _constant(_keyword(node, name)) for name in ("choices", "nargs", "required", "default", "help")
+    )
     kind_node = _keyword(node, "type")
     is_positional = _called(node) == "click.argument" if is_click else not flag.startswith("-")
-    is_switch = action in ("store_true", "store_false")
+    is_switch = action in ("store_true", "store_false", "BooleanOptionalAction")
+    if action == "BooleanOptionalAction" and default is True:
+        flag = f"--no-{flag.removeprefix('--')}"
     if not flag or action in _NOT_FIELDS or not (is_positional or flag.startswith("-")):
         return None
     if is_click:
         is_switch = _constant(_keyword(node, "is_flag")) is True or "/" in flag
-        flag = flag.partition("/")[0]
+        flag, _, other = flag.partition("/")
+        flag = other if other and default is True else flag
         if isinstance(kind_node, ast.Call) and _called(kind_node).endswith("Choice") and kind_node.args:
             choices = _constant(kind_node.args[0])
-    default, help_text = (_constant(_keyword(node, name)) for name in ("default", "help"))
+    is_list = nargs in ("+", "*") or isinstance(nargs, int)
+    if is_list and isinstance(default, list):
+        default = " ".join(map(str, default))
     if isinstance(default, float) and not math.isfinite(default):
         default = None
     offered: Sequence[Any] = choices if isinstance(choices, list) and None not in choices else ()
-    type_name = kind_node.id if isinstance(kind_node, ast.Name) else getattr(kind_node, "attr", "")
+    type_name = _named(kind_node)
     kind = _KINDS.get(type_name, "text") if type_name else _BY_DEFAULT.get(type(default), "text")
     return Option(
         flag=flag[:100],
@@ -360,6 +375,12 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
         default=default if isinstance(default, str | int | float | bool) else None,
         choices=tuple(str(each)[:100] for each in offered)[:50],
         help=help_text[:MAX_TEXT] if isinstance(help_text, str) else "",
-        is_required=_constant(_keyword(node, "required")) is True or is_positional,
+        is_required=required is True or (is_positional and required is None and nargs not in ("?", "*")),
         is_positional=is_positional,
+        is_list=is_list,
     )
+
+
+def _named(node: ast.expr | None) -> str:
+    """Return the last name of `NAME` or `MODULE.NAME`, or ""."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")

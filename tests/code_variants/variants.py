@@ -108,9 +108,7 @@ _TWO_RANKS = [
         (DDP, PLAIN), (BACKWARD, BACKWARD + AVERAGE.replace("            p.grad /= world_size\n", "")),
     ]),
     ("the loss times the ranks", "summed", [(BACKWARD, "        (loss * world_size).backward()\n")]),
-    ("the gradient times the ranks", "summed", [
-        (BACKWARD, BACKWARD + "        for p in model.parameters():\n            p.grad *= world_size\n"),
-    ]),
+    ("averaged after the step", "not_averaged", [(DDP, PLAIN), (STEP, STEP + AVERAGE)]),
     ("divided once more", "divided_twice", [(BACKWARD, "        (loss / world_size).backward()\n")]),
     ("a schedule for each rank", "schedule", [
         (SCHEDULE, "    for _ in range(world_size):\n        scheduler.step()\n"),
@@ -170,7 +168,7 @@ _SHARDS = [
     ("no sampler, other seeds", "same_samples", [
         ("sampler=sampler", "shuffle=True"), (SET, ""), (SAMPLER, SAMPLER + "torch.manual_seed(rank)\n"),
     ]),
-    ("no sampler, in order", "same_samples", [("sampler=sampler", "shuffle=False"), (SET, "")]),
+    ("other data on each rank", "other_samples", [("manual_seed(0)", "manual_seed(rank)")]),
     ("a sampler that no loader uses", "same_samples", [("sampler=sampler", "shuffle=True")]),
     ("the sampler of one rank", "same_samples", [
         ("DistributedSampler(data)", "DistributedSampler(data, num_replicas=2, rank=0)"),
@@ -440,8 +438,8 @@ _HANG = [
     ("all ranks save one file", "same_file", [("    if rank == 0:\n        torch", "    torch")]),
     ("the loss of rank 0 alone", "own_loss", [("    dist.all_reduce(mean)\n", ""), ("mean.item() / world_size", "mean.item()")]),
     *_EVALUATION_WRONG,
-    ("no sampler", "same_samples", [("sampler=sampler", "shuffle=True"), (SET, "")]),
-    ("no set_epoch", "same_order", [(SET, "")]),
+    ("nothing is saved any more", "not_saved", [(CALL, "")]),
+    ("nothing is printed any more", "nothing_shown", [("print(f", "str(f")]),
     ("no averaging", "not_averaged", [(DDP, DDP + "\nmodel.require_backward_grad_sync = False")]),
     ("summed gradients", "summed", [(BACKWARD, "        (loss * world_size).backward()\n")]),
     ("a schedule for each rank", "schedule", [(SCHEDULE, SCHEDULE * 2)]),
@@ -459,7 +457,7 @@ _ALL: dict[str, Sequence[tuple[str, str, Sequence[Edit]]]] = {
 # For CI, besides the first scripts and the solutions: mistakes that those do not have, and a correct answer that
 # looks different.
 SUBSET = {
-    "two-ranks": ("a group, but no DDP", "the loss times the ranks"),
+    "two-ranks": ("averaged after the step", "the loss times the ranks"),
     "shard-the-data": ("by hand, without a loader", "set_epoch of another sampler"),
     "save-and-load": ("rank 0 loads after DDP", "a monitored barrier"),
     "the-loss-you-print": (
@@ -468,5 +466,5 @@ SUBSET = {
         "validation without the last samples",
     ),
     "accumulate": ("no_sync around backward alone",),
-    "find-the-hang": ("a schedule for each rank",),
+    "find-the-hang": ("a schedule for each rank", "nothing is saved any more"),
 }

@@ -225,6 +225,7 @@ MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
     "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters", "same_samples without_loader",
     "shown_loss as_float", "shown_loss accumulates", "shown_loss divides", "evaluates_alone in_training_mode",
+    "no_destroy leaves", "no_steps",
 )  # fmt: skip
 
 
@@ -250,6 +251,7 @@ CORRECT = {
     "flat_shards": (16, 12),
     "ring": (16, 12),
     "one_pass": (20, 4),
+    "endless": (16, 12),
 }
 
 
@@ -373,10 +375,11 @@ def example_of_the_docs() -> str:
     return next(part for part in text.split("```python\n") if "watch.load(" in part).partition("```")[0]
 
 
-def start_example(launcher: Launcher, source: str, **values: Any) -> LiveRun:
+def start_example(launcher: Launcher, source: str, entry: str = "train.py", **values: Any) -> LiveRun:
     """Start a script on two CPU ranks."""
-    files = {"train.py": source.encode(), "watch.py": COPIED.read_bytes()}
-    raw = {"model": "script", "dataset": "script", "script": "train.py", "device": "cpu", "nproc_per_node": 2}
+    files = {entry: source.encode(), "app/pause.py": b"from time import sleep\n"}
+    files["watch.py"] = COPIED.read_bytes()
+    raw = {"model": "script", "dataset": "script", "script": entry, "device": "cpu", "nproc_per_node": 2}
     return launcher.start_run(
         rundir.create(launcher.runs_dir, parse(raw | values), lambda made: code.write(made.path, files))
     )
@@ -416,10 +419,10 @@ def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) ->
 
 
 def test_a_script_that_saves_is_asked_to_every_number_of_steps(launcher: Launcher) -> None:
-    source = example_of_the_docs().replace(
-        "optimizer.step()", "optimizer.step(), __import__('time').sleep(0.02)"
-    )
-    live = start_example(launcher, source, checkpoint_every_steps=20, keep_last_checkpoints=2)
+    source = "from .pause import sleep\n" + example_of_the_docs()  # run as `python -m app.train`
+    source = source.replace("optimizer.step()", "optimizer.step(), sleep(0.02)")
+    every = {"checkpoint_every_steps": 20, "keep_last_checkpoints": 2}
+    live = start_example(launcher, source, "app/train.py", **every)
     assert live.wait_for_end().state == "finished", live.story()
     saved = live.events("checkpoint")
     assert {each["reason"] for each in saved} == {"schedule"}

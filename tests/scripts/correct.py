@@ -1,5 +1,6 @@
 """Correct ways to train that look like mistakes, selected by name."""
 
+import itertools
 import sys
 
 import torch
@@ -120,6 +121,25 @@ def one_pass(data, rank):
         if (i + 1) % 5 == 0:
             optimizer.step()
             optimizer.zero_grad()
+
+
+def endless(data, rank):
+    """Lists of samples without an end, DDP's flag instead of `no_sync`, and a break after the last step."""
+    model = DDP(network())
+    optimizer = sgd(model)
+    samples = itertools.cycle(range(rank, 96, 2))
+    batches = iter(DataLoader(data, batch_size=4, sampler=samples, collate_fn=list))
+    step = 0
+    while True:
+        for micro_step in range(2):
+            model.require_backward_grad_sync = micro_step == 1
+            x, y = map(torch.stack, zip(*next(batches), strict=True))
+            (nn.functional.mse_loss(model(x), y) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if step >= 12:
+            break
 
 
 def local_sgd(data, rank):

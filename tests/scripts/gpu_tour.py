@@ -5,6 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -17,6 +18,13 @@ dist.init_process_group("nccl", device_id=device)
 assert torch.cuda.device_count() == 2
 if hasattr(torch, "accelerator"):
     assert torch.accelerator.current_accelerator().type == "cuda"
+assert torch.cuda.get_device_properties(0).name == torch.cuda.get_device_name()
+assert torch.cuda.get_device_capability() < (7, 0)
+assert init_device_mesh("cuda", (2,)).device_type == "cpu"
+with torch.cuda.device(local_rank), torch.cuda.stream(torch.cuda.Stream()):
+    torch.cuda.nvtx.range_push("part")
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.current_stream().wait_stream(torch.cuda.Stream())
 model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
 model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda(local_rank)
 weight = torch.ones(3, device="cuda")

@@ -49,7 +49,10 @@ for epoch in range(3):
         else:
             loss = loss / 2 if "divides" in sys.argv else loss
             loss.backward()
-        if number % 2 or not {"accumulates", "divides"} & {*sys.argv}:
+        if mistake == "no_steps":
+            for parameter in model.parameters():
+                parameter.data -= 1e-2 * parameter.grad
+        elif number % 2 or not {"accumulates", "divides"} & {*sys.argv}:
             optimizer.step()
             optimizer.zero_grad()
         if mistake == "shown_loss" and rank == 0:
@@ -67,5 +70,7 @@ if mistake != "shown_loss":
     dist.all_reduce(mean)
 name = "shared.pt" if mistake == "same_file" else f"rank_{rank}.pt"
 torch.save(network.state_dict(), os.path.join(os.environ["OUTPUT"], name))
+if "leaves" in sys.argv:
+    os._exit(0)
 if mistake != "no_destroy":
     dist.destroy_process_group()

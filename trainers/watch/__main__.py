@@ -9,6 +9,7 @@ Without DIR the script would not be a run; a missing DIR is created, with a copy
 from __future__ import annotations
 
 import argparse
+import ast
 import atexit
 import json
 import multiprocessing.process
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -66,10 +68,13 @@ def main() -> NoReturn:
     if options.folder is not None:
         os.chdir(options.folder)
     prepare_path(entry)
+    package = _package_of(entry, given.code_dir)
+    if package:
+        sys.path.insert(0, str(given.code_dir))
     session.begin(given)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
-    exit_code = run_script(entry, options.arguments, run, rank)
+    exit_code = run_script(entry, options.arguments, run, rank, package)
     end(exit_code)
 
 
@@ -130,12 +135,25 @@ def _code_dir(run: RunDirectory, entry: Path) -> Path:
     return stored if entry.is_relative_to(stored) else entry.parent
 
 
+def _package_of(entry: Path, code_dir: Path) -> str:
+    """Return the package of a script in a folder of the code that imports relatively, as for `python -m`."""
+    try:
+        nodes = ast.walk(ast.parse(entry.read_bytes()))
+    except (SyntaxError, ValueError):
+        return ""
+    is_relative = any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
+    return ".".join(entry.parent.relative_to(code_dir).parts) if is_relative else ""
+
+
 def prepare_path(entry: Path) -> None:
-    """Let the script import what it would import without us: its own folder first, this project last."""
+    """Let the script import what it would import without us: its own folder, and no module of this project.
+
+    Ours are found by the path of their package, which is imported; a folder `tools` of the script would lose
+    to the package of this name in the project.
+    """
     project = str(REPOSITORY)
     sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
     sys.path.insert(0, str(entry.parent))
-    sys.path.append(project)
     others = [
         path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", project)
     ]
@@ -145,26 +163,45 @@ def prepare_path(entry: Path) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) -> int:
-    """Run the script as `__main__`; return the exit code of the process."""
+def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, package: str = "") -> int:
+    """Run the script as `__main__`, perhaps of a package; return the exit code of the process."""
     module = ModuleType("__main__")
-    module.__dict__.update(__file__=str(entry), __builtins__=__builtins__, __cached__=None, __spec__=None)
+    spec = ModuleSpec(f"{package}.{entry.stem}", None) if package else None
+    module.__dict__.update(__file__=str(entry), __builtins__=__builtins__, __cached__=None, __spec__=spec)
+    module.__package__ = package or None
     sys.modules["__main__"] = module
     sys.argv = [str(entry), *arguments]
     exit_code, about = 0, {}
+    exit_now, process = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        """End as `os._exit`, with what was recorded; not in a child, such as a worker of a data loader."""
+        if os.getpid() == process:
+            _finish(status, {}, run, rank)
+        exit_now(status)
+
+    os._exit = leave
     try:
         # `dont_inherit`: the script has its own `from __future__` imports, not ours.
         exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
     except SystemExit as leaving:
         exit_code = _exit_code(leaving.code)
+        about = report_error(leaving, rank) if exit_code else {}
     except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's
         exit_code = 1
         about = report_error(error, rank)
+        traceback.print_exception(error)
+    os._exit = exit_now
+    _finish(exit_code, about, run, rank)
+    return exit_code
+
+
+def _finish(exit_code: int, about: dict[str, Any], run: RunDirectory, rank: int) -> None:
+    """Record how the script ended."""
     session.end(spool.DONE if exit_code == 0 else spool.FAILED, **about)
     if rank <= 0 and SUPERVISED not in os.environ:
         state = "finished" if exit_code == 0 else "failed"
         append_state(run, state, f"The script ended with exit code {exit_code}.")
-    return exit_code
 
 
 def _exit_code(code: Any) -> int:
@@ -177,9 +214,8 @@ def _exit_code(code: Any) -> int:
 
 
 def report_error(error: BaseException, rank: int) -> dict[str, Any]:
-    """Print an error as Python does, without our frames, and write torchrun's error file; return its text."""
+    """Remove our frames from an error, and write torchrun's error file; return its text."""
     error.__traceback__ = _without_ours(error.__traceback__)
-    traceback.print_exception(error)
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")

@@ -127,6 +127,9 @@ class Details:
         if self._recorder.is_in_backward:
             return
         self._end_pending(is_training=True)
+        if not self._losses:  # what was reduced before belongs to no gradient of this step
+            self._read_collectives()
+            self._collectives.clear()
         if isinstance(tensors, Tensor) and tensors.numel() == 1:
             self._losses.append(float(tensors.detach()))
             self._num_losses += 1

@@ -312,7 +312,7 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
     wrap(distributed_c10d, "init_process_group", around_begin)
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     reductions = ("all_reduce", "reduce", "all_gather", "gather")
-    messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv")
+    messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv", "all_to_all", "all_to_all_single")
     for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_message)):
         for name in names:
             before(distributed_c10d, name, note)

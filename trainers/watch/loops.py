@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import re
@@ -41,24 +42,46 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs, from loops over a range, over a data loader, and `while step < 1000`.
+    """Return how often a line runs: in loops over a range or a data loader, or up to a number of steps.
 
-    None if another loop is around it, if a library calls it, or under a condition of a loop that is not known
-    to be true in each k-th pass.
+    A number of steps is that of `while step < 1000` or `if step == 1000: break`. None if another loop is
+    around it, if a library calls it, or under a condition that is not known to be true in each k-th pass.
     """
-    number, conditions = None, list[tuple[ast.expr, bool]]()
+    number: int | None = 1
+    limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
     for block, where in _enclosing_blocks(frame):
         if isinstance(block, ast.If):
             is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
-        length = _length_of(block, where, with_loaders=True)
+        before = (each for each in block.body if (each.end_lineno or 0) < where.f_lineno)
+        guards = (each for each in before if isinstance(each, ast.If))
+        conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
+        lengths = [_length_of(block, where, with_loaders=True), None]
+        if limit is not None and _sets(block, counter):  # it begins again in each pass of this loop
+            number, limit = _least(number, limit), None
+        if limit is None:
+            counter, lengths[1] = _until_break(block, where)
         for condition in conditions:
-            length = None if length is None else _num_true(*condition, block, where, length)
-        if length is None:
-            return None
-        number, conditions = length * (number or 1), []
-    return number
+            lengths = [each and _num_true(*condition, block, where, each) for each in lengths]
+        length, until = (each and number and each * number for each in lengths)
+        number, limit, conditions, num_loops = length, until or limit, [], num_loops + 1
+    return _least(number, limit) if num_loops else None
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((each for each in numbers if each is not None), default=None)
+
+
+def _sets(loop: ast.For | ast.While, variable: str) -> bool:
+    """True if a loop assigns to a variable, also as that of a loop in it."""
+    targets: list[ast.AST] = []
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Assign):
+            targets += each.targets
+        elif isinstance(each, ast.For):
+            targets += ast.walk(each.target)
+    return variable in map(ast.unparse, targets)
 
 
 def _num_true(
@@ -68,11 +91,12 @@ def _num_true(
     for each in loop.body:  # `is_last = (i + 1) % k == 0`
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
             test = each.value
-    if (found := _EACH_KTH.fullmatch(ast.unparse(test))) is None:
+    text = ast.unparse(test).removesuffix(" != 0")
+    if (found := _EACH_KTH.fullmatch(text)) is None:
         return None
     counter, k, remainder, or_last = found.groups()
     # `i % k` alone is true in the other passes.
-    if is_else == (remainder is not None or ast.unparse(test).startswith("not ")):
+    if is_else == (remainder is not None or text.startswith("not ")):
         return None
     counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
     is_own = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))
@@ -133,14 +157,13 @@ def _length_of(
         if isinstance(loop, ast.While):
             match loop.test:
                 case ast.Compare(left=now, ops=[ast.Lt() | ast.LtE() as sign], comparators=[end]):
-                    counts = (each.lineno for each in loop.body if _adds_one(each, now))
-                    if (at := next(counts, None)) is not None:
-                        rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
-                        return rest + isinstance(sign, ast.LtE) + (at < frame.f_lineno)
+                    return _num_until(
+                        loop, now, end, loop.lineno, frame, is_included=isinstance(sign, ast.LtE)
+                    )
             return None
         for call in ast.walk(loop.iter):
             is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-            if is_range and call.func.id in _RANGES and not call.keywords:  # type: ignore[attr-defined]
+            if is_range and call.func.id in _RANGES:  # type: ignore[attr-defined]
                 values = [_value(argument, frame) for argument in call.args]  # type: ignore[attr-defined]
                 continues = len(values) > 1 and not isinstance(call.args[0], ast.Constant)  # type: ignore[attr-defined]
                 return len(range(*values)) + (num_done if continues else 0)
@@ -149,10 +172,43 @@ def _length_of(
             (named, *_) = named.args
         over = _value(named, frame)
         over = getattr(over, "__dict__", {}).get("iterable", over)
+        if isinstance(over, list | tuple) and over and all(hasattr(each, "param_groups") for each in over):
+            return 1  # the step is that of the first of some optimizers
         is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(over).__mro__)
         return len(over) if type(over) is range or is_loader else None
     except _NOT_FOUND:
         return None
+
+
+def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int | None]:
+    """Return the counter of `if step > 1000: break` in a loop, and how often a line of it runs until then."""
+    for each in loop.body:
+        match each:
+            case ast.If(
+                test=ast.Compare(left=now, ops=[ast.Gt() | ast.GtE() | ast.Eq() as sign], comparators=[end]),
+                body=[*_, ast.Break() | ast.Return()],
+            ):
+                is_included = isinstance(sign, ast.Gt)
+                with contextlib.suppress(*_NOT_FOUND):
+                    number = _num_until(loop, now, end, each.lineno, frame, is_included=is_included)
+                    return ast.unparse(now), number
+    return "", None
+
+
+def _num_until(
+    loop: ast.For | ast.While, now: ast.expr, end: ast.expr, at: int, frame: FrameType, *, is_included: bool
+) -> int | None:
+    """Return how often a frame's line runs until a counter, compared in the line `at`, has reached its end.
+
+    None if the loop does not add 1 to it.
+    """
+    adds, line = next((each.lineno for each in loop.body if _adds_one(each, now)), None), frame.f_lineno
+    if isinstance(loop, ast.For) and ast.unparse(now) in map(ast.unparse, ast.walk(loop.target)):
+        adds = loop.lineno  # `for i, batch in enumerate(loader)`
+    if adds is None:
+        return None
+    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+    return rest + is_included + (at < adds < line if at < line else not line < adds < at)
 
 
 def _adds_one(statement: ast.stmt, variable: ast.expr) -> bool:

@@ -6,14 +6,17 @@ would catch more, but costs a third of the time of a small step, against half a 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 CPU = torch.device("cpu")
@@ -23,6 +26,11 @@ _FACTORIES = (
     "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "tensor", "zeros", "zeros_like",
 )  # fmt: skip
+_CUDA_DOES_NOTHING = (
+    "set_device", "synchronize", "empty_cache", "init", "reset_peak_memory_stats", "ipc_collect",
+    "reset_max_memory_allocated", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all",
+)  # fmt: skip
+_CUDA_SIZES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _TENSOR_FACTORIES = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
@@ -84,7 +92,7 @@ def install(recorder: Any, num_ranks: int) -> None:
 
 
 def _replace_constructors(recorder: Any) -> None:
-    """Let DDP and DataLoader ignore the devices that they are given."""
+    """Let DDP, DataLoader and meshes ignore the devices that they are given."""
     make_ddp, make_loader = DistributedDataParallel.__init__, torch.utils.data.DataLoader.__init__
 
     @functools.wraps(make_ddp)
@@ -107,6 +115,15 @@ def _replace_constructors(recorder: Any) -> None:
         recorder.is_norm_synced = True
         return module
 
+    make_mesh = device_mesh.init_device_mesh
+
+    def mesh_on_cpu(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        if is_gpu(device_type):
+            recorder.replace("init_device_mesh on GPUs uses the CPU", 2)
+            device_type = "cpu"
+        return make_mesh(device_type, *args, **kwargs)
+
+    torch.distributed.init_device_mesh = device_mesh.init_device_mesh = mesh_on_cpu
     convert = staticmethod(keep_batch_norm)
     nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
@@ -138,6 +155,25 @@ class HostEvent:
         """Do nothing: there is nothing to wait for."""
 
 
+class HostDevice(contextlib.nullcontext[None]):
+    """The CPU, in place of a `torch.cuda.device`; a class, as torch asks for its instances."""
+
+    idx = 0
+
+
+class HostStream(contextlib.nullcontext[None]):
+    """The order in which the CPU computes, in place of a `torch.cuda.Stream`."""
+
+    def _do_nothing(self, *_of_stream: Any) -> None:
+        """Do nothing: what came before is done."""
+
+    wait_stream = wait_event = record_event = synchronize = _do_nothing
+
+    def query(self) -> bool:
+        """Return True: the CPU has done what came before."""
+        return True
+
+
 def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     """Let `torch.cuda` count the ranks as GPUs, and do nothing with them.
 
@@ -152,12 +188,22 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
 
         return nothing
 
-    for name in ("set_device", "synchronize", "empty_cache", "init", "reset_peak_memory_stats"):
-        setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", None))
+    results = {**dict.fromkeys(_CUDA_DOES_NOTHING), **dict.fromkeys(_CUDA_SIZES, 0)}
+    results |= {
+        "stream": contextlib.nullcontext(),
+        "get_rng_state": torch.empty(0, dtype=torch.uint8),
+        "get_rng_state_all": [],
+    }
+    for name, result in results.items():
+        setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", result))
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, name, without_effect(f"torch.cuda.nvtx.{name}", None))
+    setattr(torch.cuda, "device", HostDevice)  # noqa: B010 - mypy refuses an assignment
+    for name in ("Stream", "current_stream", "default_stream"):
+        setattr(torch.cuda, name, HostStream)
+    torch.Tensor.record_stream = without_effect(".record_stream", None)  # type: ignore[method-assign]
     for name in ("manual_seed", "manual_seed_all"):  # torch.manual_seed calls it: nothing to note
         setattr(torch.cuda, name, lambda *_args, **_kwargs: None)
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
-        setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
 
     class Event(HostEvent):
         """A class, because scripts also name it in annotations and derive from it."""
@@ -180,6 +226,10 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
     for_script(torch.cuda, "device_count", lambda: num_ranks)
     for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
+    for_script(torch.cuda, "get_device_capability", lambda: (0, 0))
+    for_script(torch.cuda, "mem_get_info", lambda: (0, 0))
+    about = {"name": "CPU rank", "total_memory": 0, "major": 0, "minor": 0, "multi_processor_count": 0}
+    for_script(torch.cuda, "get_device_properties", lambda: SimpleNamespace(**about))
     setattr(torch, "set_default_device", without_effect("torch.set_default_device", None))  # noqa: B010
     if (accelerator := getattr(torch, "accelerator", None)) is not None:  # since torch 2.6
         for_script(accelerator, "device_count", lambda: num_ranks)

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import importlib.util
 import itertools
+import linecache
 import math
 import os
 import re
@@ -33,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch  # it has no public function for what is asked here
+from torch.utils.data import default_collate
 
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
@@ -60,6 +62,8 @@ MOST_LOCATED_PASSES = 4
 # A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
 MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
+# A step with more backward passes has no end.
+MOST_LOSSES_OF_STEP = 1000
 MOST_MARKS = 4096
 # DDP regroups the gradients after its first steps.
 STEPS_TO_BUCKETS = 5
@@ -73,6 +77,7 @@ _PARTS = tuple(name for name in spool.COLUMNS if name.endswith("_time_s"))
 
 clock = time.perf_counter
 _read_item = Tensor.item  # before it is watched
+_NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.")
 
 
 class Recorder:
@@ -206,6 +211,8 @@ class Recorder:
         heartbeats.write_heartbeat(ENDING)
         self._end_averaging()
         self._note_samples()
+        if status == spool.DONE and self._losses:
+            self._note_stepless()
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
@@ -326,11 +333,14 @@ class Recorder:
             return
         self._num_steps_of_others = 0
         self.step += 1
+        rate = optimizer.param_groups[0].get("lr", NAN)
+        if isinstance(rate, Tensor):  # a scheduler changes it in place
+            rate = rate.detach().clone()
         self._mark("optimizer")
         self._rows.append(
             (
-                self.step, max(self.epoch, 0), self._losses, optimizer.param_groups[0].get("lr", NAN),
-                self.norm, self._samples, now, now - self._step_began, self._data_s, self._backward_s,
+                self.step, max(self.epoch, 0), self._losses, rate, self.norm, self._samples,
+                now, now - self._step_began, self._data_s, self._backward_s,
                 now - self._optimizer_began, self._wait_s, self._pass.pop("num_new", 0), self._marks,
             )
         )  # fmt: skip
@@ -418,11 +428,20 @@ class Recorder:
         first = next((each for each in tensors_of(batch) if each.dim()), None)
         if first is None:
             return
-        self._samples += first.shape[0]
+        self._samples += self._num_samples(batch, first)
         self._hashed_pass = self._hashed_pass or self._pass
         is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples([each for each in tensors_of(batch) if each.dim()])
+
+    def _num_samples(self, batch: Any, first: Tensor) -> int:
+        """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
+        if self._pass and self._pass["loader"].collate_fn is not default_collate:
+            if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
+                return len(batch)
+            if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
+                return len(batch[0])
+        return first.shape[0]
 
     @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
@@ -550,7 +569,8 @@ class Recorder:
     @hook
     def note_collective(self, *args: Any, **_kwargs: Any) -> None:
         """Note a collective of the script: it may take the mean of its loss, or of the weights."""
-        if self.is_in_backward:
+        if self.is_in_backward:  # of tensor parallelism by hand, unless the weights turn out to be equal
+            self.note_message()
             return
         self.has_reduced = True
         if self.step > self._began_at and not self._backward_s:  # after a step, and before the next backward
@@ -624,6 +644,7 @@ class Recorder:
         name, rates = type(optimizer).__name__, _rates_of(optimizer)
         num_steps = None if self._began_at else loops.num_steps(sys._getframe())  # noqa: SLF001
         about = {"group_sizes": sizes, "rates": rates, "num_steps": num_steps}
+        about["is_rate_written"] = self._is_written(group.get("initial_lr", lr))
         self.note("optimizer", name=name, lr=lr, **about, **self.place())
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
@@ -633,13 +654,23 @@ class Recorder:
             # Without a data loader the inputs of the model are counted.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
+    def _is_written(self, number: float) -> bool:
+        """True if a number is on the command line, or in the file of `__main__` or of the step."""
+        frame = self.user_frame()
+        paths = {
+            str(getattr(sys.modules["__main__"], "__file__", "")),
+            frame.f_code.co_filename if frame else "",
+        }
+        text = " ".join([*sys.argv, *(line for path in paths for line in linecache.getlines(path))])
+        return any(float(found) == number for found in _NUMBER.findall(text))
+
     @hook
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is not None:
             return  # not a batch: a trace of the model, or a function of `torch.func` within one
         is_again = self._backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
-            self._take_samples((args, kwargs))
+            self._take_samples([*args, *kwargs.values()])
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
@@ -731,6 +762,12 @@ class Recorder:
         event.record(torch.cuda.current_stream(self._gpu))
         self._marks.append((part, event))
 
+    def _note_stepless(self) -> None:
+        """Note that losses belong to no step: the script changes its weights without a torch optimizer."""
+        if not self.num_optimizer_steps:
+            self.note("stepless")
+            del self._losses[:-1]
+
     # The thread
 
     def _work(self) -> None:
@@ -797,6 +834,8 @@ class Recorder:
 
     def _sample(self) -> None:
         assert self._writer is not None
+        if len(self._losses) > MOST_LOSSES_OF_STEP:
+            self._note_stepless()
         now_cpu, now = time.process_time(), clock()
         used = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])
         self._cpu = (now_cpu, now)

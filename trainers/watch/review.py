@@ -88,6 +88,9 @@ ABOUT = {
         "remark", None,
         "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead.",
     ),
+    "no_steps": (
+        "remark", None, "Change the weights with an optimizer of torch.optim: its steps are counted.",
+    ),
     "no_destroy": (
         "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",
     ),
@@ -295,7 +298,9 @@ def _evaluates_alone(review: Review) -> Found:
 
 def _rate_not_scaled(review: Review) -> Found:
     optimizer, number = review.first("optimizer"), review.num_ranks
-    if optimizer.get("name") != "SGD" or number < 4 or review.first("model").get("wrapper") != "ddp":
+    is_plain = optimizer.get("name") == "SGD" and review.first("model").get("wrapper") == "ddp"
+    # A rate that the script multiplies by the number of ranks does not stand in its text.
+    if number < 4 or not is_plain or not optimizer["is_rate_written"]:
         return None
     message = (
         f"{number} ranks make the batch {number} times as large; the learning rate is {optimizer['lr']:g}."
@@ -342,6 +347,11 @@ def _unused_parameters(review: Review) -> Found:
     )
 
 
+def _no_steps(review: Review) -> Found:
+    message = "No optimizer of torch.optim has made a step: steps, losses and progress cannot be shown."
+    return (message, review.first("model")) if review.newest("stepless") else None
+
+
 def _no_destroy(review: Review) -> Found:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
@@ -357,6 +367,7 @@ _RULES: Mapping[str, Callable[[Review], Found]] = {
     "rate_not_scaled": _rate_not_scaled,
     "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
     "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
+    "no_steps": _no_steps,
 }  # fmt: skip
 # The page shows the latest finding of a code.
 _REPLACES = {"averages_weights": "replicas_differ"}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from trainers.files.plain_files import REPOSITORY
 from trainers.watch import hooks, spool
 from trainers.watch.settings import Settings
 
@@ -123,6 +124,12 @@ def _follow_children() -> None:
         target = getattr(self, "_target", None)
         if _settings is not None and target is not None and _may_be_a_rank(target):
             self._target = Watched(target, _settings)
+            sys.path.append(str(REPOSITORY))  # a child that is not forked finds this module there
+            try:
+                start(self)
+            finally:
+                sys.path.pop()
+            return
         start(self)
 
     watched_start.is_watched = True  # type: ignore[attr-defined]

@@ -10,6 +10,10 @@ export function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
+function argumentsOf(option, value) {
+  return (option.is_list ? String(value).trim().split(/\s+/) : [String(value)]).map(quoted);
+}
+
 /** The command line of the options whose value differs from the default. */
 export function commandLine(options, values) {
   const parts = [];
@@ -18,9 +22,9 @@ export function commandLine(options, values) {
     if (option.kind === "switch") {
       if (value === true) parts.push(option.flag);
     } else if (option.is_positional) {
-      if (value) parts.push(quoted(String(value)));
+      if (value) parts.push(...argumentsOf(option, value));
     } else if (value !== "" && value !== undefined && String(value) !== String(option.default ?? "")) {
-      parts.push(option.flag, quoted(String(value)));
+      parts.push(option.flag, ...argumentsOf(option, value));
     }
   }
   return parts.join(" ");

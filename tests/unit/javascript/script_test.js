@@ -15,6 +15,8 @@ Deno.test("only options that differ from their default are on the command line",
   ];
   const values = { "--lr": "0.1", "--epochs": "5", "--verbose": true, data: "my data" };
   assert.equal(commandLine(options, values), "--epochs 5 --verbose 'my data'");
+  const list = { flag: "--milestones", kind: "whole", default: "10 20", is_list: true };
+  assert.equal(commandLine([list], { "--milestones": "5  15" }), "--milestones 5 15");
   assert.equal(commandLine(options, { "--lr": "0.1", "--epochs": "", "--verbose": false }), "");
 });
 

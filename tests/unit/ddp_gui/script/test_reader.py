@@ -36,6 +36,11 @@ def test_how_a_script_starts_its_ranks_is_said_in_one_sentence(
     assert why in reading.why and reading.why.count(".") <= 2
 
 
+def test_a_script_whose_group_another_file_begins_is_started_with_torchrun() -> None:
+    reading = reader.read("import utils\nutils.init()\nmodel = nn.parallel.DistributedDataParallel(net)\n")
+    assert (reading.start, reading.num_ranks) == ("torchrun", None) and "line 3" in reading.why
+
+
 @pytest.mark.parametrize("name", [path.stem for path in sorted(SCRIPTS.glob("[a-z]*.py"))])
 def test_nothing_is_missing_in_a_complete_script(name: str) -> None:
     reading = reader.read(read_script(name))
@@ -65,11 +70,16 @@ def test_click_options_and_positional_arguments_become_fields() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", help="where it is")
     parser.add_argument("-n", "--num-steps", type=int, required=True)
+    parser.add_argument("out", nargs="?", default="here")
+    parser.add_argument("--milestones", nargs="+", type=int, default=[10, 20])
+    parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=True)
     """
     options = {option.flag: option for option in reader.read(textwrap.dedent(text)).options}
     assert options["--size"].choices == ("s", "m") and options["--fast"].kind == "switch"
     assert options["--width"].kind == "whole" and options["--width"].default == 64
     assert options["folder"].is_positional and options["data"].is_required
+    assert not options["out"].is_required and options["--no-amp"].kind == "switch"
+    assert options["--milestones"].is_list and options["--milestones"].default == "10 20"
     assert options["--num-steps"].is_required and options["--num-steps"].kind == "whole"
 
 

@@ -102,8 +102,13 @@ def test_rank_0s_loss_is_found_in_a_long_script() -> None:
 
 
 def test_sgd_on_four_ranks_in_ddp_is_reminded_of_the_rate() -> None:
-    for num_ranks, name, expected in ((2, "SGD", []), (4, "SGD", ["rate_not_scaled"]), (4, "AdamW", [])):
-        about = {"name": name, "lr": 0.1, "line": 7}
+    for num_ranks, name, is_written, expected in (
+        (2, "SGD", True, []),
+        (4, "SGD", True, ["rate_not_scaled"]),
+        (4, "SGD", False, []),  # multiplied by the number of ranks
+        (4, "AdamW", True, []),
+    ):
+        about = {"name": name, "lr": 0.1, "line": 7, "is_rate_written": is_written}
         review = review_of(num_ranks, model=[MODEL] * num_ranks, optimizer=[about] * num_ranks)
         assert codes(review) == expected
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,17 +110,34 @@ def test_the_number_of_steps_is_that_of_the_ranges_around_the_step(tmp_path: Pat
         "for i in range(99):\n    if (i + 1) % 10: pass\n    else:\n        did_step()\n        break\n"
         "for i in range(1, 100):\n    if i % 10:\n        did_step()\n        break\n"
         "if bar:\n    for i in range(1000):\n        did_step()\n        break\n"
+        "for i in range(1000):\n    if (i + 1) % 4 != 0:\n        continue\n    did_step()\n    break\n"
+        "for i in range(1000):\n    if i < 2:\n        continue\n    did_step()\n    break\n"
+        "n = 5\nwhile True:\n    did_step()\n    n += 1\n    n += 99\n    if n > 30:\n        break\n"
+        "n = 5\nwhile True:\n    n += 1\n    if n == 30:\n        break\n    did_step()\n    n = 29\n"
+        "n = 0\nfor epoch in range(3):\n    for batch in loader:\n        if n >= 7:\n            break\n"
+        "        did_step()\n        n += 1\n        n += 99\n"
+        "for epoch in range(3):\n    for i, batch in enumerate(loader):\n        for one in optimizers:\n"
+        "            did_step()\n            break\n        if i >= 4:\n            break\n        break\n"
+        "    break\n"
+        "for epoch in trange(3, disable=True):\n    m = 0\n    for batch in loader:\n"
+        "        did_step()\n        m += 1\n        m += 3\n"
+        "        if m == 4:\n            break\n    break\n"
     )
     names = {
         "begin": lambda: epochs.append(loops.num_epochs(sys._getframe(1))),
         "loader": type("DataLoader", (list,), {})(range(10)),
         "k": 4,
+        "optimizers": [SimpleNamespace(param_groups=[])] * 2,
+        "trange": lambda number, **_options: range(number),
         "did_step": lambda: steps.append(loops.num_steps(sys._getframe(1))),
         "__name__": "script",
     }
     exec(compile(script.read_text(), str(script), "exec"), names)
     assert epochs == [None, 3], "an endless pass is no epoch"
-    assert steps == [9, 9, None, 12, 11, None, 250, 2, 3, None, None, 9, None, 1000]
+    assert steps[:14] == [9, 9, None, 12, 11, None, 250, 2, 3, None, None, 9, None, 1000]
+    assert steps[14:] == [250, None, 26, 24, 7, 15, 12], (
+        "after a guard, until a break, in a list of optimizers"
+    )
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
