@@ -304,6 +304,12 @@ export function isLossNaN({ step, loss: value }) {
 
 export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);
 
+/** Returns the part of its steps that a run has done; null if their number is unknown before its end. */
+export function shareDone({ state, step, num_steps: numSteps }) {
+  if (state === "finished") return 1; // a script may stop early, or its number of steps is unknown
+  return numSteps ? Math.min(1, step / numSteps) : null;
+}
+
 /**
  * How exactly Resume reproduces a run, as the end of "goes on from the checkpoint of step 40".
  * @param {boolean} isDeterministic
