@@ -69,7 +69,7 @@ MOST_FILES = 1000
 MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
-_PARTS = tuple(name for name in spool.COLUMNS if name.endswith("_time_s"))
+_PARTS = tuple(name for name in spool.Row._fields if name.endswith("_time_s"))
 
 clock = time.perf_counter
 _read_item = Tensor.item  # before it is watched
@@ -106,7 +106,7 @@ class Recorder:
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
         self._losses: list[Tensor | float] = []
-        self._backwards_in_step = 0
+        self.num_backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
@@ -253,25 +253,23 @@ class Recorder:
         if self._num_reduced:
             self._end_averaging()
         if self.is_in_step and self._is_in_step():
-            self._backwards_in_step += 1
-            if self._backwards_in_step > 1:
+            self.num_backwards_in_step += 1
+            if self.num_backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
-        if not isinstance(loss, Tensor):
-            scalars = [each for each in loss if isinstance(each, Tensor) and each.numel() == 1]
-        else:
-            scalars = [loss] if loss.numel() == 1 else []
-        self._losses_read = self._losses
-        is_compared = self.world_size > 1 and self._num_reads < MOST_NOTED_READS
-        if is_compared or self._gpu is not None:
-            keys = {key for scalar in scalars for key in (address_of(scalar), _undivided(scalar))}
-            self.read_keys = keys - {0}
+        losses = (loss,) if isinstance(loss, Tensor) else loss
+        scalars = [each for each in losses if isinstance(each, Tensor) and each.numel() == 1]
+        self._losses_read, self.read_keys = self._losses, set()
+        if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
+            for scalar in scalars:
+                self.read_keys.update((address_of(scalar), _undivided(scalar)))
+            self.read_keys.discard(0)
         for scalar in scalars:
             local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
-            if local.is_cuda:
-                self._gpu = local.device
             # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
             self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
+            if local.is_cuda:
+                self._gpu = local.device
         self._mark("forward")
         if self._is_without_grad:
             self._is_without_grad = False
@@ -301,7 +299,7 @@ class Recorder:
             return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
         self._stepping = weakref.ref(optimizer)
         self._optimizer_began = clock()
-        self.is_in_step, self._backwards_in_step = True, 0
+        self.is_in_step, self.num_backwards_in_step = True, 0
         if self._thread is None:
             if self.rank < 0:
                 self.rank, self.world_size = 0, 1  # a script without ranks
@@ -415,7 +413,9 @@ class Recorder:
 
     def _take_samples(self, batch: Any) -> None:
         """Count the samples of a batch; hash those of the first pass, or of a script without a loader."""
-        first = next((each for each in tensors_of(batch) if each.dim()), None)
+        first = batch[0] if isinstance(batch, list) and batch else None
+        if not isinstance(first, Tensor) or not first.dim():  # most batches need no search
+            first = next((each for each in tensors_of(batch) if each.dim()), None)
         if first is None:
             return
         self._samples += first.shape[0]
@@ -637,7 +637,7 @@ class Recorder:
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is not None:
             return  # not a batch: a trace of the model, or a function of `torch.func` within one
-        is_again = self._backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
+        is_again = self.num_backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
             self._take_samples((args, kwargs))
 

@@ -68,7 +68,7 @@ def test_replicas_that_differ_name_the_missing_wrapper() -> None:
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
     for rank in (0, 1):
         review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    review.take_step(1, [1.0, 1.0])
     assert codes(review) == [], "local SGD may average them"
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "not wrapped" in finding["message"]
@@ -81,7 +81,7 @@ def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mi
         for rank in (0, 1):
             note = {"step": step, "hash": hashes[rank], "is_averaged": is_averaged, "line": 8}
             review.take_note(rank, "fingerprint", note)
-        review.take_step([{"step": max(step, 39), "loss": 1.0}] * 2)
+        review.take_step(max(step, 39), [1.0, 1.0])
         found += review.found()
     assert [(each["code"], each["level"]) for each in found] == [
         ("replicas_differ", "mistake"), ("replicas_differ", "remark"),
@@ -95,7 +95,7 @@ def test_rank_0s_loss_is_found_in_a_long_script() -> None:
     for step in range(1, 3 * MOST_LOSSES):
         if step in (10, 20):
             review.take_note(0, "read", {"step": step, "value": 1.0, "loss": 1.0, "line": 5})
-        review.take_step([{"step": step, "loss": 1.0}, {"step": step, "loss": 2.0}])
+        review.take_step(step, [1.0, 2.0])
         assert step % 1000 or codes(review) == []
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "shown_loss" and "mean over the ranks is 1.5" in finding["message"]
@@ -120,9 +120,9 @@ def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     review = review_of(2, model=[MODEL] * 2)
     for rank in (0, 1):
         review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    review.take_step(1, [1.0, 1.0])
     assert list(review.found(is_over=True)) == [], "unused parameters end DDP here"
-    review.take_step([{"step": 2, "loss": 1.0}] * 2)
+    review.take_step(2, [1.0, 1.0])
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "used outside" in finding["message"]
 
