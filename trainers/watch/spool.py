@@ -190,16 +190,19 @@ class SpoolReader:
     def steps(self) -> Iterator[Row]:
         """Yield the new steps, oldest first."""
         while True:
+            # The writer begins another file only after this size.
+            is_full = self._offset > PART_BYTES
+            has_next = is_full and (self._folder / _steps_name(self._rank, self._part + 1)).exists()
             path = self._folder / _steps_name(self._rank, self._part)
-            has_next = (self._folder / _steps_name(self._rank, self._part + 1)).exists()
             data = _read_from(path, self._offset)
             data = data[: len(data) - len(data) % _ROW.size]
             self._offset += len(data)
             yield from map(Row._make, _ROW.iter_unpack(data))
-            if not has_next:
+            if has_next:
+                path.unlink(missing_ok=True)
+                self._part, self._offset = self._part + 1, 0
+            elif is_full or self._offset <= PART_BYTES:
                 return
-            path.unlink(missing_ok=True)
-            self._part, self._offset = self._part + 1, 0
 
     def notes(self) -> Iterator[dict[str, Any]]:
         """Yield the new notes, oldest first."""
@@ -238,7 +241,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _read_from(path: Path, offset: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             file.seek(offset)
             return file.read()
     except FileNotFoundError:
