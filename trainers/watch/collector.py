@@ -121,11 +121,11 @@ class Collector:
 
     def _merge(self, *, is_over: bool) -> None:
         done: list[list[Row]] = []
-        while any(self._steps):
-            if not all(self._steps) and not is_over and not self._may_go_on():
+        while heads := [rows[0].step for rows in self._steps if rows]:
+            if len(heads) < self.num_ranks and not is_over and not self._may_go_on():
                 break
             self._waiting_since = None
-            step = min([rows[0].step for rows in self._steps if rows])
+            step = min(heads)
             done.append([rows.popleft() for rows in self._steps if rows and rows[0].step == step])
         if done:
             self._add_steps(done)
