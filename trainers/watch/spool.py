@@ -4,8 +4,8 @@ Each rank appends its steps and its notes to files of its own; the process of ra
 ranks, and writes the run's events. No process group of the script is used: a collective of ours could change
 the order of the script's collectives.
 
-`steps_<rank>_<part>.bin` holds a `Row` of doubles for each step, `notes_<rank>.jsonl` one JSON object a line, and
-`control` the numbers of `Control`. No locks are needed: each number has one writer.
+`steps_<rank>_<part>.bin` holds a `Row` of doubles for each step, `notes_<rank>.jsonl` one JSON object a line,
+and `control` the numbers of `Control`. No locks are needed: each number has one writer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = "watch"
 # In the environment of a script: each rank also notes what a lesson in code asks for (`details.py`).
 DETAILS = "WATCH_DETAILS"
 # One optimizer step of one rank. Times are seconds; NaN is unknown.
-Row = namedtuple(  # noqa: PYI024 - all are floats
+Row = namedtuple(
     "Row",
     "step epoch loss lr grad_norm samples ended_unix_s step_time_s data_time_s forward_time_s "
     "backward_time_s optimizer_time_s wait_time_s num_batches",
