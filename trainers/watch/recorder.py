@@ -756,19 +756,18 @@ class Recorder:
     def _flush(self) -> None:
         assert self._writer is not None
         rows, taken = array("d"), [self._rows.popleft() for _ in range(len(self._rows))]
-        if last := next((row[-1] for row in reversed(taken) if row[-1]), None):
+        if self._gpu and (last := next((row[-1] for row in reversed(taken) if row[-1]), None)):
             last[-1][1].synchronize()
         read = iter(self._read([each for row in taken for each in (*row[2], row[4]) if each is not None]))
-        for row in taken:
-            step, epoch, losses, lr, norm, samples, ended, *times, num, marks = row
-            loss = sum(next(read) for _ in losses) if losses else NAN
+        for step, epoch, losses, lr, norm, samples, ended, *times, num, marks in taken:
+            loss = sum(itertools.islice(read, len(losses))) if losses else NAN
             if marks and marks[0][0] == BEGIN:
-                times = list(_gpu_times(marks))
+                times = _gpu_times(marks)
             step_s, data_s, backward_s, optimizer_s, wait_s = times
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
             parts = (step_s, data_s, forward_s, backward_s, optimizer_s, wait_s)
             lr, norm = NAN if lr is None else float(lr), NAN if norm is None else next(read)
-            rows.extend((step, epoch, loss, lr, norm, samples, self._unix(ended), *parts, num))
+            rows.extend((step, epoch, loss, lr, norm, samples, self._clock_offset + ended, *parts, num))
         if taken:
             self._newest = {"step": step, **dict(zip(_PARTS, parts, strict=True)), "loss": loss}
         if rows:
@@ -825,9 +824,6 @@ class Recorder:
                 "peak_memory_bytes": peak,
             },
         )
-
-    def _unix(self, at: float) -> float:
-        return self._clock_offset + at
 
 
 def _rates_of(optimizer: Any) -> list[float | None]:
