@@ -55,6 +55,7 @@ class Collector:
         self._events: list[Item] = []
         self._review = Review(self.num_ranks)
         self._samples: dict[int, dict[str, Any]] = {}
+        # Of each step before and after the ranks have averaged their weights.
         self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
@@ -198,6 +199,7 @@ class Collector:
             if len(hashes) == self.num_ranks:
                 del self._fingerprints[key]
                 ordered = [hashes[each] for each in range(self.num_ranks)]
+                self._review.take_fingerprints(note, ordered)
                 fields = {"step": note["step"], "hashes": ordered, "distances": [None] * self.num_ranks}
                 self._add("fingerprints", fields)
         elif kind == "log":

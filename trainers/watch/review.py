@@ -105,8 +105,6 @@ class Review:
         self.num_ranks = num_ranks
         self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         self.losses: OrderedDict[int, Sequence[float]] = OrderedDict()
-        # Of each step before and after the ranks have averaged their weights.
-        self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         # The first step after which the weights differ; the note of an average that made them equal again.
         self.differs_after: int | None = None
         self.average: Mapping[str, Any] | None = None
@@ -116,21 +114,17 @@ class Review:
 
     def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
         """Add a note of a rank."""
-        if kind == "fingerprint":
-            key = note["step"], note.get("is_averaged", False)
-            self._fingerprints[key][rank] = note["hash"]
-            if len(self._fingerprints[key]) == self.num_ranks:
-                self._take_fingerprints(note, set(self._fingerprints.pop(key).values()))
-        elif kind not in ("sample", "log"):
+        if kind not in ("sample", "log", "fingerprint"):
             if kind == "samples":
                 note["hashes"] = set(note["hashes"])
             self.notes[kind][rank].append(note)
             del self.notes[kind][rank][:-MOST_KEPT]
 
-    def _take_fingerprints(self, note: Mapping[str, Any], hashes: set[str]) -> None:
-        if len(hashes) == 1:
+    def take_fingerprints(self, note: Mapping[str, Any], hashes: Sequence[str]) -> None:
+        """Add the hashes of all ranks' weights after a step; the note is that of one rank."""
+        if len(set(hashes)) == 1:
             self._has_equal_weights = True
-            if note.get("is_averaged") and self.differs_after is not None:
+            if note["is_averaged"] and self.differs_after is not None:
                 self.average = note
         elif self.differs_after is None:
             self.differs_after = note["step"]
