@@ -164,14 +164,15 @@ class Collector:
             losses = [each.loss for each in ranks]
             self._review.take_step(self.step, losses)
             known = [loss for loss in losses if not math.isnan(loss)]
+            lr, norm = [None if math.isnan(each) else each for each in (row.lr, row.grad_norm)]
             self._add(
                 "step",
                 {
                     "step": self.step,
                     "epoch": int(row.epoch),
                     "loss": sum(known) / len(known) if known else None,
-                    "lr": _known(row.lr),
-                    "grad_norm": _known(row.grad_norm),
+                    "lr": lr,
+                    "grad_norm": norm,
                     "samples_per_s": samples_per_s,
                     "step_time_s": round(row.step_time_s, 6),
                     "data_time_s": round(row.data_time_s, 6),
@@ -394,7 +395,3 @@ class Collector:
     def _answer(self, command: Command, *, accepted: bool, message: str) -> None:
         fields = {"id": command.id, "name": command.name, "step": self.step, "accepted": accepted}
         self._add("command", {**fields, "message": message, "arguments": commands.arguments_of(command)})
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -762,7 +762,7 @@ class Recorder:
         for step, epoch, losses, lr, norm, samples, ended, *times, num, marks in taken:
             loss = sum(itertools.islice(read, len(losses))) if losses else NAN
             if marks and marks[0][0] == BEGIN:
-                times = _gpu_times(marks)
+                times = list(_gpu_times(marks))
             step_s, data_s, backward_s, optimizer_s, wait_s = times
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
             parts = (step_s, data_s, forward_s, backward_s, optimizer_s, wait_s)
