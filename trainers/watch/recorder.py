@@ -274,7 +274,8 @@ class Recorder:
         if self._is_without_grad:
             self._is_without_grad = False
             self.note("mode", is_training=True, at=time.time())
-        self.saving.end_skipping(is_pass_over=False)
+        if self.saving.pending is not None:
+            self.saving.end_skipping(is_pass_over=False)
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
@@ -381,13 +382,13 @@ class Recorder:
         is_training = self._is_training_now()
         heartbeats.write_heartbeat(EVALUATING if self.is_evaluating else FETCHING)
         now = clock()
-        if self.saving.is_skipping:
+        if self.saving.pending is not None:
             self._samples, self._data_s = 0, 0.0
+            if is_training:
+                self.saving.begin_fetch()
         if self.step == self._began_at and self._samples == 0:
             self._step_began = now  # the first step has no end of another one before it
-        if is_training:
-            self.saving.begin_fetch()
-        elif self.step > 0 and not self.is_evaluating and not self._is_without_grad:
+        if not is_training and self.step > 0 and not self.is_evaluating and not self._is_without_grad:
             self._is_without_grad = True  # an evaluation in training mode
             self.note("mode", is_training=False, at=time.time(), **self.place())
         return now
@@ -396,7 +397,7 @@ class Recorder:
     def end_pass(self) -> None:
         """Note that a data loader has no more batches."""
         if self._is_training_now():
-            self._passes_before += self.saving.is_skipping
+            self._passes_before += self.saving.pending is not None
             self.saving.end_skipping(is_pass_over=True)
 
     @hook
