@@ -3,7 +3,7 @@
 The training thread only stores numbers and keeps losses on their device: a few microseconds per step. On a
 GPU it also records CUDA events, because the host's clock does not time kernels. A thread of this process
 writes them to the spool four times a second, answers the supervisor's questions, and on rank 0 merges all
-ranks into events twice a second.
+ranks into events.
 """
 
 from __future__ import annotations
@@ -737,7 +737,7 @@ class Recorder:
     def _work(self) -> None:
         assert self._writer is not None and self.control is not None, "they were opened before"
         sampled_at = -math.inf
-        for number in itertools.count():
+        while True:
             is_over = self._stop.wait(WRITE_EVERY_S)
             try:
                 self._flush()
@@ -746,8 +746,7 @@ class Recorder:
                     self._sample()
                 self._writer.sync()
                 heartbeats.answer_when_asked(flight_recorder.flight_record_text)
-                # The files of all ranks every other time: code that is rarely run is slow, 1 ms a call.
-                if self._collector is not None and number % 2 and not is_over:
+                if self._collector is not None and not is_over:
                     self._collector.pump()
                 self.control.exchange()
             except Exception:  # noqa: BLE001 - watching must never end the script
