@@ -1,9 +1,10 @@
 """What one rank of a script does, as its hooks report it.
 
-The training thread only stores numbers and keeps losses on their device: a few microseconds per step. On a
-GPU it also records CUDA events, because the host's clock does not time kernels. A thread of this process
-writes them to the spool four times a second, answers the supervisor's questions, and on rank 0 merges all
-ranks into events.
+The training thread only stores numbers and keeps losses on their device. In a loop of its own that takes 7 us
+per step, but several times as long within training, which displaces code that runs once per step from the
+caches. On a GPU it also records CUDA events, because the host's clock does not time kernels. A thread of this
+process writes them to the spool four times a second, answers the supervisor's questions, and on rank 0 merges
+all ranks into events.
 """
 
 from __future__ import annotations
