@@ -47,8 +47,7 @@ class Saving:
         # The current pass over a loader: its iterator, and the random state before that was made.
         self._iterator: Callable[[], Any] = lambda: None
         self._at_pass: dict[str, Any] = {}
-        # After a load within a pass: the random states at its beginning and at the save.
-        # Until then the script repeats a pass up to the batch at which it was saved.
+        # After a load, while a pass is repeated up to its save: the random states at its beginning and there.
         self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
 
