@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 -m benchmarks.watch_cost --width 256 --blocks 300 --steps 20
 
 Blocks of one process are compared, because pairs of processes differ by several percent. The training
-thread's time is that of the hooks; the time of the recorder's thread is added for each watched step.
+thread's time is that of the hooks. That of the recorder's thread, with its wake-ups in all blocks, is added
+for each watched step.
 """
 
 from __future__ import annotations

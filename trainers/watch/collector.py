@@ -19,7 +19,7 @@ from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import open_own
 from trainers.watch import spool
 from trainers.watch.review import Review
-from trainers.watch.spool import Control, SpoolReader
+from trainers.watch.spool import Control, Row, SpoolReader
 
 # The ranks of one step may come at different times; a rank without steps is not waited for any longer.
 MOST_WAIT_S = 3.0
@@ -50,11 +50,12 @@ class Collector:
         self._control = control
         self.num_ranks = min(num_ranks, spool.MAX_RANKS)
         self._readers = [SpoolReader(run_dir, rank) for rank in range(self.num_ranks)]
-        self._steps: list[deque[Mapping[str, float]]] = [deque() for _ in self._readers]
+        self._steps: list[deque[Row]] = [deque() for _ in self._readers]
         self._file = EventFile(self._run.events)
         self._events: list[Item] = []
         self._review = Review(self.num_ranks)
         self._samples: dict[int, dict[str, Any]] = {}
+        # Of each step before and after the ranks have averaged their weights.
         self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
@@ -120,66 +121,68 @@ class Collector:
     # Steps
 
     def _merge(self, *, is_over: bool) -> None:
-        done: list[list[Mapping[str, float]]] = []
-        while any(self._steps):
-            missing = [rank for rank, rows in enumerate(self._steps) if not rows]
-            if missing and not is_over and not self._may_go_on_without(missing):
+        done: list[list[Row]] = []
+        while heads := [rows[0].step for rows in self._steps if rows]:
+            if len(heads) < self.num_ranks and not is_over and not self._may_go_on():
                 break
             self._waiting_since = None
-            step = min(rows[0]["step"] for rows in self._steps if rows)
-            done.append([rows.popleft() for rows in self._steps if rows and rows[0]["step"] == step])
+            step = min(heads)
+            done.append([rows.popleft() for rows in self._steps if rows and rows[0].step == step])
         if done:
             self._add_steps(done)
 
-    def _may_go_on_without(self, missing: Sequence[int]) -> bool:
+    def _may_go_on(self) -> bool:
         """True if the ranks without a step have ended, or have delayed the others for too long."""
+        missing = [rank for rank, rows in enumerate(self._steps) if not rows]
         if all(self._control.of_rank(rank, spool.END) for rank in missing):
             return True
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         return now - self._waiting_since > MOST_WAIT_S
 
-    def _add_steps(self, done: Sequence[Sequence[Mapping[str, float]]]) -> None:
+    def _add_steps(self, done: Sequence[Sequence[Row]]) -> None:
         if not self._is_running:
             self._is_running = True
             self._add(
                 "state", {"state": "running", "reason": "The script has done its first optimizer step."}
             )
         first, last = done[0][0], done[-1][0]
-        began = first["ended_unix_s"] - first["step_time_s"]
-        seconds = last["ended_unix_s"] - (began if math.isnan(self._ended_unix_s) else self._ended_unix_s)
-        self._ended_unix_s = last["ended_unix_s"]
+        began = first.ended_unix_s - first.step_time_s
+        seconds = last.ended_unix_s - (began if math.isnan(self._ended_unix_s) else self._ended_unix_s)
+        self._ended_unix_s = last.ended_unix_s
         # An evaluation between two steps does not belong to them.
-        seconds = min(seconds, sum(ranks[0]["step_time_s"] for ranks in done))
+        seconds = min(seconds, sum(ranks[0].step_time_s for ranks in done))
         # Ranks with parts of one model work on the same samples.
         num_counted = 1 if self._review.is_split else self.num_ranks
-        samples_of = [sum(row["samples"] for row in ranks[:num_counted]) for ranks in done]
+        samples_of = [sum([row.samples for row in ranks[:num_counted]]) for ranks in done]
         samples = sum(samples_of)
         samples_per_s = round(samples / seconds, 2) if samples and seconds > 0 else None
         self._pace_s = max(seconds, 1e-6) / len(done)
         for ranks, num_samples in zip(done, samples_of, strict=True):
             row = ranks[0]
-            self.step = int(row["step"])
-            losses = [each["loss"] for each in ranks if not math.isnan(each["loss"])]
+            self.step = int(row.step)
+            losses = [each.loss for each in ranks]
+            self._review.take_step(self.step, losses)
+            known = [loss for loss in losses if not math.isnan(loss)]
+            lr, norm = [None if math.isnan(each) else each for each in (row.lr, row.grad_norm)]
             self._add(
                 "step",
                 {
                     "step": self.step,
-                    "epoch": int(row["epoch"]),
-                    "loss": sum(losses) / len(losses) if losses else None,
-                    "lr": _known(row["lr"]),
-                    "grad_norm": _known(row["grad_norm"]),
+                    "epoch": int(row.epoch),
+                    "loss": sum(known) / len(known) if known else None,
+                    "lr": lr,
+                    "grad_norm": norm,
                     "samples_per_s": samples_per_s,
-                    "step_time_s": round(row["step_time_s"], 6),
-                    "data_time_s": round(row["data_time_s"], 6),
+                    "step_time_s": round(row.step_time_s, 6),
+                    "data_time_s": round(row.data_time_s, 6),
                 },
-                row["ended_unix_s"],
+                row.ended_unix_s,
             )
-            if row["num_batches"]:
-                self._num_batches.append(row["num_batches"])
-            if row["samples"]:
+            if row.num_batches:
+                self._num_batches.append(row.num_batches)
+            if row.samples:
                 self._batch_samples.append(num_samples)
-            self._review.take_step(ranks)
 
     # Notes
 
@@ -197,6 +200,7 @@ class Collector:
             if len(hashes) == self.num_ranks:
                 del self._fingerprints[key]
                 ordered = [hashes[each] for each in range(self.num_ranks)]
+                self._review.take_fingerprints(note, ordered)
                 fields = {"step": note["step"], "hashes": ordered, "distances": [None] * self.num_ranks}
                 self._add("fingerprints", fields)
         elif kind == "log":
@@ -391,7 +395,3 @@ class Collector:
     def _answer(self, command: Command, *, accepted: bool, message: str) -> None:
         fields = {"id": command.id, "name": command.name, "step": self.step, "accepted": accepted}
         self._add("command", {**fields, "message": message, "arguments": commands.arguments_of(command)})
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

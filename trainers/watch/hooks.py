@@ -177,9 +177,11 @@ def _watch_reads(recorder: Any) -> dict[str, Any]:
 
     def around_read(read: Any) -> Any:
         def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            # Optimizers on CPUs read a number for each parameter: one look has to be enough.
+            if not recorder.read_keys or (recorder.is_in_step and not recorder.num_backwards_in_step):
+                return read(tensor, *args, **kwargs)
             began = time.perf_counter()
             result = read(tensor, *args, **kwargs)
-            # Optimizers on CPUs read a number for each parameter: one look has to be enough.
             try:
                 may_be_loss = tensor.grad_fn is not None or address_of(tensor) in recorder.read_keys
             except RuntimeError:  # a view whose base was changed in place has no grad_fn

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,9 +107,7 @@ class Review:
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
         self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-        self.losses: dict[int, tuple[float, ...]] = {}
-        # Of each step before and after the ranks have averaged their weights.
-        self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
+        self.losses: OrderedDict[int, Sequence[float]] = OrderedDict()
         # The first step after which the weights differ; the note of an average that made them equal again.
         self.differs_after: int | None = None
         self.average: Mapping[str, Any] | None = None
@@ -119,30 +117,28 @@ class Review:
 
     def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
         """Add a note of a rank."""
-        if kind == "fingerprint":
-            key = note["step"], note.get("is_averaged", False)
-            self._fingerprints[key][rank] = note["hash"]
-            if len(self._fingerprints[key]) == self.num_ranks:
-                self._take_fingerprints(note, set(self._fingerprints.pop(key).values()))
-        elif kind not in ("sample", "log"):
+        if kind not in ("sample", "log", "fingerprint"):
+            if kind == "samples":
+                note["hashes"] = set(note["hashes"])
             self.notes[kind][rank].append(note)
             del self.notes[kind][rank][:-MOST_KEPT]
 
-    def _take_fingerprints(self, note: Mapping[str, Any], hashes: set[str]) -> None:
-        if len(hashes) == 1:
+    def take_fingerprints(self, note: Mapping[str, Any], hashes: Sequence[str]) -> None:
+        """Add the hashes of all ranks' weights after a step; the note is that of one rank."""
+        if len(set(hashes)) == 1:
             self._has_equal_weights = True
-            if note.get("is_averaged") and self.differs_after is not None:
+            if note["is_averaged"] and self.differs_after is not None:
                 self.average = note
         elif self.differs_after is None:
             self.differs_after = note["step"]
 
-    def take_step(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Add one step, with the rows of its ranks."""
-        if len(rows) == self.num_ranks:
-            self.num_steps = int(rows[0]["step"])
-            self.losses[self.num_steps] = tuple(row["loss"] for row in rows)
+    def take_step(self, step: int, losses: Sequence[float]) -> None:
+        """Add one step, with the losses of its ranks."""
+        if len(losses) == self.num_ranks:
+            self.num_steps = step
+            self.losses[step] = losses
             if len(self.losses) > MOST_LOSSES:
-                del self.losses[next(iter(self.losses))]
+                self.losses.popitem(last=False)
 
     def found(self, *, is_over: bool = False) -> Iterator[Finding]:
         """Yield the findings that are new; some are certain only when the script is over."""
@@ -223,9 +219,7 @@ def _averages_weights(review: Review) -> Found:
 
 
 def _same_samples(review: Review) -> Found:
-    seen = [
-        (set(note["hashes"]), note["num_samples"]) for _, note in sorted(review.newest("samples").items())
-    ]
+    seen = [(note["hashes"], note["num_samples"]) for _, note in sorted(review.newest("samples").items())]
     if len(seen) < max(2, review.num_ranks) or review.is_split:
         return None
     if any(len(hashes) < DISTINCT_SAMPLES * number for hashes, number in seen):

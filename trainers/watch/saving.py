@@ -47,14 +47,9 @@ class Saving:
         # The current pass over a loader: its iterator, and the random state before that was made.
         self._iterator: Callable[[], Any] = lambda: None
         self._at_pass: dict[str, Any] = {}
-        # After a load within a pass: the random states at its beginning and at the save.
-        self._pending: tuple[dict[str, Any], dict[str, Any]] | None = None
+        # After a load, while a pass is repeated up to its save: the random states at its beginning and there.
+        self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
-
-    @property
-    def is_skipping(self) -> bool:
-        """True while the script repeats a pass up to the batch at which it was saved."""
-        return self._pending is not None
 
     # Called by the script
 
@@ -83,7 +78,7 @@ class Saving:
             value.load_state_dict(values.pop(name))
         self._recorder.continue_from(step, num_passes=own["num_passes"])
         if own["at_pass"]:
-            self._pending = own["at_pass"], own["random"]
+            self.pending = own["at_pass"], own["random"]
         else:
             _restore_random_state(own["random"])
         return values
@@ -149,8 +144,8 @@ class Saving:
 
     def begin_pass(self) -> None:
         """Note that the script is about to iterate a data loader."""
-        if self._pending is not None:
-            _restore_random_state(self._pending[0])
+        if self.pending is not None:
+            _restore_random_state(self.pending[0])
             self._num_fetched = 0
         if self._is_loaded:
             self._at_pass = _random_state()
@@ -162,17 +157,17 @@ class Saving:
 
     def begin_fetch(self) -> None:
         """Restore the random state for a batch that may be the first that is trained on."""
-        if self._pending is not None and self._num_fetched:
-            _restore_random_state(self._pending[1])
+        if self.pending is not None and self._num_fetched:
+            _restore_random_state(self.pending[1])
         self._num_fetched += 1
 
     def end_skipping(self, *, is_pass_over: bool) -> None:
         """Note that a batch is trained on, or that the pass ends: from here on nothing is restored."""
-        if self._pending is not None and is_pass_over:
-            _restore_random_state(self._pending[1])
+        if self.pending is not None and is_pass_over:
+            _restore_random_state(self.pending[1])
         if is_pass_over:
             self._iterator = lambda: None  # a loader with persistent workers keeps its iterator
-        self._pending = None
+        self.pending = None
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -4,8 +4,8 @@ Each rank appends its steps and its notes to files of its own; the process of ra
 ranks, and writes the run's events. No process group of the script is used: a collective of ours could change
 the order of the script's collectives.
 
-`steps_<rank>_<part>.bin` holds rows of `COLUMNS` doubles, `notes_<rank>.jsonl` one JSON object a line, and
-`control` the numbers of `Control`. No locks are needed: each number has one writer.
+`steps_<rank>_<part>.bin` holds a `Row` of doubles for each step, `notes_<rank>.jsonl` one JSON object a line,
+and `control` the numbers of `Control`. No locks are needed: each number has one writer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import contextlib
 import json
 import mmap
 import os
+import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ FOLDER = "watch"
 # In the environment of a script: each rank also notes what a lesson in code asks for (`details.py`).
 DETAILS = "WATCH_DETAILS"
 # One optimizer step of one rank. Times are seconds; NaN is unknown.
-COLUMNS = (
-    "step", "epoch", "loss", "lr", "grad_norm", "samples", "ended_unix_s", "step_time_s", "data_time_s",
-    "forward_time_s", "backward_time_s", "optimizer_time_s", "wait_time_s", "num_batches",
-)  # fmt: skip
-_ROW_BYTES = 8 * len(COLUMNS)
+Row = namedtuple(
+    "Row",
+    "step epoch loss lr grad_norm samples ended_unix_s step_time_s data_time_s forward_time_s "
+    "backward_time_s optimizer_time_s wait_time_s num_batches",
+)
+_ROW = struct.Struct(f"{len(Row._fields)}d")
 # A file of steps that exceeds this is continued in another one, so that the reader can delete it.
 PART_BYTES = 4 * 2**20
 MAX_RANKS = 1024
@@ -155,7 +158,7 @@ class SpoolWriter:
         self._notes = _append(self._folder / notes_name(rank))
 
     def add_steps(self, rows: array[float]) -> None:
-        """Append rows of `COLUMNS`."""
+        """Append the fields of rows."""
         _write_all(self._steps, rows.tobytes())
         if os.fstat(self._steps).st_size > PART_BYTES:
             self._part += 1
@@ -184,22 +187,22 @@ class SpoolReader:
         self._rank = rank
         self._part = self._offset = self._notes_offset = 0
 
-    def steps(self) -> Iterator[Mapping[str, float]]:
+    def steps(self) -> Iterator[Row]:
         """Yield the new steps, oldest first."""
         while True:
+            # The writer begins another file only after this size.
+            is_full = self._offset > PART_BYTES
+            has_next = is_full and (self._folder / _steps_name(self._rank, self._part + 1)).exists()
             path = self._folder / _steps_name(self._rank, self._part)
-            has_next = (self._folder / _steps_name(self._rank, self._part + 1)).exists()
             data = _read_from(path, self._offset)
-            data = data[: len(data) - len(data) % _ROW_BYTES]
+            data = data[: len(data) - len(data) % _ROW.size]
             self._offset += len(data)
-            numbers = array("d")
-            numbers.frombytes(data)
-            for first in range(0, len(numbers), len(COLUMNS)):
-                yield dict(zip(COLUMNS, numbers[first : first + len(COLUMNS)], strict=True))
-            if not has_next:
+            yield from map(Row._make, _ROW.iter_unpack(data))
+            if has_next:
+                path.unlink(missing_ok=True)
+                self._part, self._offset = self._part + 1, 0
+            elif is_full or self._offset <= PART_BYTES:
                 return
-            path.unlink(missing_ok=True)
-            self._part, self._offset = self._part + 1, 0
 
     def notes(self) -> Iterator[dict[str, Any]]:
         """Yield the new notes, oldest first."""
@@ -238,7 +241,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _read_from(path: Path, offset: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             file.seek(offset)
             return file.read()
     except FileNotFoundError:

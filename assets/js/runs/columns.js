@@ -15,6 +15,7 @@ import {
   metric,
   metricLabel,
   ranks,
+  shareDone,
 } from "../shared/format.js";
 
 // The columns of the list: title, sort key and cell content.
@@ -45,7 +46,7 @@ export const COLUMNS = [
   { key: "model", width: 7.2, title: "Model", value: (row) => row.model_label, first: "" },
   { key: "dataset", width: 8.6, grows: 0.7, title: "Data set", value: (row) => row.dataset_label, first: "" },
   { key: "ranks", width: 6.8, title: "Ranks", value: (row) => row.nproc_per_node, first: "-", term: "rank" },
-  { key: "progress", width: 9.2, title: "Progress", value: share, first: "-" },
+  { key: "progress", width: 9.2, title: "Progress", value: shareDone, first: "-" },
   { key: "curve", width: 6, title: "Loss curve" },
   { key: "loss", width: 5.8, title: "Loss", value: (row) => row.loss, first: "", term: "loss" },
   { key: "best", width: 6.2, title: "Best", value: bestValue, first: "", term: "evaluation" },
@@ -78,7 +79,7 @@ export function fillCells(cells, row) {
   setText(cells.dataset, row.dataset_label ?? UNKNOWN);
   setText(cells.ranks.firstChild, ranks(row.nproc_per_node, row.device));
   setText(cells.ranks.lastChild, row.strategy_label ?? "");
-  const part = share(row);
+  const part = shareDone(row);
   setText(
     cells.progress.firstChild,
     row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step),
@@ -112,10 +113,6 @@ export function makeCells() {
       el("div", { role: "cell", class: `ddp-cell-${key}`, "data-label": title }, children[key] ?? []),
     ]),
   );
-}
-
-function share(row) {
-  return row.num_steps ? Math.min(1, row.step / row.num_steps) : null;
 }
 
 /** The sort key of the best metric: negated where larger is better, so that the best always comes first. */

@@ -305,6 +305,15 @@ export function isLossNaN({ step, loss: value }) {
 export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);
 
 /**
+ * Returns the part of its steps that a run has done; null if their number is unknown before its end.
+ * @param {{ state: string, step: number, num_steps: number | null }} run
+ */
+export function shareDone(run) {
+  if (run.state === "finished") return 1; // a script may stop early, or its number of steps is unknown
+  return run.num_steps ? Math.min(1, run.step / run.num_steps) : null;
+}
+
+/**
  * How exactly Resume reproduces a run, as the end of "goes on from the checkpoint of step 40".
  * @param {boolean} isDeterministic
  * @param {string} deviceKind cuda or cpu; empty if unknown

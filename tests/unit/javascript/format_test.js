@@ -17,6 +17,13 @@ says(format.count, [
   [null, "–"],
   [Number.NaN, "–"],
 ]);
+says(format.shareDone, [
+  [{ state: "running", step: 30, num_steps: 120 }, 0.25],
+  [{ state: "running", step: 30, num_steps: null }, null],
+  [{ state: "finished", step: 30, num_steps: null }, 1],
+  [{ state: "finished", step: 30, num_steps: 120 }, 1],
+  [{ state: "failed", step: 130, num_steps: 120 }, 1],
+]);
 says(format.number, [
   [0, "0"],
   [1 / 3, "0.3333"],

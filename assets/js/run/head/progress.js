@@ -14,6 +14,7 @@ import {
   metric,
   metricLabel,
   number,
+  shareDone,
   shortTime,
   state as stateWords,
   clock,
@@ -99,7 +100,7 @@ export class Progress {
   }
 
   update(head) {
-    const share = head.num_steps ? Math.min(1, head.step / head.num_steps) : 0;
+    const share = shareDone(head) ?? 0;
     const isWaiting = head.state === "queued";
     const isStarting = head.state === "starting" && head.step === 0;
     this.fill.style.width = `${(share * 100).toFixed(2)}%`;

@@ -66,9 +66,8 @@ def test_a_group_that_a_library_begins_is_not_the_scripts_to_destroy() -> None:
 
 def test_replicas_that_differ_name_the_missing_wrapper() -> None:
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
-    for rank in (0, 1):
-        review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    review.take_fingerprints({"step": 1, "is_averaged": False}, "ab")
+    review.take_step(1, [1.0, 1.0])
     assert codes(review) == [], "local SGD may average them"
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "not wrapped" in finding["message"]
@@ -78,10 +77,8 @@ def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mi
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
     found = []
     for step, hashes, is_averaged in ((1, "ab", False), (40, "cc", True), (50, "de", False)):
-        for rank in (0, 1):
-            note = {"step": step, "hash": hashes[rank], "is_averaged": is_averaged, "line": 8}
-            review.take_note(rank, "fingerprint", note)
-        review.take_step([{"step": max(step, 39), "loss": 1.0}] * 2)
+        review.take_fingerprints({"step": step, "is_averaged": is_averaged, "line": 8}, hashes)
+        review.take_step(max(step, 39), [1.0, 1.0])
         found += review.found()
     assert [(each["code"], each["level"]) for each in found] == [
         ("replicas_differ", "mistake"), ("replicas_differ", "remark"),
@@ -95,7 +92,7 @@ def test_rank_0s_loss_is_found_in_a_long_script() -> None:
     for step in range(1, 3 * MOST_LOSSES):
         if step in (10, 20):
             review.take_note(0, "read", {"step": step, "value": 1.0, "loss": 1.0, "line": 5})
-        review.take_step([{"step": step, "loss": 1.0}, {"step": step, "loss": 2.0}])
+        review.take_step(step, [1.0, 2.0])
         assert step % 1000 or codes(review) == []
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "shown_loss" and "mean over the ranks is 1.5" in finding["message"]
@@ -123,11 +120,10 @@ def test_a_loss_that_is_read_from_the_gpu_in_each_step_is_a_remark_with_its_time
 
 def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     review = review_of(2, model=[MODEL] * 2)
-    for rank in (0, 1):
-        review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
-    review.take_step([{"step": 1, "loss": 1.0}] * 2)
+    review.take_fingerprints({"step": 1, "is_averaged": False}, "ab")
+    review.take_step(1, [1.0, 1.0])
     assert list(review.found(is_over=True)) == [], "unused parameters end DDP here"
-    review.take_step([{"step": 2, "loss": 1.0}] * 2)
+    review.take_step(2, [1.0, 1.0])
     (finding,) = review.found(is_over=True)
     assert finding["code"] == "replicas_differ" and "used outside" in finding["message"]
 
@@ -145,7 +141,6 @@ def test_messages_are_those_of_a_pipeline_unless_the_ranks_have_replicas() -> No
     sharing = [MODEL | {"num_sharing": number} for number in (4, 2, 1)]
     over_all, of_stage, by_hand = (review_of(4, model=[model] * 4, messages=[{}]) for model in sharing)
     assert (over_all.is_split, of_stage.is_split, by_hand.is_split) == (False, True, True)
-    for rank in range(4):
-        of_stage.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank // 2:016x}"})
-        by_hand.take_note(rank, "fingerprint", {"step": 1, "hash": "0" * 16})
+    of_stage.take_fingerprints({"step": 1, "is_averaged": False}, "aabb")
+    by_hand.take_fingerprints({"step": 1, "is_averaged": False}, "aaaa")
     assert of_stage.is_split and not by_hand.is_split

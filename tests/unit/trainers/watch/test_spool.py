@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,6 +43,21 @@ def test_control_is_shared_and_a_link_is_refused(tmp_path: Path) -> None:
     (linked / "watch").symlink_to(tmp_path / "watch")
     with pytest.raises(OSError, match="is a link"):
         Control(linked)
+
+
+def test_steps_continue_in_further_files_which_are_deleted_when_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "PART_BYTES", 300)
+    Control(tmp_path)
+    writer, reader = spool.SpoolWriter(tmp_path, 0), spool.SpoolReader(tmp_path, 0)
+    found: list[float] = []
+    for step in range(1, 30):
+        writer.add_steps(array("d", [step] * len(spool.Row._fields)))
+        if step % 4 == 0 or step == 29:  # sometimes one file behind, sometimes within one
+            found += [row.step for row in reader.steps()]
+            assert found == list(range(1, step + 1))
+    assert len(list((tmp_path / spool.FOLDER).glob("steps_0_*.bin"))) <= 2
 
 
 @pytest.mark.parametrize(
