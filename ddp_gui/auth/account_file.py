@@ -204,7 +204,7 @@ def _account(name: str, about: Mapping[str, Any]) -> Account:
     # Checked before it appears in a message: it may contain terminal escapes.
     checked = checked_name(name)
     if about["role"] not in ROLES:
-        raise ValueError(f"{name} has the role {about['role']!r}, but allowed is: {' or '.join(ROLES)}")
+        raise ValueError(f"{name} has the role {about['role']!r}; allowed: {' or '.join(ROLES)}")
     if not isinstance(about["password"], dict):
         raise TypeError(f"{name} has no password")
     return Account(name=checked, role=about["role"], password=about["password"])

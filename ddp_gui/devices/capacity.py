@@ -77,7 +77,7 @@ class Owners:
         return run_id
 
     def _run_named_by(self, facts: ProcessFacts) -> str | None:
-        """Return the run whose directory is an argument of one of our programs, or contains its output."""
+        """Return the id of the run that one of our programs was started for: from its arguments, or its log file."""
         if not _is_ours(facts):
             return None
         base = Path(facts.working_directory or "/")

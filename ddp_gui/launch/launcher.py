@@ -213,7 +213,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
         if item.step == step:
             return item
     steps = ", ".join(str(item.step) for item in checkpoints)
-    raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
+    raise ValueError(f"checkpoint_step is {step}; allowed: one of {steps}, or null for the newest")
 
 
 def send(run: RunDirectory, status: Status, name: str, **arguments: object) -> str:

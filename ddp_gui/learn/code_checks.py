@@ -336,7 +336,7 @@ def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
         )
         if share > 1.5:
             words = f"In each step rank {rank} all-reduced {share:.3g} times the size of the gradient"
-            return _found("wasted", f"{words}; once is enough.")
+            return _found("wasted", f"{words}; averaging it once is enough.")
     return None
 
 

@@ -81,7 +81,7 @@ class Poll:
             ValueError: naming the action and the state in which it is allowed.
         """
         if action not in ACTIONS:
-            raise ValueError(f"action is {action!r}, but allowed is: {', '.join(ACTIONS)}")
+            raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
         if self.state not in ACTIONS[action]:
             raise ValueError(f"the poll is {self.state}: {action} is for one that is {ACTIONS[action][0]}")
 
@@ -172,7 +172,7 @@ def checked_value(question: Mapping[str, Any], value: Any) -> Value:
         num_choices = len(question["choices"])
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num_choices:
             shown = repr(value)[:40]
-            raise ValueError(f"answer is {shown}, but allowed is: a whole number from 0 to {num_choices - 1}")
+            raise ValueError(f"answer is {shown}; allowed: a whole number from 0 to {num_choices - 1}")
         return value
     low, high = question["low"], question["high"]
     is_list = isinstance(value, list) and len(value) == NUM_POINTS

@@ -187,15 +187,15 @@ def parse_limits(raw: Any) -> Limits:
     """
     names = [each.name for each in fields(Limits)]
     if not isinstance(raw, Mapping):
-        raise ValueError(f"limits is {raw!r:.80}, but allowed is: an object with {', '.join(names)}")
+        raise ValueError(f"limits is {raw!r:.80}; allowed: an object with {', '.join(names)}")
     unknown = sorted(set(raw) - set(names))
     if unknown:
-        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed is: {', '.join(names)}")
+        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed: {', '.join(names)}")
     minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
     whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
     for name, value in whole.items():
         if value is not None and value != int(value):
-            raise ValueError(f"{name} is {value}, but allowed is: a whole number above 0, or null")
+            raise ValueError(f"{name} is {value}; allowed: a whole number above 0, or null")
     return Limits(
         minutes_per_run=minutes,
         **{name: None if value is None else int(value) for name, value in whole.items()},
@@ -223,9 +223,7 @@ def checked_name(name: Any) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ValueError(
-            f"person is {str(name)[:80]!r}, but allowed is: a person's name, or null for everybody"
-        )
+        raise ValueError(f"person is {str(name)[:80]!r}; allowed: a person's name, or null for everybody")
     return name
 
 
@@ -237,7 +235,7 @@ def _number(name: str, value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not 0 < number < 1e18:
-        raise ValueError(f"{name} is {value!r:.80}, but allowed is: a number above 0, or null for no limit")
+        raise ValueError(f"{name} is {value!r:.80}; allowed: a number above 0, or null for no limit")
     return number
 
 

@@ -69,7 +69,7 @@ class QueueApi:
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
         """Move a queued run to a place in the queue; 1 is next."""
         if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
-            raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
+            raise ValueError(f"place is {place!r:.80}; allowed: a whole number, 1 being the next")
         order = self._scheduler.move(run_id, int(place))
         return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
 

@@ -317,7 +317,7 @@ class Sampling:
         return found
 
     def _piece(self, dealing: Dealing, epoch: int) -> Piece:
-        """Return the piece of this epoch that would result if no later start followed this dealing."""
+        """Return the part of this epoch that a start trains on, if the run is not resumed before its end."""
         num_dealt = 1 if self.mistake == NO_SAMPLER else dealing.num_replicas
         global_batch = dealing.batch_size * dealing.num_accumulated * num_dealt
         first_place, first_step = dealing.samples_in_epoch, dealing.step + 1
@@ -405,9 +405,7 @@ def make_router(store: RunStore) -> Router:
         sampling, num_epochs = _sampling(store, view), view.config.num_epochs
         ways = picture_kinds(sampling)
         if epoch >= num_epochs:
-            raise HTTPException(
-                status_code=422, detail=f"epoch is {epoch}, but allowed is: 0 to {num_epochs - 1}"
-            )
+            raise HTTPException(status_code=422, detail=f"epoch is {epoch}; allowed: 0 to {num_epochs - 1}")
         by = by if by in ways else next(iter(ways), None)
         first = min(first, sampling.num_samples - 1)
         end = min(max(first, last) + 1, sampling.num_samples)
@@ -437,7 +435,7 @@ def make_router(store: RunStore) -> Router:
             )
         if not 0 <= sample < sampling.num_samples:
             allowed = f"0 to {sampling.num_samples - 1}"
-            raise HTTPException(status_code=422, detail=f"sample is {sample}, but allowed is: {allowed}")
+            raise HTTPException(status_code=422, detail=f"sample is {sample}; allowed: {allowed}")
         epochs, is_all = where_seen(sampling, sample, view.config.num_epochs)
         return {"sample": sample, "epochs": epochs, "is_all": is_all}
 

@@ -285,9 +285,7 @@ def _checkpoint(view: RunView, step: Any) -> Checkpoint:
     found = next((each for each in there if each.step == step), None)
     if found is None:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise ValueError(
-            f"checkpoint_step is {str(step)[:20]}, but allowed are those of {view.run.run_id}: {steps}"
-        )
+        raise ValueError(f"checkpoint_step is {str(step)[:20]}; allowed: those of {view.run.run_id}: {steps}")
     return found
 
 

@@ -396,7 +396,7 @@ class _Columns:
 
 
 class _Sink(io.RawIOBase):
-    """Write target of a zip archive; holds the bytes until `take`."""
+    """The file that a zip archive is written to: buffers the bytes until `take`."""
 
     def __init__(self) -> None:
         self.held = bytearray()

@@ -143,7 +143,7 @@ class ScriptApi:
     def read_script(self, text: str) -> dict[str, Any]:
         """Read a script without running it: options, start, requests for GPUs, and what it leaves out."""
         if len(text) > MAX_TEXT:
-            raise ValueError(f"text has {len(text):,} characters, but allowed is: at most {MAX_TEXT:,}")
+            raise ValueError(f"text has {len(text):,} characters; allowed: at most {MAX_TEXT:,}")
         completed = completion.complete(text)
         return {**reader.read(text).to_json(), "completed": None if completed is None else vars(completed)}
 
@@ -349,7 +349,7 @@ def files_of_zip(text: str) -> dict[str, bytes]:
                 size += len(content)
                 if size > code_module.MAX_BYTES:
                     raise ValueError(
-                        f"the zip has more than {code_module.MAX_BYTES // 2**20} MiB, but allowed is: less"
+                        f"the zip has more than {code_module.MAX_BYTES // 2**20} MiB; allowed: less"
                     )
                 files[info.filename] = content
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:

@@ -257,7 +257,7 @@ class Api:
                 can = (
                     "a paused or an ended run can be resumed"
                     if more_epochs is None
-                    else "an ended run trains more"
+                    else "an ended run can be trained for more epochs"
                 )
                 raise ValueError(f"run {run.run_id} is {state}: only {can}")
             # Validate only the changed configuration: the original may need more GPUs than this machine has.
@@ -328,7 +328,7 @@ def _parse_step(step: Any) -> int | None:
     if step is None or step == "":
         return None
     if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():
-        raise ValueError(f"checkpoint_step is {step!r}, but allowed is: the step of a checkpoint, or null")
+        raise ValueError(f"checkpoint_step is {step!r}; allowed: the step of a checkpoint, or null")
     return int(step)
 
 

@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= most:
-        parser.error(f"--ranks is {options.ranks}, but allowed is: 1 to {most}")
+        parser.error(f"--ranks is {options.ranks}; allowed: 1 to {most}")
     try:
         CheckFiles(options.runs_dir).report(options.check_id)
     except ValueError as error:

@@ -418,7 +418,7 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
         ValueError: if it does not exist or the id is invalid.
     """
     if not is_run_id(run_id):
-        raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
+        raise ValueError(f"run_id is {str(run_id)[:80]!r}; allowed: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
     # Not `Path.is_file`, which raises if the folder may not be entered.
     if not os.path.isfile(run.config):  # noqa: PTH113

@@ -24,7 +24,7 @@ async function filesOf({ items, files }, mostBytes) {
   const size = wanted.reduce((sum, [, file]) => sum + file.size, 0);
   if (size > mostBytes) {
     const [has, most] = [size, mostBytes].map((bytes) => `${Math.round(bytes / 1000)} kB`);
-    throw new PlainError(`These files have ${has}, but allowed is: at most ${most}. Give the path instead.`);
+    throw new PlainError(`These files have ${has}; allowed: at most ${most}. Give the path instead.`);
   }
   if (wanted.length === 1 && wanted[0][0].toLowerCase().endsWith(".zip")) {
     return { zip: await base64(wanted[0][1]), files: {} };

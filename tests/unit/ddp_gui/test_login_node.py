@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
     [
         ("--ssh hpc", "add --engine slurm"),
         ("--ssh -oProxyCommand=x --engine slurm", "expected one argument"),
-        ("--ssh= --engine slurm", "--ssh is '', but allowed is: a host"),
+        ("--ssh= --engine slurm", "--ssh is ''; allowed: a host"),
         ("--ssh hpc --engine slurm --host 0.0.0.0", "--host cannot be combined with --ssh"),
         ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file cannot be combined with --ssh"),
         ("--ssh hpc --engine slurm --insecure", "--insecure cannot be combined with --ssh"),

@@ -106,7 +106,7 @@ def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> 
     )
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
         launcher.other_ranks(before, catalogue, 3, "keep")
-    with pytest.raises(ConfigError, match="global_batch is 'half', but allowed is: keep or rescale"):
+    with pytest.raises(ConfigError, match="global_batch is 'half'; allowed: keep or rescale"):
         launcher.other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
         launcher.other_ranks(before, catalogue, 0, "keep")
@@ -138,5 +138,5 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
     supervisors.end(run)
-    with pytest.raises(ValueError, match="nproc_per_node is 4, but allowed is"):
+    with pytest.raises(ValueError, match="nproc_per_node is 4; allowed:"):
         asyncio.run(page.resume_run(run.run_id, None, 4))

@@ -27,9 +27,9 @@ def source(tmp_path: Path) -> RunDirectory:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ({"model": "vit"}, "model is 'vit', but allowed is: cnn, as in"),
-        ({"model_size": "small"}, "model_size is 'small', but allowed is: large, as in"),
-        ({"lora_rank": "4"}, "lora_rank is '4', but allowed is: 0, as in"),
+        ({"model": "vit"}, "model is 'vit'; allowed: cnn, as in"),
+        ({"model_size": "small"}, "model_size is 'small'; allowed: large, as in"),
+        ({"lora_rank": "4"}, "lora_rank is '4'; allowed: 0, as in"),
         ({"start_from": "gone/1"}, "there is no run of this id"),
         ({"start_from": "{run}/2"}, "has no checkpoint of step 2; there are: 1"),
         ({"start_from": "run"}, "a run and the step of its checkpoint"),
