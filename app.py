@@ -88,7 +88,7 @@ def main() -> None:
     # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
         threading.Thread(target=_preload_catalogue, args=(catalogue,), daemon=True),
-        threading.Thread(target=capacity.settle_usable_gpus, args=(gpus_file,), daemon=True),
+        threading.Thread(target=capacity.restrict_to_usable_gpus, args=(gpus_file,), daemon=True),
     ]
     for thread in threads:
         thread.start()

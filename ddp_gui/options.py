@@ -218,7 +218,7 @@ def _reaches_polls_alone(options: Options) -> bool:
     """
     if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
         return False
-    if not listening_module.knows_others():
+    if not listening_module.can_tell_users_apart():
         raise ValueError(
             "--polls lets phones answer polls and do nothing else, but this system does not report who made "
             "a connection (Linux does): add --insecure if everybody there may do everything, or use accounts"

@@ -408,7 +408,7 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     held = ranks_held(situation.running)
     for run in order:
         held[run.person] += run.num_ranks
-    used = used_lately(situation, now_unix_s)
+    used = recent_usage(situation, now_unix_s)
     queues: dict[str, list[Waiting]] = {}
     for run in sorted(by_id.values(), key=lambda run: (run.asked_unix_s, run.run_id), reverse=True):
         queues.setdefault(run.person, []).append(run)
@@ -430,7 +430,7 @@ def ranks_held(running: Iterable[Running]) -> Counter[str]:
     return held
 
 
-def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
+def recent_usage(situation: Situation, now_unix_s: float) -> Counter[str]:
     """Return each user's usage in the last hour, in rank-minutes."""
     used: dict[str, float] = {}
     spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]

@@ -101,7 +101,7 @@ class Bins(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looks:
+class SampleAccesses:
     """Accesses to samples, as parallel arrays. If `replica` is None, every replica makes each access."""
 
     column: Whole
@@ -186,7 +186,7 @@ def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
     return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
 
 
-def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
+def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[SampleAccesses]:
     """Yield all accesses to the columns in chunks; column numbers are relative to the first column."""
     for piece in sampling.pieces(epoch):
         first, end = piece.first_place, piece.end_place
@@ -203,7 +203,7 @@ def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
             number, within = np.divmod(places - piece.first_place, piece.global_batch)
             step, column = piece.first_step + number, column - columns.first
             replica = within % piece.num_dealt if piece.is_shared else None
-            yield Looks(column=column, step=step, replica=replica)
+            yield SampleAccesses(column=column, step=step, replica=replica)
 
 
 MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40

@@ -217,7 +217,7 @@ def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
     }
 
 
-def words_of_start(config: Config, start: Mapping[str, Any] | None) -> str:
+def start_text(config: Config, start: Mapping[str, Any] | None) -> str:
     """Return what a run took over from another one's checkpoint, as text; empty for a new model.
 
     Args:
@@ -469,7 +469,7 @@ class Listing:
                 num_unread=len(self._unread),
             )
 
-    def begin_anew(self) -> None:
+    def invalidate(self) -> None:
         """Make every page request all rows again, because the visibility of runs has changed."""
         with self._lock:
             self._version += 1

@@ -132,7 +132,7 @@ class Collector:
             self._add_steps(done)
 
     def _may_go_on_without(self, missing: Sequence[int]) -> bool:
-        """Return True if the ranks whose next step is missing have ended, or the other ranks have waited too long."""
+        """Return True if the ranks without a next step have ended, or the others have waited too long."""
         if all(self._control.of_rank(rank, spool.END) for rank in missing):
             return True
         now = time.monotonic()

@@ -140,7 +140,7 @@ def _refuse(config: Config) -> None:
     name = config.strategy
     if config.start_from:
         raise NotAsCodeError(
-            f"A run that starts from the weights of another run ({config.start_from}) cannot be exported as code."
+            f"A run that starts from another run's weights ({config.start_from}) cannot be exported as code."
         )
     if name not in STRATEGIES:
         raise NotAsCodeError(

@@ -63,7 +63,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "POLL_EVERY_S", 0.02)
     monkeypatch.setattr(line_module, "SEARCH_EVERY_S", 0.02)
     # There are hundreds of exports; one process for each would take minutes.
-    monkeypatch.setattr(exports, "printed_by", made_here)
+    monkeypatch.setattr(exports, "module_output", made_here)
 
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:

@@ -46,4 +46,4 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
     ],
 )
 def test_it_is_said_whether_the_result_is_the_same(values: dict[str, Any], words: str) -> None:
-    assert words in launcher.what_more_epochs_are(Config(**values), num_steps=100)
+    assert words in launcher.more_epochs_note(Config(**values), num_steps=100)

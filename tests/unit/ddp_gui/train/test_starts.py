@@ -62,11 +62,11 @@ def test_a_new_run_with_the_name_of_a_deleted_source_is_not_the_source(
     run = rundir.create(tmp_path, planned.config, planned.note)
     store, asked = store_of(tmp_path), {"from": run.run_id}
     assert store.has_source(run, source.run_id)
-    assert fill_in.as_a_run_was(store, asked)["start_from"] == f"{source.run_id}/1"
+    assert fill_in.config_of_run(store, asked)["start_from"] == f"{source.run_id}/1"
     shutil.rmtree(source.path)
     assert not store.has_source(run, source.run_id)
     other, *_ = leave_trained_run(tmp_path, "digits", "cnn", model_size="large", seed=7)
     other.path.rename(source.path)
     assert not store.has_source(run, source.run_id)
     with pytest.raises(ValueError, match=f"started from a checkpoint of {source.run_id}, which was deleted"):
-        fill_in.as_a_run_was(store, asked)
+        fill_in.config_of_run(store, asked)
