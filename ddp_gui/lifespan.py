@@ -18,7 +18,7 @@ from trainers.machine.os_errors import explain
 
 
 class Closeable(Protocol):
-    """Something with processes of its own, which end with the page."""
+    """An object that owns processes; they end with the page."""
 
     def close(self) -> None: ...
 

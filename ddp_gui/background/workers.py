@@ -49,7 +49,7 @@ class Workers:
         """Create the threads.
 
         Args:
-            what: the work, as in "you have asked for 9 … at once".
+            what: name of the work in messages, as in "you have asked for 9 … at once".
             per_person: how many of the threads one user can use at the same time.
             most_asked: how many calls one user may have running and waiting; more are refused.
             most_open: how many files are generated at the same time while they are sent; a quarter of them

@@ -258,7 +258,7 @@ class Listener(socket.socket):
         """Accept the next connection that is within the limits.
 
         Raises:
-            BlockingIOError: if there is none, or some were accepted in a row.
+            BlockingIOError: if no connection waits, or several were accepted in succession.
         """
         while self._in_a_row < MAX_IN_A_ROW:
             self._in_a_row += 1

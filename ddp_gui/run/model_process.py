@@ -78,7 +78,7 @@ class ModelProcesses:
 
     Args:
         template: forks them; ends with them.
-        keeps_ready: True if the template may be started before somebody asks.
+        keeps_ready: True if the template may be started before the first request.
         with_free_gpus: None: no GPU is used.
     """
 

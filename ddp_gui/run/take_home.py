@@ -68,7 +68,7 @@ class Copy:
     page_path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a user may see of it."""
+        """Return the fields that a user may see."""
         shown = asdict(self)
         for name in ("person", "ended", "path", "page_path"):
             del shown[name]

@@ -305,7 +305,7 @@ def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
     """With logins, users name no files of this machine: these would be read or run as the page."""
     for name in ("path", "python", "folder"):
         if script.get(name) and not rules.is_one_users:
-            allowed = "empty on a page with logins: scripts are sent, and run with the page's Python"
+            allowed = "no value on a page with logins: scripts are uploaded, and run with the page's Python"
             raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 

@@ -1,4 +1,4 @@
-"""The tickets of queued and started runs: what a run asks for, and what it was given."""
+"""The tickets of queued and started runs: the resources that a run requests, and those that it was granted."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ with a `Parse`. Fields with a default are optional, those with `init=False` cann
 whose `SHORT` names one of its fields may be written as the text of that field alone.
 
 Only the standard library is used: `trainers.watch` reads the formats of a run with the Python of a user's
-script, which may have no other packages than torch.
+script, which may have no packages besides torch.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ function fixedPrice({ lines }) {
 
 const FOLLOW_EVERY_MS = 400;
 
-/** A check that runs as a job of its own: it is started, followed until it has ended, and stopped. */
+/** A check that runs as a separate job: starts it, follows it until it ends, and stops it. */
 export class JobCheck {
   /**
    * @param {string} begin the label of the button that starts it

@@ -1,4 +1,4 @@
-// What the Train page shows beside Gradio's form: the live runs, and the tour of the first visit.
+// What the Train page shows in addition to Gradio's form: the live runs, and the tour of the first visit.
 
 import { el, setText, show, icon, makeButton } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";

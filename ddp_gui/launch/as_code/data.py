@@ -29,7 +29,7 @@ IMAGES = "image_classification"
 TEXT = "language_modelling"
 TEXTS = "text_classification"
 REGRESSION = "tabular_regression"
-# Part of `trainers/data/text.py`: marks that are words of their own.
+# Part of `trainers/data/text.py`: punctuation marks that are separate tokens.
 MARKS = re.escape(string.punctuation + "“”‘’«»‹›„–—…।॥¿¡、。，！？：；（）「」")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _NOT_PREPARED = (
@@ -48,7 +48,7 @@ class DataCode:
 
     Attributes:
         text: the statements that read it.
-        about: words for the script's header: what is read from where.
+        about: text for the script's header that names the data and its source.
         target_std: an expression for the deviation of a standardised target, for a regression.
     """
 

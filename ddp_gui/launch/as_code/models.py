@@ -15,7 +15,7 @@ from ddp_gui.launch.as_code.templates import NotAsCodeError, render
 
 @dataclass(frozen=True, kw_only=True)
 class DataShape:
-    """What a network must know about its data; texts are Python expressions of the script.
+    """The properties of the data that a network depends on; strings are Python expressions of the script.
 
     Attributes:
         inputs: shape of a sample.

@@ -329,7 +329,7 @@ def describe(
         "reason": None,
         "train_py": script.text,
         "notebook": notebook(script, config),
-        # The header is prose: its differences are no lines that ranks need.
+        # The header is prose, so its differences do not count as lines that several ranks need.
         "lines": [(" ", line) for line in script.head.splitlines()] + changes(alone.body, script.body),
         **about,
     }

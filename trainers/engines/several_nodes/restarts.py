@@ -283,7 +283,7 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
                 and not _is_earlier_job(recorded.handle, handle)
             )
             if belongs_elsewhere:
-                raise SupersededError(f"this run was given to another job than {handle}")
+                raise SupersededError(f"this run now belongs to another job, not to {handle}")
             fence.enter(run.path, start)
             fence.write_newest(run.path, Newest(start=start, handle=handle, restart=restart))
     finally:
