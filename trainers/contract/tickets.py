@@ -1,4 +1,4 @@
-"""The tickets of queued and started runs: the resources that a run requests, and those that it was granted."""
+"""The tickets of queued and started runs: the resources requested by a run, and those granted to it."""
 
 from __future__ import annotations
 
