@@ -70,7 +70,7 @@ def made_here(module: str, asked: Any) -> Iterator[bytes]:
     """Yield the output of the export process without starting it."""
     assert module == "ddp_gui.runs.exports"
     try:
-        yield from exports.made(orjson.loads(orjson.dumps(asked)))
+        yield from exports.generate_export(orjson.loads(orjson.dumps(asked)))
     except Exception as error:
         raise SlowProcessError(f"{module} ended with {error!r}") from error
 
