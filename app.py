@@ -88,7 +88,7 @@ def main() -> None:
     # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
         threading.Thread(target=_preload_catalogue, args=(catalogue,), daemon=True),
-        threading.Thread(target=capacity.settle_usable_gpus, args=(gpus_file,), daemon=True),
+        threading.Thread(target=capacity.restrict_to_usable_gpus, args=(gpus_file,), daemon=True),
     ]
     for thread in threads:
         thread.start()
@@ -264,7 +264,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
         those = " or ".join(f"--engine {each.name}" for each in kinds if each.is_on_login_node)
         raise ValueError(f"--ssh is for the login node of a cluster: add {those}")
     if not arguments.ssh or arguments.ssh.startswith("-"):
-        raise ValueError(f"--ssh is {arguments.ssh!r}, but allowed is: a host, as you type it after ssh")
+        raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host, as you type it after ssh")
     if installation.is_installed() and arguments.project is None:
         raise ValueError("--ssh needs --project FOLDER: the checkout on the login node")
     given = vars(arguments)

@@ -84,7 +84,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
             if name in accounts:
                 print(f"{name} already exists and was not changed.", file=sys.stderr)
                 continue
-            password = account_file.made_up()
+            password = account_file.random_password()
             accounts[name] = Account(name=name, role=role, password=account_file.hash_password(password))
             made.append((name, password))
     print(f"{len(made)} new accounts. The passwords are shown only now and stored nowhere:", file=sys.stderr)

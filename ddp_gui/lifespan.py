@@ -17,8 +17,8 @@ from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
 
 
-class Closing(Protocol):
-    """Something with processes of its own, which end with the page."""
+class Closeable(Protocol):
+    """An object that owns processes; they end with the page."""
 
     def close(self) -> None: ...
 
@@ -28,10 +28,10 @@ Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 TIDY_EVERY_S = 30.0
 
 
-def tending(
+def make_lifespan(
     store: RunStore,
     uploaded: Uploads,
-    checks: Sequence[Closing],
+    checks: Sequence[Closeable],
     line: Scheduler,
     engine: Engine,
     delay: LoopDelay,

@@ -41,32 +41,32 @@ HOST = "127.0.0.1"
 PIECE_BYTES = 65_536
 
 
-class Doorway:
+class SocketForwarder:
     """Listens on a local port, and forwards each connection to a Unix socket.
 
     Args:
         port: 0: any free port.
         behind: the Unix socket on which ssh listens.
     Attributes:
-        leads_on: set while a page answers behind it; otherwise connections are closed.
+        is_page_ready: set while a page answers behind it; otherwise connections are closed.
     Raises:
         OSError: if the port cannot be used.
     """
 
     def __init__(self, port: int, behind: Path) -> None:
         self._behind = behind
-        self.leads_on = threading.Event()
+        self.is_page_ready = threading.Event()
         self._listening = socket.create_server((HOST, port))
         self.port: int = self._listening.getsockname()[1]
 
     def open(self) -> None:
         """Accept connections in threads, until this process ends."""
-        threading.Thread(target=self._accept, name="doorway", daemon=True).start()
+        threading.Thread(target=self._accept, name="forwarder", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             client, address = self._listening.accept()
-            if not self.leads_on.is_set() or not listening.is_own(address, client.getsockname()):
+            if not self.is_page_ready.is_set() or not listening.is_own(address, client.getsockname()):
                 client.close()
                 continue
             threading.Thread(target=self._forward, args=(client,), daemon=True).start()
@@ -126,15 +126,15 @@ def serve(
     """
     with tempfile.TemporaryDirectory(prefix="ddp-ssh-") as folder:
         behind = Path(folder) / "page"
-        doorway = Doorway(port, behind)
-        doorway.open()
+        forwarder = SocketForwarder(port, behind)
+        forwarder.open()
         was_ready, num_failures = False, 0
         while True:
             connection = Connection(name, project, options, behind)
             if connection.wait_until_ready(say):
-                doorway.leads_on.set()
+                forwarder.is_page_ready.set()
                 if not was_ready:
-                    address = f"http://{HOST}:{doorway.port}"
+                    address = f"http://{HOST}:{forwarder.port}"
                     say(f"The page of {name} is at {address} (Ctrl-C ends the page, not the jobs)")
                     if open_browser:
                         webbrowser.open(address)
@@ -142,7 +142,7 @@ def serve(
                     say(f"Connected to {name} again.")
                 was_ready, num_failures = True, 0
             why = connection.wait_for_end()
-            doorway.leads_on.clear()
+            forwarder.is_page_ready.clear()
             if not was_ready or not connection.is_lost:
                 return why
             wait_s = WAITS_S[min(num_failures, len(WAITS_S) - 1)]

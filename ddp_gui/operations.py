@@ -1,4 +1,4 @@
-"""Operations of the page: what a click, a named endpoint, a route and a script can ask for.
+"""Operations of the page: what a click, a named endpoint, a route and a script can request.
 
 An operation is one decorated method. The decorator declares who may call it, how often, in which threads
 it runs and whether it also has a route. The endpoint, the route, the checks and the test of

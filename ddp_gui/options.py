@@ -133,7 +133,7 @@ def check(options: Options) -> None:
         )
     if not all(map(_is_proxy, options.trusted_proxies.split(","))):
         raise ValueError(
-            f"--proxy-from is {options.trusted_proxies!r}, but allowed is: the addresses or networks of "
+            f"--proxy-from is {options.trusted_proxies!r}; allowed: the addresses or networks of "
             "proxies, such as 127.0.0.1"
         )
     if os.path.lexists(options.runs_dir) and not os.path.isdir(options.runs_dir):  # noqa: PTH112
@@ -218,7 +218,7 @@ def _reaches_polls_alone(options: Options) -> bool:
     """
     if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
         return False
-    if not listening_module.knows_others():
+    if not listening_module.can_tell_users_apart():
         raise ValueError(
             "--polls lets phones answer polls and do nothing else, but this system does not report who made "
             "a connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
@@ -259,7 +259,7 @@ def _check_header(options: Options) -> None:
         return
     if not _HEADER.fullmatch(options.auth_header):
         raise ValueError(
-            f"--auth-header is {options.auth_header!r}, but allowed is: a header that only your proxy sets, "
+            f"--auth-header is {options.auth_header!r}; allowed: a header that only your proxy sets, "
             "such as X-Remote-User (letters, digits and dashes; not X-Forwarded-…)"
         )
     if options.auth_file is not None or options.is_insecure:
@@ -299,9 +299,9 @@ def root_path(text: str) -> str:
     """
     stripped = text.strip("/")
     if any(part in ("", ".", "..") for part in stripped.split("/") if stripped) or not stripped.isascii():
-        raise ValueError(f"--root-path is {text!r}, but allowed is: a path such as /ddp")
+        raise ValueError(f"--root-path is {text!r}; allowed: a path such as /ddp")
     if any(letter in stripped for letter in "?#%:\\\"'<> "):
-        raise ValueError(f"--root-path is {text!r}, but allowed is: a path such as /ddp, not a whole address")
+        raise ValueError(f"--root-path is {text!r}; allowed: a path such as /ddp, not a whole address")
     return f"/{stripped}" if stripped else ""
 
 

@@ -35,7 +35,7 @@ from ddp_gui.learn import progress as progress_module
 from ddp_gui.learn.code_lesson import CodeLessonApi, CodeLibrary
 from ddp_gui.learn.learn_routes import LearnApi, Library
 from ddp_gui.learn.poll_routes import PhoneGate, PollsApi
-from ddp_gui.learn.polls import Rooms
+from ddp_gui.learn.polls import PollSessions
 from ddp_gui.learn.progress import ProgressApi, ProgressFiles
 from ddp_gui.learn.report import request
 from ddp_gui.machine import machine_routes
@@ -111,7 +111,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         "runs)",
         flush=True,
     )
-    calm_interpreter()
+    tune_interpreter()
     if options.open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     server.run(sockets=[listening])
@@ -162,7 +162,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     gate.shorten_session_starts()
     template = TorchTemplate()
     store = RunStore(options.runs_dir, catalogue, OwnData(template))
-    store.needs.ask_ahead()
+    store.needs.prefetch()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
@@ -207,10 +207,12 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     library, in_code = Library(folders), CodeLibrary(folders)
     code_lessons = CodeLessonApi(in_code, scripts, store)
     lessons, progress = LearnApi(library, api, store), ProgressFiles(options.runs_dir)
-    rooms = Rooms(store, lessons, has_login=options.has_login, is_anonymous=options.has_anonymous_polls)
+    sessions = PollSessions(
+        store, lessons, has_login=options.has_login, is_anonymous=options.has_anonymous_polls
+    )
     # Gradio reads it when it is set up; its default is a folder shared by all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    tended = lifespan.tending(
+    tended = lifespan.make_lifespan(
         store, uploaded, (checks, machine_checks, installs, model_processes, copies), line, engine, delay
     )
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
@@ -225,7 +227,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         copies,
         lessons,
         ProgressApi(progress, library, in_code),
-        PollsApi(rooms, library),
+        PollsApi(sessions, library),
         scripts,
         code_lessons,
     )
@@ -252,7 +254,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(learn_routes.make_router(library, api, store))
     app.include_router(code_lesson.make_router(code_lessons, library))
     app.include_router(progress_module.make_router(progress, library, has_login=options.has_login))
-    app.include_router(poll_routes.make_router(rooms, options))
+    app.include_router(poll_routes.make_router(sessions, options))
     app.include_router(request.make_router(library, in_code, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
@@ -277,19 +279,19 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     )
     # Gradio checks the paths it receives only if it considers itself launched: mounting does not set this.
     demo.has_launched = True
-    calm(demo)
+    slow_queue_polling(demo)
     gate.protect_routes(mounted, demo, uploaded)
     return mounted
 
 
-def calm_interpreter() -> None:
+def tune_interpreter() -> None:
     """Reduce the event loop's waiting for other threads and for the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # Objects built so far are permanent. Collecting all of them takes 0.4 s, in which no request is answered.
     gc.freeze()
 
 
-def calm(demo: gr.Blocks) -> None:
+def slow_queue_polling(demo: gr.Blocks) -> None:
     """Make Gradio's queue poll for clicks fifty times a second.
 
     By default it polls a thousand times a second, even without clients: 3% of a core that training needs.

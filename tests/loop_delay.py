@@ -134,7 +134,7 @@ def served(
 
         thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
         before = sys.getswitchinterval()
-        server.calm_interpreter()
+        server.tune_interpreter()
         thread.start()
         try:
             while not serving.started:

@@ -219,7 +219,7 @@ def choose(wanted: str, nvidia: Nvidia, *, cluster_has_gpus: Callable[[], bool])
     """
     if wanted not in CHOICES:
         allowed = ", ".join(CHOICES)
-        raise ValueError(f"--torch-build (DDP_TORCH_BUILD) is {wanted!r}, but allowed are: {allowed}")
+        raise ValueError(f"--torch-build (DDP_TORCH_BUILD) is {wanted!r}; allowed: {allowed}")
     if wanted != "auto":
         return Choice(() if wanted == "configured" else (wanted,), "it was requested")
     driver = f"NVIDIA driver {nvidia.driver}" if nvidia.driver else "the NVIDIA driver"

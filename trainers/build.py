@@ -39,7 +39,7 @@ from trainers.report.meter import StepMeter
 from trainers.report.metrics import Trivial
 from trainers.report.observer import Fingerprints, Observer
 from trainers.report.reporter import NullReporter
-from trainers.report.telemetry import Pulse
+from trainers.report.telemetry import LiveProgress
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,11 @@ LARGEST_SHARE_FOR_DATA = 0.25
 
 
 def build_job(
-    run: RunDirectory, reporter: NullReporter, pulse: Pulse, world: World, resume_step: int | None
+    run: RunDirectory,
+    reporter: NullReporter,
+    live_progress: LiveProgress,
+    world: World,
+    resume_step: int | None,
 ) -> Job:
     """Build data, model and optimizer. Every rank calls it, and all ranks start with the same weights.
 
@@ -87,7 +91,7 @@ def build_job(
     train, validation = dataset.load(data_device(config, spec, world.device))
     for library in strategy.libraries:
         importlib.import_module(library)
-    pulse.begin_model(world.device)
+    live_progress.begin_model(world.device)
     network = build_network(model_entry, spec, options).to(world.device)
     if problem := strategy.why_not(network):
         raise ValueError(f"strategy {config.strategy} cannot train model {config.model}: {problem}")
@@ -164,7 +168,7 @@ def build_job(
         precision=bits,
         reporter=reporter,
         meter=registry.part(config, StepMeter)(world, reporter),
-        observer=Observer.of(strategy, optimizer, pulse),
+        observer=Observer.of(strategy, optimizer, live_progress),
         fingerprints=Fingerprints.of(config, strategy, reporter),
         progress=progress,
         checkpointer=checkpointer,

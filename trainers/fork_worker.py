@@ -28,7 +28,7 @@ def main() -> None:
     multiprocessing.set_start_method(None, force=True)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # else unseeded plug-ins would draw the same numbers on all forked ranks
-    keep_for_oneself(pipes_to_torchrun())
+    close_in_forked_processes(pipes_to_torchrun())
     sys.argv = sys.argv[1:]
     try:
         exit_code = importlib.import_module(sys.argv[0]).main()
@@ -51,7 +51,7 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
     return found
 
 
-def keep_for_oneself(pipes: dict[int, tuple[int, int]]) -> None:
+def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
     """Close the pipes in every process that this rank forks; torchrun would mistake it for the rank."""
 
     def close_all() -> None:

@@ -157,7 +157,7 @@ def register_model(
     """Register a function that builds a network for a `DataSpec`; see `ModelEntry` for the arguments."""
 
     if family not in FAMILIES:
-        raise ValueError(f"family of model {name} is {family!r}, but allowed is: {', '.join(FAMILIES)}")
+        raise ValueError(f"family of model {name} is {family!r}; allowed: {', '.join(FAMILIES)}")
 
     def decorate(build: ModelBuilder) -> ModelBuilder:
         entry = ModelEntry(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trainers.job import Job
     from trainers.parallel.process_group import World
     from trainers.report.reporter import NullReporter
-    from trainers.report.telemetry import Pulse
+    from trainers.report.telemetry import LiveProgress
 
 BEFORE_ALL_ELSE = 10**6
 MADE_WITHIN_S = 30.0
@@ -200,7 +200,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
 
     from trainers.parallel import devices, process_group
     from trainers.report import reporter
-    from trainers.report.telemetry import Pulse, Telemetry
+    from trainers.report.telemetry import LiveProgress, Telemetry
 
     config = run.read_config()
     world = process_group.join(
@@ -223,8 +223,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     run_reporter = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
     )
-    pulse = Pulse()
-    telemetry = Telemetry(world, run_reporter, pulse)
+    live_progress = LiveProgress()
+    telemetry = Telemetry(world, run_reporter, live_progress)
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
@@ -234,7 +234,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         ranks = f"{world.world_size} {place}{plural}{was_warm}{threads}"
         run_reporter.state("starting", f"{ranks}, building {config.model}.")
         telemetry.start()
-        _train(run, resume_step, run_reporter, pulse, world)
+        _train(run, resume_step, run_reporter, live_progress, world)
     except BaseException as error:
         if lock is not None:
             run_reporter.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
@@ -258,13 +258,17 @@ def granted_threads(run: RunDirectory) -> int | None:
 
 
 def _train(
-    run: RunDirectory, resume_step: int | None, reporter: NullReporter, pulse: Pulse, world: World
+    run: RunDirectory,
+    resume_step: int | None,
+    reporter: NullReporter,
+    live_progress: LiveProgress,
+    world: World,
 ) -> None:
     from trainers import loop
     from trainers.build import build_job
     from trainers.control import Stopped
 
-    job = build_job(run, reporter, pulse, world, resume_step)
+    job = build_job(run, reporter, live_progress, world, resume_step)
     reporter.event("plan", **job.plan())
     reporter.state("running", _where_from(job, resume_step))
     stopped_because: str | None = None

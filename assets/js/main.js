@@ -5,10 +5,10 @@ import { beginInstalls } from "./machine/install.js";
 import { beginPrinting } from "./shared/browser.js";
 import { beginTerms, explainTerms } from "./shared/terms.js";
 import {
-  beginDrops,
+  listenForDrops,
   beginStart,
   beginSuggestions,
-  dressPresets,
+  formatPresets,
   followFolds,
   markProblems,
   mountExpectedWait,
@@ -100,7 +100,7 @@ const VIEWS = {
 const mounted = new Map();
 
 function mountAll() {
-  dressPresets();
+  formatPresets();
   markProblems();
   showChanges();
   showDatasetGroups();
@@ -137,6 +137,6 @@ beginTerms();
 beginPrinting();
 beginInstalls();
 beginSuggestions();
-beginDrops();
+listenForDrops();
 beginStart();
 beginUncovering();

@@ -145,7 +145,7 @@ def switch(job: Job, *, is_on: bool) -> None:
     SwitchedMeter.is_on = is_on
     if is_on:
         assert isinstance(job.observer, Observer)
-        NewestTelemetry(job.world, job.reporter, job.observer.pulse).start()
+        NewestTelemetry(job.world, job.reporter, job.observer.live_progress).start()
     else:
         NewestTelemetry.newest.stop()
 

@@ -66,7 +66,7 @@ def fits_password(password: str, kept: Hashed) -> bool:
 NOBODYS: Hashed = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
 
 
-def made_up() -> str:
+def random_password() -> str:
     """Return a random pronounceable password: about 44 bits."""
 
     def syllable() -> str:
@@ -136,7 +136,7 @@ class AccountFile:
         """
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
-            if private_files.shut_out_others(self.path):
+            if private_files.make_private(self.path):
                 print(f"{self.path} was open to other users of this machine; it is now closed to them.")
             return accounts
         except FileNotFoundError:
@@ -204,7 +204,7 @@ def _account(name: str, about: Mapping[str, Any]) -> Account:
     # Checked before it appears in a message: it may contain terminal escapes.
     checked = checked_name(name)
     if about["role"] not in ROLES:
-        raise ValueError(f"{name} has the role {about['role']!r}, but allowed is: {' or '.join(ROLES)}")
+        raise ValueError(f"{name} has the role {about['role']!r}; allowed: {' or '.join(ROLES)}")
     if not isinstance(about["password"], dict):
         raise TypeError(f"{name} has no password")
     return Account(name=checked, role=about["role"], password=about["password"])

@@ -246,7 +246,7 @@ class Login:
             async with contextlib.AsyncExitStack() as place:
                 if not is_known:
                     await self._wait_for_place(place, source, None if account is None else small)
-                place.enter_context(checks.one_more(small if is_known else source))
+                place.enter_context(checks.admit(small if is_known else source))
                 is_right = await asyncio.get_running_loop().run_in_executor(
                     checks.threads, self._check, small, source, password, account, is_known
                 )
@@ -288,7 +288,7 @@ class Login:
         line, most = f"{source} {name}", PLACES_OF_A_NAME
         if name is None:
             line, most = source, PLACES_OF_UNKNOWN_NAMES
-        place.enter_context(self._lines.one_more(line))
+        place.enter_context(self._lines.admit(line))
         await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
 
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
@@ -319,7 +319,7 @@ class _Places:
         self._waiting: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def one_more(self, sender: str) -> Iterator[None]:
+    def admit(self, sender: str) -> Iterator[None]:
         """Count a check until it is done.
 
         Raises:

@@ -17,7 +17,7 @@ from ddp_gui.auth.account_file import AccountError, checked_name
 from ddp_gui.auth.login import DEVICE_FOR_S, Login, LoginError
 from ddp_gui.auth.rights import Person, current_user
 from ddp_gui.http import front
-from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, AtOnce, Message, Receive, Refused, Scope, Send
+from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, Message, Receive, Refused, RequestCounter, Scope, Send
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
@@ -32,7 +32,7 @@ class SessionGate:
     def __init__(self, app: App, login: Login) -> None:
         self._app = app
         self._login = login
-        self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
+        self._at_once = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or require a login."""
@@ -50,7 +50,7 @@ class SessionGate:
         with contextlib.ExitStack() as stack:
             stack.enter_context(rights.asked_by(asker))
             if person is not None:
-                stack.enter_context(self._at_once.one_more(person.name))
+                stack.enter_context(self._at_once.admit(person.name))
             if person is not None and scope["method"] == "GET":
                 await self._serve_while_logged_in(token, scope, receive, send)
             else:
@@ -86,7 +86,7 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = not_kept(list(message.get("headers", [])))
+            message["headers"] = forbid_caching(list(message.get("headers", [])))
             self._is_open = True
         elif not message.get("more_body", False):
             self._is_open = False
@@ -97,7 +97,7 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def forbid_caching(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Forbid caching of pages: the next user of this computer must not see them with the back button."""
     if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         return headers
@@ -134,7 +134,7 @@ class HeaderGate:
         self._app = app
         self._header = header
         self._teachers = teachers
-        self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
+        self._at_once = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -148,11 +148,11 @@ class HeaderGate:
 
         async def send_not_kept(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = not_kept(list(message.get("headers", [])))
+                message["headers"] = forbid_caching(list(message.get("headers", [])))
             await send(message)
 
         scope[rights.SCOPE_KEY] = person = self._pop_person(scope)
-        with rights.asked_by(person), self._at_once.one_more(person.name):
+        with rights.asked_by(person), self._at_once.admit(person.name):
             await self._app(scope, receive, send_not_kept)
 
     def _pop_person(self, scope: Scope) -> Person:

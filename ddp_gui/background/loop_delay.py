@@ -29,7 +29,7 @@ _request: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class BlockingCallback:
     """A callback that blocked the loop.
 
     `cpu_s` is the CPU time of the loop's thread, without waiting for other threads and programs.
@@ -58,7 +58,7 @@ class LoopDelay:
         self._window_s = window_s
         self._lock = threading.Lock()
         self._ticks: deque[Tick] = deque()
-        self._held: deque[Held] = deque()
+        self._held: deque[BlockingCallback] = deque()
 
     async def measure(self) -> None:
         """Measure until cancelled, on the running loop."""
@@ -89,7 +89,7 @@ class LoopDelay:
             "held_by": None if longest is None else longest.route,
         }
 
-    def readings(self) -> tuple[list[Tick], list[Held]]:
+    def readings(self) -> tuple[list[Tick], list[BlockingCallback]]:
         """Return the ticks and the long callbacks of the last minutes."""
         with self._lock:
             return list(self._ticks), list(self._held)
@@ -108,7 +108,7 @@ class LoopDelay:
                     kept.popleft()
 
     def _note(self, seconds: float, cpu_s: float, scope: Scope | None) -> None:
-        held = Held(at_s=time.monotonic(), seconds=seconds, cpu_s=cpu_s, route=route_of(scope))
+        held = BlockingCallback(at_s=time.monotonic(), seconds=seconds, cpu_s=cpu_s, route=route_of(scope))
         with self._lock:
             self._held.append(held)
 

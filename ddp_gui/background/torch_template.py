@@ -56,7 +56,7 @@ class Fork:
         """Return the next answer.
 
         Raises:
-            TimeoutError: if there is none until then.
+            TimeoutError: if none arrives in time.
             ConnectionError: if the process has ended.
         """
         while b"\n" not in self._read:

@@ -77,7 +77,7 @@ class Owners:
         return run_id
 
     def _run_named_by(self, facts: ProcessFacts) -> str | None:
-        """Return the run whose directory is an argument of one of our programs, or contains its output."""
+        """Return the run that one of our programs belongs to, from its arguments or its log file."""
         if not _is_ours(facts):
             return None
         base = Path(facts.working_directory or "/")
@@ -103,7 +103,7 @@ AGAIN = "Restart the page. If that does not help, restart the machine or reinsta
 MAX_LAST_WORDS = 300
 
 
-def settle_usable_gpus(cache_file: Path | None) -> None:
+def restrict_to_usable_gpus(cache_file: Path | None) -> None:
     """Limit this process and its children to the usable GPUs.
 
     If the driver reports no GPUs, torch is not started.

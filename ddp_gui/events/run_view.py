@@ -24,7 +24,7 @@ from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness
-from trainers.files.plain_files import stat_anew
+from trainers.files.plain_files import stat_uncached
 
 STATUS_EVERY_S = 0.5
 JUDGED_EVERY_S = 1.0
@@ -81,14 +81,14 @@ class RunView:
         """Return True if the file's size shows that `catch_up` would find something."""
         self.used_at = time.monotonic()
         try:
-            return stat_anew(self.run.events).st_size != self._seen_bytes
+            return stat_uncached(self.run.events).st_size != self._seen_bytes
         except FileNotFoundError:
             return False
 
     def unread(self) -> tuple[int, int]:
         """Return the bytes of the unread events, and of all events."""
         try:
-            size = stat_anew(self.run.events).st_size
+            size = stat_uncached(self.run.events).st_size
         except FileNotFoundError:
             return 0, 0
         return max(0, size - self._offset), size
@@ -112,7 +112,7 @@ class RunView:
     def _take_batch(self) -> bool:
         with self.lock:
             try:
-                about = stat_anew(self.run.events)
+                about = stat_uncached(self.run.events)
             except FileNotFoundError:
                 return False
             if about.st_size != self._seen_bytes:

@@ -40,11 +40,11 @@ from ddp_gui.http.front import (
     MAX_PATH_LENGTH,
     NO_HOST,
     App,
-    AtOnce,
     Hosts,
     Message,
     Receive,
     Refused,
+    RequestCounter,
     Scope,
     Send,
     check_body,
@@ -252,7 +252,7 @@ class Gate:
         self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
-        self._at_once = AtOnce()
+        self._at_once = RequestCounter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -276,7 +276,7 @@ class Gate:
 
         try:
             self._check(scope)
-            with self._at_once.one_more(network_of((scope.get("client") or ("",))[0])):
+            with self._at_once.admit(network_of((scope.get("client") or ("",))[0])):
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await drop_body(scope, receive)

@@ -124,8 +124,7 @@ class Uploads:
         source = self.find(uploaded)
         if source.suffix.lower() not in KINDS:
             raise ValueError(
-                f"a file of kind {source.suffix[:40] or 'none'} cannot be used; allowed are "
-                f"{', '.join(KINDS)}"
+                f"a file of kind {source.suffix[:40] or 'none'} cannot be used; allowed: {', '.join(KINDS)}"
             )
         folder = self._access.own_uploads()
         folder.mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,7 @@ class BoundedProtocol(H11Protocol):
         if self._phones is None and self._is_foreign():
             self._refuse(403, NOT_YOURS)
             return
-        if self._listener is not None and self._listener.is_past_proxy(self._number()):
+        if self._listener is not None and self._listener.bypasses_proxy(self._number()):
             self._refuse(403, PAST_PROXY)
             return
         before = self.conn.their_state

@@ -248,7 +248,7 @@ async def drop_body(scope: Scope, receive: Receive) -> None:
         pass
 
 
-class AtOnce:
+class RequestCounter:
     """Counts the requests in progress of each sender, streams included."""
 
     def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
@@ -257,7 +257,7 @@ class AtOnce:
         self._counts: Counter[str] = Counter()
 
     @contextmanager
-    def one_more(self, sender: str) -> Iterator[None]:
+    def admit(self, sender: str) -> Iterator[None]:
         """Count a request until it ends.
 
         Raises:

@@ -44,15 +44,15 @@ def is_own(client: Address, server: Address) -> bool:
 
 def is_of_page(uid: int | None) -> bool:
     """Return True if the owner of a connection is this user or root, or the system does not report owners."""
-    return not knows_others() or uid in (0, os.geteuid())
+    return not can_tell_users_apart() or uid in (0, os.geteuid())
 
 
-def knows_others() -> bool:
+def can_tell_users_apart() -> bool:
     """Return True if the system distinguishes this user's connections from all others."""
     return _knows_every_client() and (is_instant() or bool(facilities.existing(*_TABLES)))
 
 
-def is_a_services(uid: int | None) -> bool:
+def is_system_account(uid: int | None) -> bool:
     """Return True if the owner of a connection is root, a system account or this user."""
     return uid is not None and (uid < _FIRST_PERSONS_UID or uid == os.geteuid())
 
@@ -209,7 +209,7 @@ class Connection(socket.socket):
     # Made by another user of this machine, on a page without login.
     is_foreign = False
     # Not made by the proxy, on a page whose proxy authenticates the users.
-    is_past_proxy = False
+    bypasses_proxy = False
     # A function, for a thread, that identifies the client before anything is read; None: already identified.
     identify: Callable[[], None] | None = None
 
@@ -258,7 +258,7 @@ class Listener(socket.socket):
         """Accept the next connection that is within the limits.
 
         Raises:
-            BlockingIOError: if there is none, or some were accepted in a row.
+            BlockingIOError: if no connection waits, or several were accepted in succession.
         """
         while self._in_a_row < MAX_IN_A_ROW:
             self._in_a_row += 1
@@ -299,12 +299,12 @@ class Listener(socket.socket):
             return False
         return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
-    def is_past_proxy(self, number: int) -> bool:
+    def bypasses_proxy(self, number: int) -> bool:
         """Return True if a connection was not made by the proxy and so must not name a user."""
         connection = self._open.get(number)
         if not self._believes_names:
             return False
-        return connection is None or connection.is_past_proxy or connection.identify is not None
+        return connection is None or connection.bypasses_proxy or connection.identify is not None
 
     def identification(self, number: int) -> Callable[[], None] | None:
         """Return a function, for a thread, that identifies the client; None if already identified."""
@@ -351,7 +351,7 @@ class Listener(socket.socket):
             connection.is_foreign = True
             is_here = is_here or not self.lets_phones_in
         if self._believes_names and not self._is_proxys(connection, client[0], uid):
-            connection.is_past_proxy, connection.network = True, "past the proxy"
+            connection.bypasses_proxy, connection.network = True, "past the proxy"
         elif is_here and not is_own:
             connection.network = f"user {uid}"
         connection.identify = None
@@ -362,7 +362,7 @@ class Listener(socket.socket):
             return False
         if is_of_this_machine(address):
             # If it has been closed, the answer may be for another connection from the same port.
-            return is_a_services(uid) and _is_connected(connection)
+            return is_system_account(uid) and _is_connected(connection)
         return True
 
     def _is_proxy(self, address: str) -> bool:

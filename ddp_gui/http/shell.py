@@ -199,7 +199,7 @@ STYLES = (
     "run/try",
     "run/logs",
     "run/page",
-    "run/closer",
+    "run/look_closer",
     "run/theatre",
     "run/projector",
     "script/page",

@@ -81,7 +81,7 @@ def job_of_run(
     )
 
 
-def torchrun_words(job: Job) -> list[str]:
+def torchrun_argv(job: Job) -> list[str]:
     """Return the command up to the run directory, without the options that identify the machine.
 
     Several machines find each other by the static rendezvous, which exchanges JSON: torchrun's c10d
@@ -100,7 +100,7 @@ def torchrun_line(job: Job, run_dir: str, machine: str) -> str:
         run_dir: the new run's directory, already quoted for a shell.
         machine: torchrun's options for one of several machines, already quoted for a shell.
     """
-    words = torchrun_words(job)
+    words = torchrun_argv(job)
     if job.num_nodes > 1:
         program, *others = words
         beginning = f"{program} {machine} {shlex.join(others)}"
@@ -331,7 +331,7 @@ def trainjob_text(job: Job) -> str:
 
 def trainjob_value(job: Job) -> dict[str, Any]:
     """Return the TrainJob as an object; the addresses of the machines come from Kubeflow's environment."""
-    command = [*torchrun_words(job), f"{RUNS}/{job.new_run}", "--config", job.config_text]
+    command = [*torchrun_argv(job), f"{RUNS}/{job.new_run}", "--config", job.config_text]
     kind = "nvidia.com/gpu" if job.with_gpus else "cpu"
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",

@@ -29,7 +29,7 @@ _PLACE = "@RUN@"
 _NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
 
 
-def train_anew(engine: Engine, config: Config, runs_dir: Path, code_dir: str = "") -> str:
+def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str = "") -> str:
     """Return the command that trains a new run with a configuration.
 
     Args:
@@ -108,7 +108,7 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
     return changes | ({"early_stopping_patience": None} if stopped_early else {})
 
 
-def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
+def more_epochs_note(config: Config, *, num_steps: int | None) -> str:
     """Return a sentence about the difference from a run with all epochs requested initially.
 
     Args:
@@ -165,7 +165,7 @@ def numbering(runs_dir: Path) -> Numbering | None:
     )
 
 
-def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
+def checkpoint_to_resume(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
     """Return the checkpoint of `step`, or the last intact one, if there is work left after it.
 
     A run that has done all of its steps, but was killed before it finished, still has to finish. `plan` is
@@ -213,7 +213,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
         if item.step == step:
             return item
     steps = ", ".join(str(item.step) for item in checkpoints)
-    raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
+    raise ValueError(f"checkpoint_step is {step}; allowed: one of {steps}, or null for the newest")
 
 
 def send(run: RunDirectory, status: Status, name: str, **arguments: object) -> str:
@@ -268,7 +268,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     return number
 
 
-def stop_surely(run: RunDirectory, why: str) -> bool:
+def stop_or_kill(run: RunDirectory, why: str) -> bool:
     """Stop a run in any case, with a save if its folder accepts the command; return True if it saves.
 
     Raises:

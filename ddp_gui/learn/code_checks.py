@@ -143,7 +143,7 @@ def _mean_gradient(facts: Facts, _wanted: Wanted) -> Finding | None:
     if any(_is_near(factor, 1 / each) for each in (number, parts, number * parts) if each > 1):
         return _found("divided_twice", f"{words}: it was divided once too often.")
     if sum(not _is_near(each, 1) for each in factors) > len(factors) / 2:
-        return _found("other_gradient", "Most steps used another gradient than the mean of their samples.")
+        return _found("other_gradient", "Most steps used a gradient that is not the mean over their samples.")
     return None
 
 
@@ -339,7 +339,7 @@ def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
         )
         if share > 1.5:
             words = f"In each step rank {rank} all-reduced {share:.3g} times the size of the gradient"
-            return _found("wasted", f"{words}; once is enough.")
+            return _found("wasted", f"{words}; averaging it once is enough.")
     return None
 
 

@@ -132,7 +132,7 @@ class CodeLessonApi:
         """Run a learner's code on two CPU ranks, watched for the checks of the lesson; tag the run."""
         about = self.library.find(lesson)
         if len(code) > MOST_CODE:
-            raise ValueError(f"code has {len(code):,} characters, but allowed is: at most {MOST_CODE:,}")
+            raise ValueError(f"code has {len(code):,} characters; allowed: at most {MOST_CODE:,}")
         spawns = reader.read(code).start == "python" and "spawn" in code
         answer: dict[str, Any] = self.scripts.start_script(
             {

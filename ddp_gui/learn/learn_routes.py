@@ -178,7 +178,7 @@ class LearnApi:
         attempt = _nth(lesson.questions, "question", question).attempt
         if attempt is None or choice not in attempt.choices:
             allowed = ", ".join(attempt.choices) if attempt else "none, this question has nothing to run"
-            raise ValueError(f"choice is {choice!r}, but allowed is: {allowed}")
+            raise ValueError(f"choice is {choice!r}; allowed: {allowed}")
         base = lesson.runs[attempt.run]
         return {**fitted.of({**base.config, **attempt.choices[choice]}), "name": f"{lesson.title}: {choice}"}
 
@@ -190,7 +190,7 @@ class LearnApi:
 
 def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(items):
-        raise ValueError(f"{what} is {number!r}, but allowed is: a whole number from 0 to {len(items) - 1}")
+        raise ValueError(f"{what} is {number!r}; allowed: a whole number from 0 to {len(items) - 1}")
     return items[number]
 
 

@@ -118,13 +118,13 @@ class _Reader:
             return ["term", name, inside]
         if not address.startswith(_ADDRESSES):
             allowed = "an address with https:// or http://, or term: and a term of the glossary"
-            raise MarkdownError(f"a link goes to {address!r}, but allowed is: {allowed}", self._line)
+            raise MarkdownError(f"a link goes to {address!r}; allowed: {allowed}", self._line)
         return ["link", address, inside]
 
     def _refused(self, node: SyntaxTreeNode) -> MarkdownError:
         allowed = "paragraphs, headings with ###, lists, quotes, code, emphasis, and links"
         what = node.type.replace("_", " ")
-        return MarkdownError(f"there is a part of the kind {what!r}, but allowed are: {allowed}", self._line)
+        return MarkdownError(f"there is a part of the kind {what!r}; allowed: {allowed}", self._line)
 
 
 MAX_RUNS = 6
@@ -201,7 +201,7 @@ def _command(raw: dict[str, Any]) -> SentCommand:
     allowed = [*names, *(argument.name for argument in command.arguments)]
     for name in raw:
         if name not in allowed:
-            raise RefusedError(ValueError(f"not a field, but allowed is: {', '.join(allowed)}"), None, name)
+            raise RefusedError(ValueError(f"not a field; allowed: {', '.join(allowed)}"), None, name)
     values = []
     for argument in command.arguments:
         try:

@@ -158,7 +158,7 @@ def split(name: str, text: str) -> tuple[Header, list[str], int]:
         LessonError: naming the line.
     """
     if not _NAME.fullmatch(name):
-        raise LessonError(f"the file is called {name!r}, but allowed are: small letters, digits, dashes", 1)
+        raise LessonError(f"the file is called {name!r}; allowed: small letters, digits, dashes", 1)
     lines = text.splitlines()
     fences = [number for number, line in enumerate(lines) if line.strip() == _FENCE]
     if len(fences) < 2 or fences[0] != 0:
@@ -180,7 +180,7 @@ def parse_parts(
         title = line.removeprefix("## ").strip()
         if title not in parts or title in begins:
             allowed = ", ".join(f"## {part}" for part in parts)
-            raise LessonError(f"a heading is {line!r}, but allowed are, once each: {allowed}", number + 1)
+            raise LessonError(f"a heading is {line!r}; allowed, once each: {allowed}", number + 1)
         begins[title] = number
     if missing := [part for part in parts if part not in begins and part not in optional]:
         raise LessonError(f"the part ## {missing[0]} is missing", max(begins.values(), default=first - 1) + 1)

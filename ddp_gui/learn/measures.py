@@ -329,9 +329,9 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
         for name in each.runs:
             if isinstance(name, str) and name not in attempts:
                 allowed = ", ".join(attempts) or "none: only a question with an attempt has them"
-                raise ValueError(f"{name!r} is not a choice of the attempt; allowed is: {allowed}")
+                raise ValueError(f"{name!r} is not a choice of the attempt; allowed: {allowed}")
             if isinstance(name, int) and not 0 <= name < num_runs:
-                raise ValueError(f"there is no run {name}; allowed is: 0 to {num_runs - 1}")
+                raise ValueError(f"there is no run {name}; allowed: 0 to {num_runs - 1}")
     if not any(True for _ in _measurements(tree)):
         raise ValueError(f"{text!r} names no quantity; the quantities are: {', '.join(QUANTITIES)}")
 

@@ -18,7 +18,7 @@ from ddp_gui.gradio_routes.gate import route_path
 from ddp_gui.http import shell
 from ddp_gui.http.front import App, Receive, Refused, Scope, Send
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.polls import Room, Rooms
+from ddp_gui.learn.polls import PollSession, PollSessions
 from ddp_gui.operations import Route, operation
 from ddp_gui.options import Options, is_only_here
 from ddp_gui.run.stream import EventStream
@@ -127,13 +127,13 @@ MAX_ANSWER_BYTES = 2_000
 class PollsApi:
     """Endpoints for polls. Results are JSON values."""
 
-    _rooms: Rooms
+    _sessions: PollSessions
     _library: Library
 
     @operation(method_checks="teacher")
     async def open_poll(self, lesson: str) -> dict[str, Any]:
         """Open a poll about a lesson. Teachers only; without logins, polls must be enabled."""
-        poll = self._rooms.open(await CLICKS.run(self._library.find, lesson))
+        poll = self._sessions.open(await CLICKS.run(self._library.find, lesson))
         return {"poll_id": poll.poll_id, "state": poll.state}
 
     # The route is for phones: they cannot reach Gradio without a login.
@@ -149,13 +149,13 @@ class PollsApi:
 
         Without logins, `token` identifies the browser: 32 random hexadecimal digits.
         """
-        taken = self._rooms.answer(poll, answer, str(token))
+        taken = self._sessions.answer(poll, answer, str(token))
         return {"poll_id": taken.poll_id, "state": taken.state, "num_answers": len(taken.answers)}
 
     @operation(method_checks="teacher")
     async def change_poll(self, poll: str, action: str) -> dict[str, Any]:
         """Change a poll: close, reopen, start (its runs) or end. Teachers only."""
-        changed = await self._rooms.change(poll, action)
+        changed = await self._sessions.change(poll, action)
         return {"poll_id": changed.poll_id, "state": changed.state, "run_ids": changed.run_ids}
 
 
@@ -163,48 +163,50 @@ class PollsApi:
 _SECRETS = ("right", "because", "measured")
 
 
-def make_router(rooms: Rooms, options: Options) -> Router:
+def make_router(sessions: PollSessions, options: Options) -> Router:
     """Return the routes below `/live/polls`."""
     router = Router(prefix="/live/polls")
 
     @router.get("")
     async def polls() -> dict[str, Any]:
-        return {"may_open": rooms.may_open(), "has_login": rooms.has_login, "polls": rooms.listed()}
+        return {"may_open": sessions.may_open(), "has_login": sessions.has_login, "polls": sessions.listed()}
 
     @router.get("/{poll_id}")
     async def poll(poll_id: str, early: bool = False) -> dict[str, Any]:
-        return await _described(rooms, rooms.find(poll_id), shows_early=early and rooms.may_open())
+        return await _described(sessions, sessions.find(poll_id), shows_early=early and sessions.may_open())
 
     @router.get("/{poll_id}/stream")
     async def stream(poll_id: str, early: bool = False) -> Response:
-        return EventStream(rooms.messages(rooms.find(poll_id), shows_early=early and rooms.may_open()))
+        return EventStream(
+            sessions.messages(sessions.find(poll_id), shows_early=early and sessions.may_open())
+        )
 
     @router.get("/{poll_id}/people")
     async def people(poll_id: str) -> dict[str, Any]:
-        return {"people": rooms.people(rooms.find(poll_id))}
+        return {"people": sessions.people(sessions.find(poll_id))}
 
     @router.get("/{poll_id}/qr")
     async def code(poll_id: str, request: Request) -> dict[str, Any]:
-        room = rooms.find(poll_id)
+        session = sessions.find(poll_id)
         server = request.scope.get("server") or ("", options.port)
         host, port = request.headers.get("host", ""), server[1] or options.port
         page = address_of_page(options, request.url.scheme, host, port)
-        url = None if page.url is None else f"{page.url}poll?id={room.poll.poll_id}"
+        url = None if page.url is None else f"{page.url}poll?id={session.poll.poll_id}"
         return {"address": url, "problem": page.problem, "rows": _rows(url)}
 
     return router
 
 
-async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str, Any]:
-    hidden = () if room.poll.state == "revealed" else _SECRETS
-    question = {name: value for name, value in room.poll.question.items() if name not in hidden}
-    mine = room.poll.answers.get(rights.current_user().name) if rooms.has_login else None
-    return rooms.describe(room, shows_early=shows_early) | {
-        "title": room.poll.title,
-        "opened_by": room.poll.opened_by,
+async def _described(sessions: PollSessions, session: PollSession, *, shows_early: bool) -> dict[str, Any]:
+    hidden = () if session.poll.state == "revealed" else _SECRETS
+    question = {name: value for name, value in session.poll.question.items() if name not in hidden}
+    mine = session.poll.answers.get(rights.current_user().name) if sessions.has_login else None
+    return sessions.describe(session, shows_early=shows_early) | {
+        "title": session.poll.title,
+        "opened_by": session.poll.opened_by,
         "question": question,
         "mine": None if mine is None else mine.value,
-        "outcome": await rooms.outcome(room),
+        "outcome": await sessions.outcome(session),
     }
 
 

@@ -1,4 +1,4 @@
-"""Classroom polls: poll state, storage and the rooms that serve them."""
+"""Classroom polls: poll state, storage and the sessions that serve them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Poll:
             ValueError: naming the action and the state in which it is allowed.
         """
         if action not in ACTIONS:
-            raise ValueError(f"action is {action!r}, but allowed is: {', '.join(ACTIONS)}")
+            raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
         if self.state not in ACTIONS[action]:
             raise ValueError(f"the poll is {self.state}: {action} is for one that is {ACTIONS[action][0]}")
 
@@ -172,7 +172,7 @@ def checked_value(question: Mapping[str, Any], value: Any) -> Value:
         num_choices = len(question["choices"])
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num_choices:
             shown = repr(value)[:40]
-            raise ValueError(f"answer is {shown}, but allowed is: a whole number from 0 to {num_choices - 1}")
+            raise ValueError(f"answer is {shown}; allowed: a whole number from 0 to {num_choices - 1}")
         return value
     low, high = question["low"], question["high"]
     is_list = isinstance(value, list) and len(value) == NUM_POINTS
@@ -246,7 +246,7 @@ class NoSuchPollError(ValueError):
 
 
 @dataclass
-class Room:
+class PollSession:
     """A poll and the state needed to serve it."""
 
     poll: Poll
@@ -261,14 +261,14 @@ class Room:
     # Measured result of the runs; None until they have ended and a client requested it.
     outcome: dict[str, Any] | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all clients that follow the poll."""
         self.version += 1
         self.news, previous = asyncio.Event(), self.news
         previous.set()
 
 
-class Rooms:
+class PollSessions:
     """All polls of this page.
 
     Args:
@@ -282,7 +282,7 @@ class Rooms:
         self._store = store
         self._runs = runs
         self._folder = store.runs_dir / CLASS_FOLDER / FOLDER
-        self._rooms: dict[str, Room] = {}
+        self._sessions: dict[str, PollSession] = {}
         if self.is_on:
             self._read_all()
 
@@ -290,23 +290,26 @@ class Rooms:
         """Return True if the current user can open a poll."""
         return self.is_on and rights.current_user().is_teacher
 
-    def find(self, poll_id: str) -> Room:
-        """Return a poll's room, and resume its runs if no task watches them.
+    def find(self, poll_id: str) -> PollSession:
+        """Return a poll's session, and resume its runs if no task watches them.
 
         Raises:
             NoSuchPollError: if it does not exist.
         """
-        room = self._rooms.get(poll_id)
-        if room is None:
+        session = self._sessions.get(poll_id)
+        if session is None:
             raise NoSuchPollError(f"there is no poll {poll_id[:40]!r}, or it has ended")
-        self._resume_runs(room)
-        return room
+        self._resume_runs(session)
+        return session
 
     def listed(self) -> list[dict[str, Any]]:
         """Return a summary of each poll, most recent first."""
         return [
-            {name: getattr(room.poll, name) for name in ("poll_id", "lesson", "title", "state", "opened_by")}
-            for room in reversed(self._rooms.values())
+            {
+                name: getattr(session.poll, name)
+                for name in ("poll_id", "lesson", "title", "state", "opened_by")
+            }
+            for session in reversed(self._sessions.values())
         ]
 
     def open(self, lesson: Lesson) -> Poll:
@@ -327,10 +330,10 @@ class Rooms:
             question=question_of(lesson),
             num_runs=len(lesson.runs),
         )
-        while len(self._rooms) >= MAX_POLLS:
-            self._end(next(iter(self._rooms.values())))
-        room = self._rooms[made.poll_id] = Room(made)
-        self._notify_and_save(room)
+        while len(self._sessions) >= MAX_POLLS:
+            self._end(next(iter(self._sessions.values())))
+        session = self._sessions[made.poll_id] = PollSession(made)
+        self._notify_and_save(session)
         return made
 
     async def change(self, poll_id: str, action: str) -> Poll:
@@ -340,23 +343,23 @@ class Rooms:
             ValueError: if the user is not a teacher, or the poll's state does not allow the action.
         """
         rights.require_teacher("change a poll")
-        room = self.find(poll_id)
-        if action == "start" and room.trouble:
-            room.trouble = ""
-            self._resume_runs(room)
-            self._notify_and_save(room)
-            return room.poll
-        room.poll.require(action)
+        session = self.find(poll_id)
+        if action == "start" and session.trouble:
+            session.trouble = ""
+            self._resume_runs(session)
+            self._notify_and_save(session)
+            return session.poll
+        session.poll.require(action)
         if action == "close":
-            room.poll.close()
+            session.poll.close()
         elif action == "reopen":
-            room.poll.reopen()
+            session.poll.reopen()
         elif action == "start":
-            await self._begin_runs(room)
+            await self._begin_runs(session)
         else:
-            self._end(room)
-        self._notify_and_save(room)
-        return room.poll
+            self._end(session)
+        self._notify_and_save(session)
+        return session.poll
 
     def answer(self, poll_id: str, value: Any, token: str) -> Poll:
         """Record the prediction of the current user, or of a browser without an account.
@@ -364,54 +367,54 @@ class Rooms:
         Raises:
             ValueError: if it is refused; the text names the reason.
         """
-        room = self.find(poll_id)
+        session = self.find(poll_id)
         key = rights.current_user().name
         if not self.has_login:
-            key = self._rate_limited(room, token)
+            key = self._rate_limited(session, token)
         elif not key:
             raise ValueError("log in to answer")
-        room.poll.answer(key, value, time.time())
-        self._notify_and_save(room)
-        return room.poll
+        session.poll.answer(key, value, time.time())
+        self._notify_and_save(session)
+        return session.poll
 
-    def describe(self, room: Room, *, shows_early: bool) -> dict[str, Any]:
+    def describe(self, session: PollSession, *, shows_early: bool) -> dict[str, Any]:
         """Return a poll as its followers see it. Results are hidden while it is open.
 
         Args:
             shows_early: if True, include results while the poll is open; for teachers.
         """
-        poll = room.poll
+        poll = session.poll
         is_shown = poll.state != "open" or shows_early
         return {
             "poll_id": poll.poll_id,
             "lesson": poll.lesson,
-            "state": "ended" if room.is_over else poll.state,
+            "state": "ended" if session.is_over else poll.state,
             "num_answers": len(poll.answers),
             "num_runs": poll.num_runs,
             "run_ids": poll.run_ids,
-            "trouble": room.trouble,
+            "trouble": session.trouble,
             "results": poll.results() if is_shown else None,
         }
 
-    async def outcome(self, room: Room) -> dict[str, Any] | None:
+    async def outcome(self, session: PollSession) -> dict[str, Any] | None:
         """Return the measured result of a poll's runs; None until they have ended, and for drawn curves."""
-        asked = choice_of(room.poll.question)
-        if room.poll.state == "revealed" and asked is not None and room.outcome is None:
-            run_ids = room.poll.run_ids
+        asked = choice_of(session.poll.question)
+        if session.poll.state == "revealed" and asked is not None and session.outcome is None:
+            run_ids = session.poll.run_ids
             found = await asyncio.gather(
                 *(asyncio.to_thread(outcome.numbers_of, self._store, each, each) for each in run_ids)
             )
             runs: dict[RunName, RunNumbers] = {
                 number: numbers for number, numbers in enumerate(found) if numbers is not None
             }
-            room.outcome = vars(outcome.of_choice(asked, runs))
-        return room.outcome
+            session.outcome = vars(outcome.of_choice(asked, runs))
+        return session.outcome
 
-    async def messages(self, room: Room, *, shows_early: bool) -> AsyncGenerator[bytes]:
+    async def messages(self, session: PollSession, *, shows_early: bool) -> AsyncGenerator[bytes]:
         """Yield the poll as Server-Sent Events: now and after each change, until it has ended."""
         while True:
-            version, news, is_over = room.version, room.news, room.is_over
-            body = orjson.dumps(self.describe(room, shows_early=shows_early))
+            version, news, is_over = session.version, session.news, session.is_over
+            body = orjson.dumps(self.describe(session, shows_early=shows_early))
             yield b"id: %d\ndata: %b\n\n" % (version, body)
             if is_over:
                 return
@@ -422,7 +425,7 @@ class Rooms:
                     yield b": nothing new\n\n"
             await asyncio.sleep(TELL_EVERY_S)
 
-    def people(self, room: Room) -> list[dict[str, Any]]:
+    def people(self, session: PollSession) -> list[dict[str, Any]]:
         """Return each participant's prediction, in the order of arrival.
 
         Raises:
@@ -433,13 +436,13 @@ class Rooms:
             return []
         return [
             {"person": name, "answer": each.value, "answered_unix_s": each.answered_unix_s}
-            for name, each in room.poll.answers.items()
+            for name, each in session.poll.answers.items()
         ]
 
-    def _rate_limited(self, room: Room, token: str) -> str:
+    def _rate_limited(self, session: PollSession, token: str) -> str:
         if not TOKEN.fullmatch(token):
             raise ValueError("token must be 32 hexadecimal digits: the page makes them")
-        now, newest = time.monotonic(), room.newest
+        now, newest = time.monotonic(), session.newest
         while newest and now - newest[0] > WITHIN_S:
             newest.popleft()
         if len(newest) >= MOST_ANONYMOUS:
@@ -449,43 +452,48 @@ class Rooms:
         newest.append(now)
         return token
 
-    async def _begin_runs(self, room: Room) -> None:
-        room.poll.begin_runs()
-        room.trouble = ""
+    async def _begin_runs(self, session: PollSession) -> None:
+        session.poll.begin_runs()
+        session.trouble = ""
         with contextlib.ExitStack() as undo:
-            undo.callback(room.poll.take_back_runs)
-            await self._start_next(room)
+            undo.callback(session.poll.take_back_runs)
+            await self._start_next(session)
             undo.pop_all()
-        self._resume_runs(room)
+        self._resume_runs(session)
 
-    async def _start_next(self, room: Room) -> None:
-        run_id = await self._runs.start(room.poll.lesson, len(room.poll.run_ids))
-        room.poll.note_run(run_id)
+    async def _start_next(self, session: PollSession) -> None:
+        run_id = await self._runs.start(session.poll.lesson, len(session.poll.run_ids))
+        session.poll.note_run(run_id)
         self._store.shown_to_all.add(run_id)
 
-    def _resume_runs(self, room: Room) -> None:
+    def _resume_runs(self, session: PollSession) -> None:
         """Start the task that watches and starts the runs, unless it exists; also after a page restart."""
-        if room.poll.state == "running" and room.poll.run_ids and room.running is None and not room.trouble:
-            room.running = asyncio.create_task(self._run_all(room))
+        if (
+            session.poll.state == "running"
+            and session.poll.run_ids
+            and session.running is None
+            and not session.trouble
+        ):
+            session.running = asyncio.create_task(self._run_all(session))
 
-    async def _run_all(self, room: Room) -> None:
+    async def _run_all(self, session: PollSession) -> None:
         """Start each run after the previous one has ended, so that runs do not disturb each other."""
-        name = room.poll.opened_by
+        name = session.poll.opened_by
         teacher = Person(name=name, role="teacher") if self.has_login else rights.EVERYBODY
         try:
             with rights.asked_by(teacher):
-                while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
-                    await asyncio.to_thread(self._send_due_command, room.poll)
+                while not await asyncio.to_thread(self._has_ended, session.poll.run_ids[-1]):
+                    await asyncio.to_thread(self._send_due_command, session.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
-                if len(room.poll.run_ids) < room.poll.num_runs:
-                    await self._start_next(room)
+                if len(session.poll.run_ids) < session.poll.num_runs:
+                    await self._start_next(session)
                 else:
-                    room.poll.reveal()
+                    session.poll.reveal()
         except USER_ERRORS as error:
-            room.trouble = text_of(error)
-        room.running = None
-        self._notify_and_save(room)
-        self._resume_runs(room)
+            session.trouble = text_of(error)
+        session.running = None
+        self._notify_and_save(session)
+        self._resume_runs(session)
 
     def _has_ended(self, run_id: str) -> bool:
         try:
@@ -501,33 +509,33 @@ class Rooms:
             if not self._has_ended(run_id):
                 raise
 
-    def _end(self, room: Room) -> None:
-        del self._rooms[room.poll.poll_id]
-        self._store.shown_to_all.difference_update(room.poll.run_ids)
-        room.is_over = True
-        if room.running is not None:
-            room.running.cancel()
-        room.tell()
+    def _end(self, session: PollSession) -> None:
+        del self._sessions[session.poll.poll_id]
+        self._store.shown_to_all.difference_update(session.poll.run_ids)
+        session.is_over = True
+        if session.running is not None:
+            session.running.cancel()
+        session.notify()
 
-    def _notify_and_save(self, room: Room) -> None:
-        room.tell()
-        if room.saving is None or room.saving.done():
-            room.saving = asyncio.create_task(self._save(room))
+    def _notify_and_save(self, session: PollSession) -> None:
+        session.notify()
+        if session.saving is None or session.saving.done():
+            session.saving = asyncio.create_task(self._save(session))
 
-    async def _save(self, room: Room) -> None:
+    async def _save(self, session: PollSession) -> None:
         """Write the poll's file, at most every `SAVE_AFTER_S`, until the latest version is saved."""
-        path, version = self._folder / f"{room.poll.poll_id}.json", -1
-        while version != room.version:
+        path, version = self._folder / f"{session.poll.poll_id}.json", -1
+        while version != session.version:
             await asyncio.sleep(SAVE_AFTER_S)
-            version = room.version
+            version = session.version
             try:
-                if room.is_over:
+                if session.is_over:
                     await asyncio.to_thread(path.unlink, missing_ok=True)
                 else:
-                    await asyncio.to_thread(self._write, path, poll_to_json(room.poll))
+                    await asyncio.to_thread(self._write, path, poll_to_json(session.poll))
             except (OSError, ValueError) as error:
                 print(
-                    f"The poll {room.poll.poll_id} could not be saved ({explain(error)}).",
+                    f"The poll {session.poll.poll_id} could not be saved ({explain(error)}).",
                     flush=True,
                 )
 
@@ -537,7 +545,7 @@ class Rooms:
         write_json_atomically(path, content, mode=0o600)
 
     def _read_all(self) -> None:
-        found_rooms = []
+        found_sessions = []
         for path in self._folder.glob("*.json") if self._folder.is_dir() else []:
             try:
                 found = poll_from_json(read_json(path, must_be_ours=True))
@@ -546,7 +554,7 @@ class Rooms:
             except (OSError, ValueError) as error:
                 print(f"The poll in {path.name} cannot be read: {explain(error)}.", flush=True)
                 continue
-            found_rooms.append(Room(found))
+            found_sessions.append(PollSession(found))
             self._store.shown_to_all.update(found.run_ids)
-        found_rooms.sort(key=lambda room: room.poll.opened_unix_s)
-        self._rooms = {room.poll.poll_id: room for room in found_rooms}
+        found_sessions.sort(key=lambda session: session.poll.opened_unix_s)
+        self._sessions = {session.poll.poll_id: session for session in found_sessions}

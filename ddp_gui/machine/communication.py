@@ -255,7 +255,7 @@ class CommunicationChecks:
         most = most_ranks(here)
         if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
             raise ValueError(
-                f"num_ranks is {num_ranks!r}, but allowed is: a whole number from {FEWEST_RANKS} to {most}"
+                f"num_ranks is {num_ranks!r}; allowed: a whole number from {FEWEST_RANKS} to {most}"
             )
         check = Check(
             check_id=uuid.uuid4().hex[:12],
@@ -283,7 +283,7 @@ class CommunicationChecks:
         """
         check = self._checks.get(str(check_id))
         if check is None:
-            raise ValueError(f"check_id is {check_id!r}, but allowed is: what check_communication returned")
+            raise ValueError(f"check_id is {check_id!r}; allowed: what check_communication returned")
         return check
 
     def stop(self, check_id: Any) -> Check:

@@ -164,7 +164,7 @@ class MachineChecks:
             if kept["check_id"] == check_id:
                 findings = [_without_log(found) for found in kept["findings"]]
                 return kept | {"is_being_cancelled": False, "error": None, "findings": findings}
-        raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
+        raise ValueError(f"check_id is {str(check_id)[:80]!r}; allowed: what check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
         """Cancel a check, and return its state without waiting; an ended one stays unchanged.

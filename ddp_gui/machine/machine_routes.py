@@ -11,7 +11,7 @@ from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, MadeFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router
 from ddp_gui.devices import capacity
 from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -136,13 +136,15 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
 
     @router.get("/machine/check/{check_id}/report.txt")
     @SLOW.handler
-    def report_of_check(check_id: str) -> MadeFile:
+    def report_of_check(check_id: str) -> GeneratedFile:
         try:
             path = checks.report(check_id)
             open_own(path).close()  # before the response has begun: later it could only be aborted
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
-        return MadeFile(SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8")
+        return GeneratedFile(
+            SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
+        )
 
     return router
 

@@ -132,7 +132,7 @@ def _shared(port: int, runs_dir: Path) -> ShownPage:
 
     password = secrets.token_urlsafe(16)
     with contextlib.ExitStack() as belongings:
-        # The page reads the file as long as it runs; the folder is private.
+        # The page reads this file while it runs; the folder is private.
         folder = tempfile.mkdtemp(prefix="rankscope-")
         belongings.callback(shutil.rmtree, folder, ignore_errors=True)
         file = AccountFile(Path(folder, "accounts.json"))

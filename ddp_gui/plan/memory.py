@@ -66,12 +66,12 @@ class NeedsSource:
     def of(self, model: str, size: str, dataset: str) -> Needs | None:
         """Return the needs of a model for a data set; None until they are known."""
         if self._models is None:
-            self.ask_ahead()
+            self.prefetch()
             return None
         found: Needs | None = self._models.get(model, {}).get(size, {}).get(dataset)
         return found
 
-    def ask_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Start the training process, once."""
         with self._lock:
             if self._asking is None:

@@ -26,7 +26,7 @@ MAX_REMEMBERED = 64
 MAX_FOLDERS_WATCHED = 1000
 MAX_ENTRIES_SEEN = 10_000
 
-__all__ = ["Inspection", "InspectionError", "OwnData", "problem_in_words"]
+__all__ = ["Inspection", "InspectionError", "OwnData", "problem_line"]
 
 # Each starts a process that may take gigabytes.
 READERS = Workers("inspections of data", at_once=2, per_person=1, most_asked=4)
@@ -123,7 +123,7 @@ class OwnData:
             allowed = "data that has been inspected: press Inspect"
             raise NotInspectedError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         if known.dataset is None or not known.ok:
-            faults = [problem_in_words(problem) for problem in known.problems if problem["is_fatal"]]
+            faults = [problem_line(problem) for problem in known.problems if problem["is_fatal"]]
             more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
             told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
             allowed = f"data without these faults: {told.removesuffix('.')}"
@@ -137,7 +137,7 @@ def _check_given(config: Config) -> None:
         raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
 
 
-def problem_in_words(problem: Mapping[str, Any]) -> str:
+def problem_line(problem: Mapping[str, Any]) -> str:
     """Return one fault as a line: place, message and advice."""
     line = f", line {problem['line']:,}" if problem.get("line") else ""
     return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()

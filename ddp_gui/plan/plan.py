@@ -27,7 +27,7 @@ class Plan:
 
     Attributes:
         copy_start: links or copies the checkpoint that the run starts from into its directory.
-        words_of_start: what is taken over from that checkpoint; empty without one.
+        start_text: what is taken over from that checkpoint; empty without one.
     """
 
     config: Config
@@ -37,7 +37,7 @@ class Plan:
     strategy: Strategy
     device_kind: str
     copy_start: Callable[[RunDirectory], None] | None = None
-    words_of_start: str = ""
+    start_text: str = ""
 
     def note(self, run: RunDirectory) -> None:
         """Write what a new run records about its data, and the weights that it starts from."""
@@ -174,7 +174,7 @@ def refuse_ranks(config: Config, machine: Machine) -> None:
     _raise_if_any(_too_many_ranks(config, machine))
 
 
-def ranks_in_words(num_ranks: int, device_kind: str) -> str:
+def ranks_text(num_ranks: int, device_kind: str) -> str:
     """Return the number and kind of ranks as text."""
     word = "GPU" if device_kind == "cuda" else "CPU rank"
     return f"{num_ranks} {word}{'' if num_ranks == 1 else 's'}"

@@ -187,15 +187,15 @@ def parse_limits(raw: Any) -> Limits:
     """
     names = [each.name for each in fields(Limits)]
     if not isinstance(raw, Mapping):
-        raise ValueError(f"limits is {raw!r:.80}, but allowed is: an object with {', '.join(names)}")
+        raise ValueError(f"limits is {raw!r:.80}; allowed: an object with {', '.join(names)}")
     unknown = sorted(set(raw) - set(names))
     if unknown:
-        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed is: {', '.join(names)}")
+        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed: {', '.join(names)}")
     minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
     whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
     for name, value in whole.items():
         if value is not None and value != int(value):
-            raise ValueError(f"{name} is {value}, but allowed is: a whole number above 0, or null")
+            raise ValueError(f"{name} is {value}; allowed: a whole number above 0, or null")
     return Limits(
         minutes_per_run=minutes,
         **{name: None if value is None else int(value) for name, value in whole.items()},
@@ -223,9 +223,7 @@ def checked_name(name: Any) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ValueError(
-            f"person is {str(name)[:80]!r}, but allowed is: a person's name, or null for everybody"
-        )
+        raise ValueError(f"person is {str(name)[:80]!r}; allowed: a person's name, or null for everybody")
     return name
 
 
@@ -237,7 +235,7 @@ def _number(name: str, value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not 0 < number < 1e18:
-        raise ValueError(f"{name} is {value!r:.80}, but allowed is: a number above 0, or null for no limit")
+        raise ValueError(f"{name} is {value!r:.80}; allowed: a number above 0, or null for no limit")
     return number
 
 
@@ -410,7 +408,7 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     held = ranks_held(situation.running)
     for run in order:
         held[run.person] += run.num_ranks
-    used = used_lately(situation, now_unix_s)
+    used = recent_usage(situation, now_unix_s)
     queues: dict[str, list[Waiting]] = {}
     for run in sorted(by_id.values(), key=lambda run: (run.asked_unix_s, run.run_id), reverse=True):
         queues.setdefault(run.person, []).append(run)
@@ -432,7 +430,7 @@ def ranks_held(running: Iterable[Running]) -> Counter[str]:
     return held
 
 
-def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
+def recent_usage(situation: Situation, now_unix_s: float) -> Counter[str]:
     """Return each user's usage in the last hour, in rank-minutes."""
     used: dict[str, float] = {}
     spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddp_gui.auth.rights import Person
-from ddp_gui.plan.plan import ranks_in_words
+from ddp_gui.plan.plan import ranks_text
 from ddp_gui.queue import snapshot as snapshot_module
 from ddp_gui.queue import starter
 from ddp_gui.queue.policy import (
@@ -112,9 +112,9 @@ class QueuePresenter:
         return max(0.0, remaining_s)
 
     @property
-    def hands_on(self) -> bool:
+    def has_engine_queue(self) -> bool:
         """True if the engine has its own queue in which runs wait."""
-        return self._scheduler.hands_on
+        return self._scheduler.has_engine_queue
 
     @property
     def num_waiting(self) -> int:
@@ -145,7 +145,7 @@ class QueuePresenter:
             "place": place,
             "num_waiting": len(view.order),
             "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
-            "words": in_words(place, starts_in_s),
+            "words": place_text(place, starts_in_s),
             "why": why_it_waits(run, place, view.snapshot),
             "can_share_gpus": _could_share(run, view.snapshot),
         }
@@ -252,7 +252,7 @@ def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
     return ["the check of this machine"] if uuid in snapshot.devices.being_checked else []
 
 
-def in_words(place: int, starts_in_s: float | None) -> str:
+def place_text(place: int, starts_in_s: float | None) -> str:
     """Describe a place in the queue and the estimated start time as text."""
     if starts_in_s is None:
         return f"{ordinal(place)} in the queue; start time not known yet"
@@ -277,7 +277,7 @@ def about(seconds: float) -> str:
 def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
     """Return the reason why a run waits, as a sentence."""
     situation = snapshot.situation
-    needs = ranks_in_words(run.num_ranks, run.kind)
+    needs = ranks_text(run.num_ranks, run.kind)
     if situation.is_paused:
         return "The queue is paused: no run starts until a teacher resumes it."
     if not could_fit(run, situation.capacity):

@@ -13,7 +13,7 @@ from ddp_gui.launch.launcher import NotWritableError
 from ddp_gui.operations import Route, operation
 from ddp_gui.queue import policy, snapshot
 from ddp_gui.queue.policy import Waiting, decide, in_order
-from ddp_gui.queue.presenter import QueuePresenter, QueueView, in_words
+from ddp_gui.queue.presenter import QueuePresenter, QueueView, place_text
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
@@ -44,7 +44,7 @@ def expected_wait(
     return {
         "place": place,
         "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
-        "words": in_words(place, starts_in_s),
+        "words": place_text(place, starts_in_s),
     }
 
 
@@ -69,7 +69,7 @@ class QueueApi:
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
         """Move a queued run to a place in the queue; 1 is next."""
         if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
-            raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
+            raise ValueError(f"place is {place!r:.80}; allowed: a whole number, 1 being the next")
         order = self._scheduler.move(run_id, int(place))
         return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
 
@@ -94,7 +94,7 @@ class QueueApi:
         for running in self._scheduler.snapshot().situation.running:
             try:
                 run = self.store.open(running.run_id)
-                saves = launcher.stop_surely(run, _STOPPED_ALL)
+                saves = launcher.stop_or_kill(run, _STOPPED_ALL)
                 (saving if saves else unsaved).append(run.run_id)
             except NotWritableError as error:
                 failed.append(f" {error}.")
@@ -139,7 +139,7 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
     def brief() -> dict[str, Any]:
         """Return whether the navigation should link to the queue."""
         num_waiting = view.num_waiting
-        is_shown = num_waiting > 0 or view.hands_on or current_user().name != ""
+        is_shown = num_waiting > 0 or view.has_engine_queue or current_user().name != ""
         return {"num_waiting": num_waiting, "is_shown": is_shown}
 
     @router.get("/expected")

@@ -32,7 +32,7 @@ from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine import host, threads
 from trainers.machine.os_errors import explain
-from trainers.machine.threads import Passes
+from trainers.machine.threads import PeriodicThread
 
 Result = TypeVar("Result")
 
@@ -78,7 +78,7 @@ class Scheduler:
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
         self._take_back = take_back
-        self._passes = Passes("queue", self._pass)
+        self._passes = PeriodicThread("queue", self._pass)
         self._searched_at = float("-inf")
         self._must_poll = True
         self._stopped_for_time: set[str] = set()
@@ -125,7 +125,7 @@ class Scheduler:
         return self._engine.queue()
 
     @property
-    def hands_on(self) -> bool:
+    def has_engine_queue(self) -> bool:
         """True if the engine has its own queue, so that runs are submitted to it immediately."""
         return self._engine.has_queue
 
@@ -412,7 +412,7 @@ class Scheduler:
                 self._stopped_for_time.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it may end at this moment
-                    launcher.stop_surely(self._run(running.run_id), why)
+                    launcher.stop_or_kill(self._run(running.run_id), why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import HTTPException, Query
 from fastapi.responses import Response
 
-from ddp_gui.background.workers import SLOW, MadeFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router
 from ddp_gui.devices import capacity
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import elsewhere
@@ -42,7 +42,7 @@ def make_download_router(store: RunStore) -> Router:
 
     @router.get("/{step}/download")
     @SLOW.handler
-    def download(run_id: str, step: int) -> MadeFile:
+    def download(run_id: str, step: int) -> GeneratedFile:
         view = store.view(run_id)
         run, mistake = view.run, view.config.mistake
         if view.config.is_broken_on_purpose:
@@ -51,7 +51,7 @@ def make_download_router(store: RunStore) -> Router:
         if found is None:
             raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step:,}")
         name = f"{file_stem(run.run_id)}-step-{step}"
-        return MadeFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
+        return GeneratedFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
 
     return router
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import orjson
 from fastapi import HTTPException
 
-from ddp_gui.background.workers import SLOW, Router, printed_by
+from ddp_gui.background.workers import SLOW, Router, module_output
 from ddp_gui.run.stream import Cursor
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
@@ -60,7 +60,7 @@ def search_beside(path: Path, words: str) -> dict[str, Any]:
         is_long = False
     if not is_long:
         return search(path, words)
-    found: dict[str, Any] = orjson.loads(b"".join(printed_by("ddp_gui.run.logs", [str(path), words])))
+    found: dict[str, Any] = orjson.loads(b"".join(module_output("ddp_gui.run.logs", [str(path), words])))
     return found
 
 

@@ -136,7 +136,7 @@ def _lora(view: RunView, rank: int) -> str:
 
 def _start(view: RunView) -> str:
     with view.lock:
-        words = listing.words_of_start(view.config, view.series.plan.get("start"))
+        words = listing.start_text(view.config, view.series.plan.get("start"))
     if not words:
         return ""
     origin = start_from.read_origin(view.run)

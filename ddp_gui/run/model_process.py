@@ -52,7 +52,7 @@ def _line_of(question: Answer) -> bytes:
     except TypeError as error:
         raise ModelError(f"this input cannot be sent to the model: {error}") from error
     if len(line) >= MAX_QUESTION:
-        raise ModelError(f"this input has {len(line):,} bytes, but allowed are: {MAX_QUESTION:,}")
+        raise ModelError(f"this input has {len(line):,} bytes; allowed: {MAX_QUESTION:,}")
     return line + b"\n"
 
 
@@ -78,7 +78,7 @@ class ModelProcesses:
 
     Args:
         template: forks them; ends with them.
-        keeps_ready: True if the template may be started before somebody asks.
+        keeps_ready: True if the template may be started before the first request.
         with_free_gpus: None: no GPU is used.
     """
 

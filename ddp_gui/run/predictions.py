@@ -107,7 +107,7 @@ class PredictApi:
             ValueError: if the current user cannot see the run, or the model cannot answer.
         """
         if not isinstance(prompt, str):
-            raise ValueError(f"prompt is {str(prompt)[:40]!r}, but allowed is: a text")
+            raise ValueError(f"prompt is {str(prompt)[:40]!r}; allowed: a text")
         options = {
             "temperature": _number("temperature", options.get("temperature", 0.8)),
             "top_k": _count("top_k", options.get("top_k"), 1, 10**7, none=True),
@@ -214,11 +214,11 @@ def _count(name: str, value: Any, low: int, high: int, *, none: bool = False) ->
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value != int(value) or not low <= value <= high:
         allowed = f"a whole number from {low:,} to {high:,}" + (", or null" if none else "")
-        raise ValueError(f"{name} is {str(value)[:40]!r}, but allowed is: {allowed}")
+        raise ValueError(f"{name} is {str(value)[:40]!r}; allowed: {allowed}")
     return int(value)
 
 
 def _number(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{name} is {str(value)[:40]!r}, but allowed is: a number")
+        raise ValueError(f"{name} is {str(value)[:40]!r}; allowed: a number")
     return float(value)

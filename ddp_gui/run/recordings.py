@@ -11,7 +11,7 @@ import orjson
 from fastapi import HTTPException
 from fastapi.responses import Response
 
-from ddp_gui.background.workers import SLOW, Router, printed_by
+from ddp_gui.background.workers import SLOW, Router, module_output
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory, file_stem
@@ -39,7 +39,7 @@ def encoded_trace(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
     if recordings.path_of(run, step).stat().st_size <= READ_HERE_BYTES:
         return _encoded(run, step, as_trace=as_trace)
     asked = [str(run.path), step, as_trace]
-    mark, _, answer = b"".join(printed_by("ddp_gui.run.recordings", asked)).partition(b"\n")
+    mark, _, answer = b"".join(module_output("ddp_gui.run.recordings", asked)).partition(b"\n")
     if mark == REFUSED:
         raise ValueError(answer.decode())
     return answer

@@ -102,7 +102,7 @@ class References:
     def _fit(self, view: RunView, plan: dict[str, Any]) -> None:
         run, lines = view.run, Lines()
         try:
-            answer = json.loads(b"".join(workers.printed_by(MODULE, view.config.to_json())))
+            answer = json.loads(b"".join(workers.module_output(MODULE, view.config.to_json())))
             is_same = all(answer[name] == plan.get(name) for name in ("num_train", "num_validation"))
             if not is_same:
                 raise ValueError("the data has changed since the run")

@@ -101,7 +101,7 @@ class Bins(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looks:
+class SampleAccesses:
     """Accesses to samples, as parallel arrays. If `replica` is None, every replica makes each access."""
 
     column: Whole
@@ -186,7 +186,7 @@ def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
     return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
 
 
-def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
+def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[SampleAccesses]:
     """Yield all accesses to the columns in chunks; column numbers are relative to the first column."""
     for piece in sampling.pieces(epoch):
         first, end = piece.first_place, piece.end_place
@@ -203,7 +203,7 @@ def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
             number, within = np.divmod(places - piece.first_place, piece.global_batch)
             step, column = piece.first_step + number, column - columns.first
             replica = within % piece.num_dealt if piece.is_shared else None
-            yield Looks(column=column, step=step, replica=replica)
+            yield SampleAccesses(column=column, step=step, replica=replica)
 
 
 MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
@@ -317,7 +317,7 @@ class Sampling:
         return found
 
     def _piece(self, dealing: Dealing, epoch: int) -> Piece:
-        """Return the piece of this epoch that would result if no later start followed this dealing."""
+        """Return the part of this epoch that a start trains on, if the run is not resumed before its end."""
         num_dealt = 1 if self.mistake == NO_SAMPLER else dealing.num_replicas
         global_batch = dealing.batch_size * dealing.num_accumulated * num_dealt
         first_place, first_step = dealing.samples_in_epoch, dealing.step + 1
@@ -405,9 +405,7 @@ def make_router(store: RunStore) -> Router:
         sampling, num_epochs = _sampling(store, view), view.config.num_epochs
         ways = picture_kinds(sampling)
         if epoch >= num_epochs:
-            raise HTTPException(
-                status_code=422, detail=f"epoch is {epoch}, but allowed is: 0 to {num_epochs - 1}"
-            )
+            raise HTTPException(status_code=422, detail=f"epoch is {epoch}; allowed: 0 to {num_epochs - 1}")
         by = by if by in ways else next(iter(ways), None)
         first = min(first, sampling.num_samples - 1)
         end = min(max(first, last) + 1, sampling.num_samples)
@@ -437,7 +435,7 @@ def make_router(store: RunStore) -> Router:
             )
         if not 0 <= sample < sampling.num_samples:
             allowed = f"0 to {sampling.num_samples - 1}"
-            raise HTTPException(status_code=422, detail=f"sample is {sample}, but allowed is: {allowed}")
+            raise HTTPException(status_code=422, detail=f"sample is {sample}; allowed: {allowed}")
         epochs, is_all = where_seen(sampling, sample, view.config.num_epochs)
         return {"sample": sample, "epochs": epochs, "is_all": is_all}
 

@@ -73,8 +73,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "num_replicas": num_replicas,
         **_batches(config, plan, num_train, num_replicas),
         "num_steps": num_steps,
-        "more_epochs": launcher.what_more_epochs_are(config, num_steps=num_steps),
-        "command": launcher.train_anew(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
+        "more_epochs": launcher.more_epochs_note(config, num_steps=num_steps),
+        "command": launcher.train_command(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
         "script": engine.script_of(view.run),
         "kills_ranks": engine.is_this_machine,
         # The page knows the current checkpoints and replaces the placeholder.
@@ -97,7 +97,7 @@ def _start(run: RunDirectory, config: Config, plan: Event, store: RunStore) -> d
         return None
     run_id, _, step = config.start_from.rpartition("/")
     known = {"run_id": run_id, "step": int(step), "is_there": store.has_source(run, run_id)}
-    return known | {"words": listing.words_of_start(config, plan.get("start"))}
+    return known | {"words": listing.start_text(config, plan.get("start"))}
 
 
 def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: int) -> dict[str, int | None]:

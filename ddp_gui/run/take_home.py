@@ -22,7 +22,7 @@ import orjson
 from fastapi import HTTPException
 
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, MadeFile, Router, TooManyError, Workers, make_nice
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, TooManyError, Workers, make_nice
 from ddp_gui.events.run_view import RunView
 from ddp_gui.operations import SEES_RUN, Rate, operation
 from ddp_gui.run import model_card, try_page
@@ -68,7 +68,7 @@ class Copy:
     page_path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a user may see of it."""
+        """Return the fields that a user may see."""
         shown = asdict(self)
         for name in ("person", "ended", "path", "page_path"):
             del shown[name]
@@ -247,21 +247,21 @@ def make_router(copies: Copies) -> Router:
 
     @router.get("/{take_home_id}")
     @SLOW.handler
-    def download(run_id: str, take_home_id: str) -> MadeFile:
+    def download(run_id: str, take_home_id: str) -> GeneratedFile:
         copy = found(run_id, take_home_id)
         assert copy.path is not None and copy.step is not None
         name = model_card.archive_name(run_id, copy.step)
-        return MadeFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
+        return GeneratedFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
 
     @router.get("/{take_home_id}/try.html")
     @SLOW.handler
-    def page(run_id: str, take_home_id: str) -> MadeFile:
+    def page(run_id: str, take_home_id: str) -> GeneratedFile:
         copy = found(run_id, take_home_id)
         if copy.page_path is None or copy.step is None:
             detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
             raise HTTPException(status_code=404, detail=detail)
         name = model_card.archive_name(run_id, copy.step)
-        return MadeFile(SLOW, _pieces(copy.page_path), f"{name}-try.html", "text/html")
+        return GeneratedFile(SLOW, _pieces(copy.page_path), f"{name}-try.html", "text/html")
 
     def found(run_id: str, take_home_id: str) -> Copy:
         try:
@@ -285,9 +285,7 @@ def _checkpoint(view: RunView, step: Any) -> Checkpoint:
     found = next((each for each in there if each.step == step), None)
     if found is None:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise ValueError(
-            f"checkpoint_step is {str(step)[:20]}, but allowed are those of {view.run.run_id}: {steps}"
-        )
+        raise ValueError(f"checkpoint_step is {str(step)[:20]}; allowed: those of {view.run.run_id}: {steps}")
     return found
 
 

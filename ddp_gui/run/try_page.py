@@ -27,7 +27,7 @@ _FONT = re.compile(r"@font-face \{[^}]*\}\n")
 
 
 class NoPageError(ValueError):
-    """A model cannot be a page of its own; the message says why."""
+    """A model cannot be exported as a page; the message states the reason."""
 
 
 def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:

@@ -76,7 +76,7 @@ def ids(runs_dir: Path) -> list[str]:
 
 def not_in_bin(bin_id: object) -> ValueError:
     """Return an error for a run that is not in the bin."""
-    return ValueError(f"run_id is {str(bin_id)[:120]!r}, but allowed is: the id of a run in the bin")
+    return ValueError(f"run_id is {str(bin_id)[:120]!r}; allowed: the id of a run in the bin")
 
 
 def restore(runs_dir: Path, bin_ids: Sequence[str]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import orjson
 from fastapi import HTTPException
 
-from ddp_gui.background.workers import SLOW, MadeFile, Router, printed_by
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, module_output
 from ddp_gui.events import event_reader
 from ddp_gui.http.shell import visible
 from ddp_gui.runs.runs import NoSuchRunError, RunStore
@@ -167,7 +167,7 @@ LAST_UNIX_S = 1e11  # far beyond any clock
 _FORMULA_START = re.compile(r"""(^|[;,|\t\n])(["'\s]{0,50})(?=[=+\-@＝＋－＠])""")
 
 
-def beside(
+def stream_export(
     files: Sequence[Mapping[str, Any]], overview_rows: Sequence[Mapping[str, Any]] | None = None
 ) -> Pieces:
     """Yield one file, or a zip of several, made in a separate process so that the page stays responsive.
@@ -177,11 +177,11 @@ def beside(
             `about` the run.
         overview_rows: rows of a table of all runs. If given, even empty, the result is a zip.
     """
-    return printed_by("ddp_gui.runs.exports", {"files": files, "rows": overview_rows})
+    return module_output("ddp_gui.runs.exports", {"files": files, "rows": overview_rows})
 
 
-def made(asked: Mapping[str, Any]) -> Pieces:
-    """Yield the bytes that `beside` requested; runs in the separate process."""
+def generate_export(asked: Mapping[str, Any]) -> Pieces:
+    """Yield the bytes that `stream_export` requested; runs in the separate process."""
     files: list[tuple[str, Callable[[], Pieces]]] = [
         (each["name"], partial(_pieces_of, each)) for each in asked["files"]
     ]
@@ -396,7 +396,7 @@ class _Columns:
 
 
 class _Sink(io.RawIOBase):
-    """Write target of a zip archive; holds the bytes until `take`."""
+    """The file that a zip archive is written to: buffers the bytes until `take`."""
 
     def __init__(self) -> None:
         self.held = bytearray()
@@ -429,13 +429,13 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("/{run_id}/export.{kind}")
     @SLOW.handler
-    def export(run_id: str, kind: Format) -> MadeFile:
+    def export(run_id: str, kind: Format) -> GeneratedFile:
         file = _file(store, run_id, kind)
-        return MadeFile(SLOW, beside([file]), file["name"], MEDIA_TYPES[kind])
+        return GeneratedFile(SLOW, stream_export([file]), file["name"], MEDIA_TYPES[kind])
 
     @router.get("/export.zip")
     @SLOW.handler
-    def export_several(ids: str, kind: Format = "csv") -> MadeFile:
+    def export_several(ids: str, kind: Format = "csv") -> GeneratedFile:
         run_ids = list(dict.fromkeys(filter(None, ids.split(","))))
         if not 0 < len(run_ids) <= MAX_IN_ZIP:
             raise HTTPException(status_code=422, detail=f"ids must be 1 to {MAX_IN_ZIP} runs")
@@ -448,7 +448,7 @@ def make_router(store: RunStore) -> Router:
             is_in_folder = kind == "tfevents" or stem != run_id
             files.append(file | {"name": f"{folder}/{file['name']}"} if is_in_folder else file)
         rows = [store.row(run_id) for run_id in run_ids] if kind == "csv" else []
-        return MadeFile(SLOW, beside(files, rows), f"runs-{kind}.zip", "application/zip")
+        return GeneratedFile(SLOW, stream_export(files, rows), f"runs-{kind}.zip", "application/zip")
 
     return router
 
@@ -480,5 +480,5 @@ def _file(store: RunStore, run_id: str, kind: Format) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for made_piece in made(orjson.loads(sys.stdin.buffer.read())):
+    for made_piece in generate_export(orjson.loads(sys.stdin.buffer.read())):
         sys.stdout.buffer.write(made_piece)

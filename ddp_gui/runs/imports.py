@@ -15,7 +15,7 @@ import orjson
 from fastapi import HTTPException
 
 from ddp_gui.auth import rights
-from ddp_gui.background.workers import SLOW, MadeFile, Router, SlowProcessError, printed_by
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, SlowProcessError, module_output
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.launch import launcher
 from ddp_gui.operations import Rate, operation
@@ -49,13 +49,13 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("/{run_id}/run.zip")
     @SLOW.handler
-    def download(run_id: str, checkpoint: bool = False) -> MadeFile:
+    def download(run_id: str, checkpoint: bool = False) -> GeneratedFile:
         run = store.open(run_id)
         if not run.events.is_file():
             raise HTTPException(status_code=409, detail=f"run {run_id} has no events yet")
         asked = {"run": str(run.path.absolute()), "with_checkpoint": checkpoint}
-        return MadeFile(
-            SLOW, printed_by(run_zip.MODULE, asked), f"{file_stem(run_id)}-run.zip", "application/zip"
+        return GeneratedFile(
+            SLOW, module_output(run_zip.MODULE, asked), f"{file_stem(run_id)}-run.zip", "application/zip"
         )
 
     return router
@@ -117,7 +117,7 @@ def _unpack_beside(source: Path, folder: Path) -> None:
     """Unpack in a separate process, so that the page stays responsive and a bomb cannot fill its memory."""
     try:
         printed = b"".join(
-            printed_by(run_zip.MODULE, {"zip": str(source.absolute()), "folder": str(folder.absolute())})
+            module_output(run_zip.MODULE, {"zip": str(source.absolute()), "folder": str(folder.absolute())})
         )
     except SlowProcessError as error:
         raise ValueError("the zip cannot be read: unpacking it failed or took too much memory") from error

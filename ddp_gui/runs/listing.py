@@ -137,30 +137,28 @@ def read_imported(run: RunDirectory) -> dict[str, Any] | None:
 
 def _checked_tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise ValueError(f"tags is {_shown(tags)}, but allowed is: a list of texts")
+        raise ValueError(f"tags is {_shown(tags)}; allowed: a list of texts")
     checked = dict.fromkeys(_one_line("tags", tag, MAX_TAG) for tag in tags)
     if any("," in tag for tag in checked):
-        raise ValueError(f"tags is {_shown(tags)}, but allowed is: texts without a comma")
+        raise ValueError(f"tags is {_shown(tags)}; allowed: texts without a comma")
     checked.pop("", None)
     if len(checked) > MAX_TAGS:
-        raise ValueError(f"tags are {len(checked)}, but allowed is: at most {MAX_TAGS}")
+        raise ValueError(f"tags are {len(checked)}; allowed: at most {MAX_TAGS}")
     return tuple(checked)
 
 
 def _one_line(field: str, value: Any, max_length: int) -> str:
     text = _text(field, value, max_length)
     if any(ord(character) < 32 or character == "\x7f" for character in text):
-        raise ValueError(f"{field} is {_shown(value)}, but allowed is: one line of text")
+        raise ValueError(f"{field} is {_shown(value)}; allowed: one line of text")
     return text
 
 
 def _text(field: str, value: Any, max_length: int) -> str:
     if not isinstance(value, str) or len(value.strip()) > max_length:
-        raise ValueError(
-            f"{field} is {_shown(value)}, but allowed is: a text of at most {max_length:,} characters"
-        )
+        raise ValueError(f"{field} is {_shown(value)}; allowed: a text of at most {max_length:,} characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{field} holds half a surrogate pair, but allowed is: whole characters")
+        raise ValueError(f"{field} holds half a surrogate pair; allowed: whole characters")
     return value.strip()
 
 
@@ -219,7 +217,7 @@ def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
     }
 
 
-def words_of_start(config: Config, start: Mapping[str, Any] | None) -> str:
+def start_text(config: Config, start: Mapping[str, Any] | None) -> str:
     """Return what a run took over from another one's checkpoint, as text; empty for a new model.
 
     Args:
@@ -471,7 +469,7 @@ class Listing:
                 num_unread=len(self._unread),
             )
 
-    def begin_anew(self) -> None:
+    def invalidate(self) -> None:
         """Make every page request all rows again, because the visibility of runs has changed."""
         with self._lock:
             self._version += 1

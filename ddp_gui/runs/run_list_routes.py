@@ -184,7 +184,7 @@ class RunAdminApi:
 
 def _ids(run_ids: Any) -> list[str]:
     if not isinstance(run_ids, list) or not run_ids:
-        raise ValueError(f"run_ids is {run_ids!r}, but allowed is: a list of ids of runs, at least one")
+        raise ValueError(f"run_ids is {run_ids!r}; allowed: a list of ids of runs, at least one")
     return run_ids
 
 

@@ -142,7 +142,7 @@ def unpack(source: Path, folder: Path) -> Imported:
         OSError: if the folder cannot be written.
     """
     if source.stat().st_size > MAX_ZIP_BYTES:
-        raise ValueError(f"the zip is larger than {MAX_ZIP_BYTES // 2**20:,} MiB, but allowed is: less")
+        raise ValueError(f"the zip is larger than {MAX_ZIP_BYTES // 2**20:,} MiB; allowed: less")
     try:
         with zipfile.ZipFile(source) as archive:
             infos = _checked(archive.infolist(), source.stat().st_size)
@@ -172,16 +172,16 @@ def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile
         ValueError: if an entry is not allowed, or all together are too much.
     """
     if len(infos) > MAX_FILES:
-        raise ValueError(f"the zip has {len(infos):,} files, but allowed is: at most {MAX_FILES:,}")
+        raise ValueError(f"the zip has {len(infos):,} files; allowed: at most {MAX_FILES:,}")
     unpacked = sum(info.file_size for info in infos)
     if unpacked > MAX_UNPACKED_BYTES:
         raise ValueError(
-            f"the zip has {unpacked / 2**20:,.0f} MiB when unpacked, but allowed is: at most "
+            f"the zip has {unpacked / 2**20:,.0f} MiB when unpacked; allowed: at most "
             f"{MAX_UNPACKED_BYTES // 2**20:,} MiB"
         )
     if unpacked > max(RATIO_MATTERS_FROM_BYTES, MAX_RATIO * size_bytes):
         raise ValueError(
-            f"the zip grows {unpacked // size_bytes:,}-fold when unpacked, but allowed is: {MAX_RATIO}-fold"
+            f"the zip grows {unpacked // size_bytes:,}-fold when unpacked; allowed: {MAX_RATIO}-fold"
         )
     kept = [info for info in infos if not info.is_dir() and not _JUNK.fullmatch(info.filename)]
     top = _top_folder([info.filename for info in kept])
@@ -191,20 +191,20 @@ def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile
         kind = stat.S_IFMT(info.external_attr >> 16)
         shown = visible(info.filename[:100])
         if kind not in (0, stat.S_IFREG):
-            raise ValueError(f"the zip has {shown!r}, but allowed is: files only, no links")
+            raise ValueError(f"the zip has {shown!r}; allowed: files only, no links")
         if info.flag_bits & 0x1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"the zip has {shown!r}, but allowed is: without a password, stored or deflated")
+            raise ValueError(f"the zip has {shown!r}; allowed: without a password, stored or deflated")
         if not info.filename.startswith(top) or not (
             name == HASHES_FILE or is_taken(name) or (_LEFT_OUT.fullmatch(name) and ".." not in name)
         ):
-            raise ValueError(f"the zip has {shown!r}, but allowed is: the files of one run")
+            raise ValueError(f"the zip has {shown!r}; allowed: the files of one run")
         if name in found:
-            raise ValueError(f"the zip has {shown!r} twice, but allowed is: once")
+            raise ValueError(f"the zip has {shown!r} twice; allowed: once")
         if name.endswith(".json") and info.file_size > MAX_JSON_BYTES and name in (*_TOP_FILES, HASHES_FILE):
             raise ValueError(f"the zip has {shown!r} of more than {MAX_JSON_BYTES // 2**20} MiB")
         found[name] = info
     if "events.jsonl" not in found:
-        raise ValueError("the zip has no events.jsonl, but allowed is: the zip of a run")
+        raise ValueError("the zip has no events.jsonl; expected: the zip of a run")
     return {name: info for name, info in found.items() if not _LEFT_OUT.fullmatch(name)}
 
 
@@ -214,9 +214,9 @@ def _top_folder(names: list[str]) -> str:
         return ""
     tops = [name.removesuffix("config.json") for name in names if re.fullmatch(r"[^/]+/config\.json", name)]
     if not tops:
-        raise ValueError("the zip has no config.json, but allowed is: the zip of a run")
+        raise ValueError("the zip has no config.json; expected: the zip of a run")
     if len(tops) > 1:
-        raise ValueError(f"the zip has {len(tops)} runs, but allowed is: one")
+        raise ValueError(f"the zip has {len(tops)} runs; allowed: one")
     return tops[0]
 
 
@@ -284,7 +284,7 @@ def _settle(run: RunDirectory, imported: Imported) -> None:
     config = run.read_config()
     num_events = _count_events(run)
     if num_events == 0:
-        raise ValueError("events.jsonl in the zip has no event, but allowed is: the events of a run")
+        raise ValueError("events.jsonl in the zip has no event; expected: the events of a run")
     run.logs.mkdir(exist_ok=True)
     run.checkpoints.mkdir(exist_ok=True)
     write_json_atomically(run.config, _without_paths(config).to_json())
@@ -302,7 +302,7 @@ def _count_events(run: RunDirectory) -> int:
         if num_damaged:
             raise ValueError(
                 f"events.jsonl in the zip has {num_damaged:,} lines that are no events after byte "
-                f"{offset:,}, but allowed is: none"
+                f"{offset:,}; allowed: none"
             )
         num_events += len(batch)
         if end == offset:

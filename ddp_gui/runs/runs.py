@@ -187,7 +187,7 @@ class RunStore:
         settings = self.class_settings.read()
         if settings != self._settings_listed:
             self._settings_listed = settings
-            self.listing.begin_anew()
+            self.listing.invalidate()
         found = self.listing.changes(since)
         rows = [row for row in found.rows if self.may_see(row["owner"])]
         gone = {run_id: owner for run_id, owner in found.gone.items() if self.may_see(owner)}

@@ -143,7 +143,7 @@ class ScriptApi:
     def read_script(self, text: str) -> dict[str, Any]:
         """Read a script without running it: options, start, requests for GPUs, and what it leaves out."""
         if len(text) > MAX_TEXT:
-            raise ValueError(f"text has {len(text):,} characters, but allowed is: at most {MAX_TEXT:,}")
+            raise ValueError(f"text has {len(text):,} characters; allowed: at most {MAX_TEXT:,}")
         completed = completion.complete(text)
         return {**reader.read(text).to_json(), "completed": None if completed is None else vars(completed)}
 
@@ -305,7 +305,7 @@ def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
     """With logins, users name no files of this machine: these would be read or run as the page."""
     for name in ("path", "python", "folder"):
         if script.get(name) and not rules.is_one_users:
-            allowed = "empty on a page with logins: scripts are sent, and run with the page's Python"
+            allowed = "no value on a page with logins: scripts are uploaded, and run with the page's Python"
             raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 
@@ -349,7 +349,7 @@ def files_of_zip(text: str) -> dict[str, bytes]:
                 size += len(content)
                 if size > code_module.MAX_BYTES:
                     raise ValueError(
-                        f"the zip has more than {code_module.MAX_BYTES // 2**20} MiB, but allowed is: less"
+                        f"the zip has more than {code_module.MAX_BYTES // 2**20} MiB; allowed: less"
                     )
                 files[info.filename] = content
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:

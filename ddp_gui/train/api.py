@@ -257,7 +257,7 @@ class Api:
                 can = (
                     "a paused or an ended run can be resumed"
                     if more_epochs is None
-                    else "an ended run trains more"
+                    else "an ended run can be trained for more epochs"
                 )
                 raise ValueError(f"run {run.run_id} is {state}: only {can}")
             # Validate only the changed configuration: the original may need more GPUs than this machine has.
@@ -269,7 +269,7 @@ class Api:
                 stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
                 changes |= launcher.more_epochs(end, more_epochs, stopped_early=stopped_early)
                 checked = self.plan(before.to_json() | changes, resumes=True)
-            checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
+            checkpoint = launcher.checkpoint_to_resume(run, step, checked)
             STARTS_RATE.count(self)
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
@@ -309,7 +309,7 @@ class Api:
         place = placed.place
         if place is not None:
             place_values = self._view.place(placed.run.run_id, afresh=True)
-            words = place_values["words"] or presenter.in_words(place, None)
+            words = place_values["words"] or presenter.place_text(place, None)
             message = f"Waiting: {words}."
         return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 
@@ -328,7 +328,7 @@ def _parse_step(step: Any) -> int | None:
     if step is None or step == "":
         return None
     if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():
-        raise ValueError(f"checkpoint_step is {step!r}, but allowed is: the step of a checkpoint, or null")
+        raise ValueError(f"checkpoint_step is {step!r}; allowed: the step of a checkpoint, or null")
     return int(step)
 
 

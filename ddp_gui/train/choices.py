@@ -73,7 +73,7 @@ def start_words(start_from: str, plan: Plan | None) -> str:
     if not step.isdecimal():
         return ""
     link = f'<a href="./run?id={quote(run_id, safe="")}">{as_html(run_id)}</a>, step {int(step):,}'
-    more = "" if plan is None else f" {as_html(plan.words_of_start)}"
+    more = "" if plan is None else f" {as_html(plan.start_text)}"
     return (
         f'<div class="ddp-start-from" role="status"><p><strong>Training further from {link}.</strong>'
         f" Choose the data to train on. The model stays as it is, with all it has learnt.{more}</p>"
@@ -264,7 +264,7 @@ def machine(machine: Machine) -> str:
 
 def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
     """Return the command that starts the job with the page's engine."""
-    return launcher.train_anew(engine, plan.config, runs_dir)
+    return launcher.train_command(engine, plan.config, runs_dir)
 
 
 def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
@@ -543,7 +543,7 @@ class WhereGroup:
 
     def _update(self, name: str, here: Machine, asked: Mapping[str, AskedField]) -> Any:
         if name == "nproc_per_node":
-            label, info = self._form.words_of_ranks(here)
+            label, info = self._form.ranks_label(here)
             return gr.update(label=label, info=info)
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"

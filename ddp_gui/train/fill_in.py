@@ -380,7 +380,7 @@ def _is_shown(form: Form, name: str, value: Any, wanted: Any) -> bool:
         return False
 
 
-def as_kept(form: Form, text: str) -> dict[str, Any] | None:
+def parse_saved_values(form: Form, text: str) -> dict[str, Any] | None:
     """Parse the values that the browser kept for a reload (from `changes_html`); None without any.
 
     They are set in the controls and validated like user input.
@@ -401,7 +401,7 @@ def as_kept(form: Form, text: str) -> dict[str, Any] | None:
     return form.usual_values() | {name: value for name, value in kept.items() if name in form.controls}
 
 
-def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
+def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of the run that a URL names, with the URL's changes applied.
 
     An intentional mistake of that run is omitted unless the URL requests it, so that a user does not repeat

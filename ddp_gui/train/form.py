@@ -319,7 +319,7 @@ class Form:
 
     def _label_and_help(self, name: str, setting: Setting) -> tuple[str, str]:
         if name == "nproc_per_node":
-            return self.words_of_ranks(self._machine)
+            return self.ranks_label(self._machine)
         if name == "num_workers":
             most = self._machine.max_loader_processes
             return setting.label, f"{setting.help} All ranks together may have {most} here."
@@ -330,10 +330,10 @@ class Form:
         self._machine = machine
         ranks = {"nproc_per_node": machine.default_ranks()}
         self._unset, self._defaults = self._unset | ranks, self._defaults | ranks
-        label, info = self.words_of_ranks(machine)
+        label, info = self.ranks_label(machine)
         return {"value": machine.default_ranks(), "label": label, "info": info}
 
-    def words_of_ranks(self, machine: Machine) -> tuple[str, str]:
+    def ranks_label(self, machine: Machine) -> tuple[str, str]:
         """Return label and help of the number of ranks on a machine."""
         each = "On each machine. " if machine.num_nodes > 1 else ""
         if machine.num_gpus:

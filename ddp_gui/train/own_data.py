@@ -23,7 +23,7 @@ from ddp_gui.plan.own_data import (
     Inspection,
     InspectionError,
     NotInspectedError,
-    problem_in_words,
+    problem_line,
 )
 from ddp_gui.train import fill_in
 from ddp_gui.train.api import Api
@@ -95,7 +95,7 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_remedy_button(problem)}'
+            f'<li class="{kind(problem)}">{as_html(problem_line(problem))} {_remedy_button(problem)}'
             f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
@@ -368,7 +368,7 @@ def add_controls(form: Form) -> Controls:
     )
 
 
-def said_beside_start(error: ConfigError, form: Form) -> str:
+def start_button_text(error: ConfigError, form: Form) -> str:
     """Return a short form of a data error for the Start button; details are in the inspection's result."""
     if isinstance(error, NotInspectedError):
         return NOT_YET

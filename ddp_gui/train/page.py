@@ -296,7 +296,7 @@ class TrainPage:
         except NotInheritedError:  # some fields are not filled in yet; their change asks again
             return (gr.skip(),) * len(self._preview_outputs)
         except ConfigError as error:
-            listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
+            listed = own_data.start_button_text(error, self.form) or fill_in.problem_html(error, self.form)
             about = choices.pick(self.form.catalogue, raw)
             code = choices.code_settings(None)
             start = choices.start_words(raw[form_module.START_FIELD], None)
@@ -398,7 +398,7 @@ class TrainPage:
     def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
         ranks = self._refresh_ranks()
-        if (values := fill_in.as_kept(self.form, kept)) is not None:
+        if (values := fill_in.parse_saved_values(self.form, kept)) is not None:
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query.get("from", ""), *fill_in.updates(self.form, values)]
         nothing = [gr.skip()] * (1 + len(self._previewed))
@@ -406,7 +406,7 @@ class TrainPage:
         if "from" not in query:
             return [gr.skip(), *nothing]
         try:
-            values = self.api.starts.complete(fill_in.as_a_run_was(self.store, query))
+            values = self.api.starts.complete(fill_in.config_of_run(self.store, query))
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query["from"], *fill_in.updates(self.form, values)]
         except (ValueError, OSError) as error:

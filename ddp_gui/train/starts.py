@@ -76,7 +76,7 @@ class Starts:
             before, now = answer["num_classes_before"], answer["num_classes"]
             what = f"{before:,} → {now:,} classes" if before != now else "other classes"
             words += f" Its last layer is new: {what}."
-        return replace(planned, copy_start=partial(start_from.copy, run, item), words_of_start=words)
+        return replace(planned, copy_start=partial(start_from.copy, run, item), start_text=words)
 
     def _find(self, name: str) -> tuple[RunDirectory, Checkpoint]:
         try:

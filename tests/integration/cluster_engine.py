@@ -113,7 +113,7 @@ class ClusterEngine(Engine):
         finally:
             os.close(lock)
         self._jobs[name] = Job(name, run, command)
-        tickets.leave_line(run)
+        tickets.close_ticket(run)
         return self._jobs[name]
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.harness import END_TIMEOUT_S, REPOSITORY, START_TIMEOUT_S, wait_until
 from trainers.check_machine.checks.bench import Bench
-from trainers.check_machine.checks.cancelling import Patience
+from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.devices import Devices
 from trainers.check_machine.checks.training import DdpChecks
 from trainers.contract.check_files import CheckFiles
@@ -119,7 +119,7 @@ def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> Non
 def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     on = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
     # No job reaches its tenth step in this time.
-    bench = Bench(tmp_path, on, Patience(), limit_s=0.5)
+    bench = Bench(tmp_path, on, CancellableWait(), limit_s=0.5)
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)
     assert found.state == "failed"

@@ -220,7 +220,7 @@ def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path)
     run.write_status(status_file.Status(state="running", engine="moon", handle="crater 7"))
     status = liveness.read_status(run)
     assert status.state == "lost" and status.error is not None and "engine moon" in status.error
-    with pytest.raises(registry.UnknownEngineError, match=r"allowed is: .*local"):
+    with pytest.raises(registry.UnknownEngineError, match=r"allowed: .*local"):
         registry.named(status.engine)
 
 

@@ -255,7 +255,7 @@ def test_which_options_open_the_page_to_phones(
 def test_where_the_system_does_not_tell_strangers_apart_no_phone_is_let_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "knows_others", lambda: False)
+    monkeypatch.setattr(listening, "can_tell_users_apart", lambda: False)
     (tmp_path / "runs").mkdir()
     with pytest.raises(ValueError, match="add --insecure if everybody there may do everything"):
         options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True))

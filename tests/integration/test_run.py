@@ -185,7 +185,7 @@ def in_an_empty_terminal(command: str) -> subprocess.CompletedProcess[str]:
 def test_the_copied_commands_run_as_they_are_in_an_empty_terminal(tmp_path: Path) -> None:
     runs_dir = tmp_path / "my runs"
     config = Config(dataset="digits", model="mlp", device="cpu", nproc_per_node=2, max_steps=30, name="it's")
-    copied = launcher_module.train_anew(LocalEngine(), config, runs_dir)
+    copied = launcher_module.train_command(LocalEngine(), config, runs_dir)
     ended = in_an_empty_terminal(copied)
     assert ended.returncode == 0, ended.stderr[-2000:]
     (path,) = runs_dir.iterdir()

@@ -106,7 +106,7 @@ def test_a_killed_process_is_a_message_and_the_next_zip_has_everything_with_the_
 
 def test_a_deleted_and_a_damaged_checkpoint_are_messages(copies: Copies, run: RunDirectory) -> None:
     delete_checkpoint(run, 5)
-    with pytest.raises(ValueError, match=r"checkpoint_step is 5, but allowed are .*: 10"):
+    with pytest.raises(ValueError, match=r"checkpoint_step is 5; allowed: .*: 10"):
         copies.start(run.run_id, 5)
     (run.checkpoints / "step_10" / "model.safetensors").write_bytes(b"damaged")
     damaged = ended(copies.start(run.run_id, None))

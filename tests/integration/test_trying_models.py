@@ -112,7 +112,7 @@ def test_wrong_inputs_and_deleted_checkpoints_are_messages_and_the_process_goes_
     for inputs, words in (
         ({"text": "\ud800"}, "cannot be sent to the model"),
         ({"row": {"x": 10**30}}, "cannot be sent to the model"),
-        ({"text": "a" * 2**20}, "this input has 1,048,.* bytes, but allowed are: 1,048,576"),
+        ({"text": "a" * 2**20}, "this input has 1,048,.* bytes; allowed: 1,048,576"),
     ):
         with pytest.raises(ModelError, match=words):
             processes.ask("", about(run, 1, do="predict", inputs=inputs))

@@ -67,14 +67,14 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"batch_size": 0}, "batch_size is 0, but allowed is: a whole number from 1 to 65,536."),
-        ({"learning_rate": "abc"}, "learning_rate is 'abc', but allowed is: a number above 0, at most 100."),
-        ({"nproc_per_node": 1000}, "nproc_per_node is 1000, but allowed is: a whole number from 1 to"),
-        ({"batch_size": 4001}, "batch_size is 4001, but allowed is: at most 4,000"),
-        ({"model": "resnext"}, "model is 'resnext', but allowed is: one of bag_of_words, bert, cnn, "),
+        ({"batch_size": 0}, "batch_size is 0; allowed: a whole number from 1 to 65,536."),
+        ({"learning_rate": "abc"}, "learning_rate is 'abc'; allowed: a number above 0, at most 100."),
+        ({"nproc_per_node": 1000}, "nproc_per_node is 1000; allowed: a whole number from 1 to"),
+        ({"batch_size": 4001}, "batch_size is 4001; allowed: at most 4,000"),
+        ({"model": "resnext"}, "model is 'resnext'; allowed: one of bag_of_words, bert, cnn, "),
         (
             {"model": "gpt"},
-            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, mlp, resnet,",
+            "model is 'gpt'; allowed: one that can learn from fashion_mnist: cnn, mlp, resnet,",
         ),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],

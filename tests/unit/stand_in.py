@@ -72,7 +72,7 @@ class StandIn:
             tickets.claim_ticket(self.run, self._token)
             mine = Status(state="running", handle=process_handle(self.pid), started_unix_s=time.time())
             self.run.write_status(mine)
-            tickets.leave_line(self.run)
+            tickets.close_ticket(self.run)
             self._is_over.wait()
             self.run.write_status(replace(mine, state="finished", ended_unix_s=time.time()))
             self._returncode = 0

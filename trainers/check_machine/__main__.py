@@ -21,7 +21,7 @@ from typing import Any
 
 from trainers.check_machine import report as report_module
 from trainers.check_machine.check import Check, Wanted
-from trainers.check_machine.checks.cancelling import Patience
+from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.findings import Finding
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.files import private_files
@@ -38,7 +38,7 @@ def main() -> None:
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
     lifeline.adopt_orphans()
-    patience = Patience()
+    patience = CancellableWait()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: patience.cancel())
     wanted = Wanted(
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= most:
-        parser.error(f"--ranks is {options.ranks}, but allowed is: 1 to {most}")
+        parser.error(f"--ranks is {options.ranks}; allowed: 1 to {most}")
     try:
         CheckFiles(options.runs_dir).report(options.check_id)
     except ValueError as error:

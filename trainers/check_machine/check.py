@@ -14,7 +14,7 @@ from typing import Any
 from trainers.check_machine import report
 from trainers.check_machine.checks import all_reduce, devices, disk, driver
 from trainers.check_machine.checks.bench import Bench
-from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
 from trainers.check_machine.checks.devices import Devices, UnavailableError
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome, all_passed, compare, summary
@@ -72,7 +72,7 @@ class Check:
         self,
         runs_dir: Path,
         wanted: Wanted,
-        patience: Patience,
+        patience: CancellableWait,
         tell: Callable[[dict[str, Any], Finding | None], None],
     ) -> None:
         self._runs_dir = runs_dir
@@ -266,7 +266,7 @@ class Check:
 
     def _comparison(self, finding: Finding) -> str:
         """Describe how a finding differs from the last check on the same number of devices of this kind."""
-        self._had_company = self._had_company or does_a_run_go_on(self._runs_dir)
+        self._had_company = self._had_company or is_any_run_live(self._runs_dir)
         if self._last_check is None:
             return ""
         before = next((found for found in self._last_check["findings"] if found["id"] == finding.id), None)
@@ -274,7 +274,7 @@ class Check:
         return compare(finding, before, are_times_comparable=were_both_alone)
 
 
-def does_a_run_go_on(runs_dir: Path) -> bool:
+def is_any_run_live(runs_dir: Path) -> bool:
     """True if a run is live: its processes share the machine with the check."""
     folders = (path for path in runs_dir.iterdir() if is_run_id(path.name))
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())

@@ -31,7 +31,7 @@ def line(finding: Finding) -> str:
     sign, words = SIGNS[finding.state]
     took = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
     first = f"{sign} {words:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{took:>8}"
-    measured = ", ".join(f"{value.name}: {value_in_words(value)}" for value in finding.values)
+    measured = ", ".join(f"{value.name}: {value_text(value)}" for value in finding.values)
     rest = [text for text in (finding.words, measured) if text]
     if finding.compared:
         rest.append(f"Compared with last time: {finding.compared}")
@@ -40,7 +40,7 @@ def line(finding: Finding) -> str:
     return "\n".join([first, *(f"    {text}" for text in rest)])
 
 
-def value_in_words(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return a measured number with its unit."""
     if value.unit == "s":
         return f"{value.value * 1e3:.2g} ms" if value.value < 0.1 else f"{value.value:.1f} s"
@@ -185,7 +185,7 @@ def _entry(finding: Finding) -> str:
     sign, words = SIGNS[finding.state]
     took = "" if finding.seconds is None else f" ({finding.seconds:.1f} s)"
     lines = [f"{sign} {words}: {finding.title}{took}", f"    {finding.words}"]
-    lines += [f"    {value.name}: {value_in_words(value)}" for value in finding.values]
+    lines += [f"    {value.name}: {value_text(value)}" for value in finding.values]
     lines += [f"    Compared with last time: {finding.compared}"] if finding.compared else []
     lines += [f"    What to do: {finding.hint}"] if finding.hint else []
     return "\n".join(lines)

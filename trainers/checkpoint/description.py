@@ -52,7 +52,7 @@ def describe(config: Config, spec: DataSpec, split: Split, network: nn.Module) -
     Args:
         split: the training or the validation split; its first samples determine the ranges.
     Raises:
-        ValueError: if the split prepares images in another way than by mean and deviation.
+        ValueError: if the split normalises images other than by mean and standard deviation.
     """
     inputs: dict[str, Any] = {"shape": list(spec.input_shape)}
     if spec.task == IMAGE_CLASSIFICATION:

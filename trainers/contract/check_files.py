@@ -63,9 +63,7 @@ class CheckFiles:
             ValueError: if `check_id` is not a valid id.
         """
         if not _CHECK_ID.fullmatch(check_id):
-            raise ValueError(
-                f"check_id is {check_id[:80]!r}, but allowed is: the id of a check of this machine"
-            )
+            raise ValueError(f"check_id is {check_id[:80]!r}; allowed: the id of a check of this machine")
         return self.folder / f"report-{check_id}.txt"
 
     def read(self) -> list[dict[str, Any]]:

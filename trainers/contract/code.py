@@ -23,19 +23,19 @@ def check(files: Code, entry: str) -> None:
     """Raise ValueError if the files cannot be stored, or the entry file is not among them."""
     if entry not in files or not entry.endswith(".py"):
         found = ", ".join(sorted(name for name in files if name.endswith(".py"))[:10]) or "there is none"
-        raise ValueError(f"script is {entry[:200]!r}, but allowed is: one of the .py files: {found}")
+        raise ValueError(f"script is {entry[:200]!r}; allowed: one of the .py files: {found}")
     if len(files) > MAX_FILES:
-        raise ValueError(f"the code has {len(files):,} files, but allowed is: at most {MAX_FILES}")
+        raise ValueError(f"the code has {len(files):,} files; allowed: at most {MAX_FILES}")
     size = sum(map(len, files.values()))
     if size > MAX_BYTES:
         raise ValueError(
-            f"the code has {size / 2**20:.1f} MiB, but allowed is: at most {MAX_BYTES // 2**20} MiB; give "
+            f"the code has {size / 2**20:.1f} MiB; allowed: at most {MAX_BYTES // 2**20} MiB; give "
             "the path of large data instead"
         )
     for name in files:
         if not is_plain(name):
             raise ValueError(
-                f"the code has a file {name[:200]!r}, but allowed is: a relative path without '..', hidden "
+                f"the code has a file {name[:200]!r}; allowed: a relative path without '..', hidden "
                 f"folders and control characters, at most {MAX_DEPTH} folders deep"
             )
 
@@ -64,7 +64,7 @@ def read_folder(folder: Path, entry: Path) -> dict[str, bytes]:
     """
     own = entry.relative_to(folder).as_posix()
     if entry.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{entry.name} is larger than {MAX_BYTES // 2**20} MiB, but allowed is: less")
+        raise ValueError(f"{entry.name} is larger than {MAX_BYTES // 2**20} MiB; allowed: less")
     found = {own: entry.read_bytes()}
     for path in _python_files(folder):
         name = path.relative_to(folder).as_posix()

@@ -61,7 +61,7 @@ class PositiveNumber:
     def read(self, raw: Mapping[str, Any]) -> float:
         number = float(raw[self.name])
         if not 0 < number < math.inf:
-            raise ValueError(f"{self.name} is {number!r}, but allowed is: a number above 0")
+            raise ValueError(f"{self.name} is {number!r}; allowed: a number above 0")
         return number
 
     def checked(self, value: Any) -> float:
@@ -85,7 +85,7 @@ class WholeNumber:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not float(value).is_integer() or not self.least <= value <= self.most:
             allowed = f"a whole number from {self.least:,} to {self.most:,}"
-            raise ValueError(f"{self.name} is {value!r}, but allowed is: {allowed}")
+            raise ValueError(f"{self.name} is {value!r}; allowed: {allowed}")
         return int(value)
 
 

@@ -239,12 +239,12 @@ class RunDirectory:
             with plain_files.open_plain(self.lock) as file:
                 if os.fstat(file.fileno()).st_uid not in (0, self.path.stat().st_uid):
                     return False  # created by another user
-                private_files.shut_out_others(file.fileno())
+                private_files.make_private(file.fileno())
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except PermissionError:
-            return private_files.is_locked_by_sight(self.lock)  # the run of another user who lets us read it
+            return private_files.is_lock_listed(self.lock)  # the run of another user who lets us read it
         except (OSError, ValueError):
             return False  # no lock file, or not a lock that could be taken
         return False
@@ -257,7 +257,7 @@ class RunDirectory:
             OSError: if a lock is impossible: the folder is not writable, or the lock is not a regular file.
         """
         private_files.require_ours(self.path)
-        private_files.shut_out_others(self.path, private_files.run_mode(self.path.parent))
+        private_files.make_private(self.path, private_files.run_mode(self.path.parent))
         try:
             fd = private_files.open_lock(self.lock)
         except private_files.ForeignFileError:
@@ -418,7 +418,7 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
         ValueError: if it does not exist or the id is invalid.
     """
     if not is_run_id(run_id):
-        raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
+        raise ValueError(f"run_id is {str(run_id)[:80]!r}; allowed: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
     # Not `Path.is_file`, which raises if the folder may not be entered.
     if not os.path.isfile(run.config):  # noqa: PTH113

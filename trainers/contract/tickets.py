@@ -1,4 +1,4 @@
-"""The tickets of queued and started runs: what a run asks for, and what it was given."""
+"""The tickets of queued and started runs: the resources requested by a run, and those granted to it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def claim_ticket(run: RunDirectory, token: str | None) -> None:
         raise TicketError(f"run {run.run_id} was removed from the queue, or started in another way")
 
 
-def leave_line(run: RunDirectory) -> None:
+def close_ticket(run: RunDirectory) -> None:
     """Turn the ticket into the record of granted resources; the status is "starting" by now."""
     if run.queued.exists():
         run.queued.rename(run.granted)

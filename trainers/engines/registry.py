@@ -36,7 +36,7 @@ def named(name: str) -> Engine:
     """
     if not is_known(name):
         known = ", ".join(sorted(_ENGINES))
-        raise UnknownEngineError(f"engine is {name[:80]!r}, but allowed is: {known}")
+        raise UnknownEngineError(f"engine is {name[:80]!r}; allowed: {known}")
     return _ENGINES[name]
 
 

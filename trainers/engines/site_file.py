@@ -58,7 +58,7 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
         raise SiteError(f"{file} is not TOML: {error}") from error
     for name in raw:
         if name not in tables():
-            raise SiteError(f"{file} has {shorten(name)}, but allowed is: {_known_names(name, tables())}")
+            raise SiteError(f"{file} has {shorten(name)}; allowed: {_known_names(name, tables())}")
     try:
         return typed.read(shape, raw.get(table, {}))
     except FieldError as error:
@@ -72,13 +72,13 @@ def _problem(error: FieldError) -> str:
     if isinstance(error, UnknownFieldError):
         within, name = typed.field_text(error.path[:-1], first_index=1), str(error.path[-1])
         known = _known_names(name, typed.field_names(error.kind))
-        return f" has {shorten(name)} in [{within}], but allowed is: {known}"
+        return f" has {shorten(name)} in [{within}]; allowed: {known}"
     if isinstance(error, RefusedError):
         return f", [{key}]: {error.value}"
     allowed = typed.describe(error.kind, _WORDS)
     if isinstance(error, MissingFieldError):
         return f" lacks {key}: {allowed}"
-    return f": {key} is {shorten(error.value)}, but allowed is: {allowed}"
+    return f": {key} is {shorten(error.value)}; allowed: {allowed}"
 
 
 def _known_names(name: str, known: Sequence[str]) -> str:

@@ -214,7 +214,7 @@ def ask_anew(folder: Path) -> None:
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
-def stat_anew(path: Path) -> os.stat_result:
+def stat_uncached(path: Path) -> os.stat_result:
     """Return a file's current attributes, bypassing cached ones.
 
     Raises:

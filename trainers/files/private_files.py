@@ -98,7 +98,7 @@ def open_lock(path: Path) -> int:
         ValueError: if it is not a regular file.
     """
     descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
-    shut_out_others(descriptor)
+    make_private(descriptor)
     return descriptor
 
 
@@ -110,7 +110,7 @@ def renew_lock(path: Path) -> None:
             path.unlink()
 
 
-def shut_out_others(file: Path | int, keep: int = 0) -> bool:
+def make_private(file: Path | int, keep: int = 0) -> bool:
     """Remove other users' rights to a file or folder of this user; return True if they had any.
 
     Args:
@@ -140,7 +140,7 @@ def make_folder(path: Path) -> Path:
     require_ours(path, about)
     if not stat.S_ISDIR(about.st_mode):
         raise NotADirectoryError(f"{path} is not a folder")
-    if shut_out_others(path):
+    if make_private(path):
         log.warning("%s was open to other users of this machine; it is closed to them now", path)
     return path
 
@@ -207,7 +207,7 @@ def close_runs(runs_dir: Path) -> None:
                 and entry.stat().st_mode & _OTHERS & ~keep
                 and Path(entry, "config.json").is_file()
             ):
-                num_closed += shut_out_others(Path(entry), keep)
+                num_closed += make_private(Path(entry), keep)
     if num_closed:
         log.warning(
             "%d runs in %s were open to other users of this machine; they are closed to them now "
@@ -217,7 +217,7 @@ def close_runs(runs_dir: Path) -> None:
         )
 
 
-def is_locked_by_sight(path: Path) -> bool:
+def is_lock_listed(path: Path) -> bool:
     """Return True if the system lists a lock (Linux), for a file that this user may not open."""
     try:
         inode = path.stat().st_ino

@@ -7,7 +7,7 @@ with a `Parse`. Fields with a default are optional, those with `init=False` cann
 whose `SHORT` names one of its fields may be written as the text of that field alone.
 
 Only the standard library is used: `trainers.watch` reads the formats of a run with the Python of a user's
-script, which may have no other packages than torch.
+script, which may have no packages besides torch.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class FieldError(ValueError):
         return field_text(self.path)
 
     def __str__(self) -> str:
-        return f"{self.field or 'the value'} is {shorten(self.value)}, but allowed is: {describe(self.kind)}"
+        return f"{self.field or 'the value'} is {shorten(self.value)}; allowed: {describe(self.kind)}"
 
 
 class MissingFieldError(FieldError):
@@ -135,7 +135,7 @@ class UnknownFieldError(FieldError):
 
     def __str__(self) -> str:
         known = ", ".join(field_names(self.kind))
-        return f"{shorten(self.field)} is not a field, but allowed is: {known}"
+        return f"{shorten(self.field)} is not a field; allowed: {known}"
 
 
 class RefusedError(FieldError):

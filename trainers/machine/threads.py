@@ -22,7 +22,7 @@ STUCK_AFTER_S = 30.0
 COMPLAIN_EVERY_S = 60.0
 
 
-class Passes:
+class PeriodicThread:
     """Calls `one_pass` repeatedly in a thread, until closed; it returns the seconds to rest."""
 
     def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:

@@ -69,7 +69,7 @@ THERE_IS_A_SCHEDULE = Check(
     description="With N ranks, the learning rate follows its schedule N times too fast.",
     checks=(THERE_IS_A_SCHEDULE,),
 )
-class TooFast(LearningRate):
+class ScheduleStepPerRank(LearningRate):
     """Advances the schedule once per rank in each step."""
 
     def position(self, progress: Progress) -> int:

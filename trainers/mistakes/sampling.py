@@ -51,7 +51,7 @@ class SameOrderEachEpoch(ShardedBatches):
     "indefinitely.",
     hangs=True,
 )
-class OneLess(ShardedBatches):
+class UnevenBatches(ShardedBatches):
     """Skips the last rank's last batch; then all ranks meet in a barrier at the end of the epoch."""
 
     def __init__(

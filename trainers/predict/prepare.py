@@ -54,7 +54,7 @@ def prepare(about: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer 
         tokenizer: for texts.
     """
     if not isinstance(inputs, Mapping):
-        raise InputError(f"inputs is {str(inputs)[:40]!r}, but allowed is: an object")
+        raise InputError(f"inputs is {str(inputs)[:40]!r}; allowed: an object")
     kind = about["input"]["kind"]
     if kind == IMAGE:
         return _prepare_image(about, inputs)
@@ -62,9 +62,9 @@ def prepare(about: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer 
         return _prepare_row(about, _field(inputs, "row", Mapping, "an object with a value for each column"))
     text = _field(inputs, "text", str, "a text")
     if not text.strip():
-        raise InputError("text is empty, but allowed is: at least one character")
+        raise InputError("text is empty; allowed: at least one character")
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"text has {len(text):,} characters, but allowed are: {MAX_CHARACTERS:,}")
+        raise InputError(f"text has {len(text):,} characters; allowed: {MAX_CHARACTERS:,}")
     assert tokenizer is not None, "a text classifier has a tokenizer"
     return _prepare_text(about, text, tokenizer)
 
@@ -74,7 +74,7 @@ def _field(inputs: Mapping[str, Any], name: str, kind: type, allowed: str) -> An
         there = ", ".join(sorted(map(str, inputs)))[:80] or "nothing"
         raise InputError(f"inputs has {there}, but this model takes: {name}, {allowed}")
     if not isinstance(inputs[name], kind):
-        raise InputError(f"{name} is {str(inputs[name])[:40]!r}, but allowed is: {allowed}")
+        raise InputError(f"{name} is {str(inputs[name])[:40]!r}; allowed: {allowed}")
     return inputs[name]
 
 
@@ -125,7 +125,7 @@ def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Ten
         low, high = VARIATIONS[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high:
-            raise InputError(f"{name} is {str(value)[:40]!r}, but allowed is: a number from {low} to {high}")
+            raise InputError(f"{name} is {str(value)[:40]!r}; allowed: a number from {low} to {high}")
     if found["rotate"] or found["shift"]:
         angle = math.radians(found["rotate"])
         cosine, sine, ratio = math.cos(angle), math.sin(angle), image.shape[1] / image.shape[2]
@@ -167,11 +167,11 @@ def _given_pixels(pixels: Any, shape: tuple[int, ...]) -> Tensor:
     try:
         found = torch.tensor(pixels, dtype=torch.float32)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"pixels is not rectangular, but allowed is: {allowed}") from error
+        raise InputError(f"pixels is not rectangular; allowed: {allowed}") from error
     if found.dim() == 2 and shape[0] == 1:
         found = found.unsqueeze(0)
     if tuple(found.shape) != shape or not bool(found.isfinite().all()):
-        raise InputError(f"pixels has the shape {list(found.shape)}, but allowed is: {allowed}")
+        raise InputError(f"pixels has the shape {list(found.shape)}; allowed: {allowed}")
     return found
 
 
@@ -221,7 +221,7 @@ def _numbers_of(column: TableColumn, row: Mapping[str, Any], mean: Sequence[floa
     cell = row.get(column.name, "")
     is_empty = cell is None or (isinstance(cell, str) and not cell.strip())
     if is_empty and not column.has_missing:
-        raise InputError(f"row[{column.name!r}] is empty, but allowed is: {_allowed(column)}")
+        raise InputError(f"row[{column.name!r}] is empty; allowed: {_allowed(column)}")
     flag = [float(is_empty)] if column.has_missing else []
     if not column.values:
         # An empty cell is the mean, which is 0 after scaling.
@@ -242,7 +242,7 @@ def _number(column: TableColumn, cell: Any) -> float:
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"row[{column.name!r}] is {str(cell)[:MAX_CELL]!r}, but allowed is: a number")
+        raise InputError(f"row[{column.name!r}] is {str(cell)[:MAX_CELL]!r}; allowed: a number")
     return value
 
 

@@ -235,7 +235,7 @@ class TrainedModel:
             raise InputError("this model does not predict classes")
         for name, value in (("label", label), ("prediction", prediction)):
             if not 0 <= value < self.spec.num_classes:
-                raise InputError(f"{name} is {value}, but allowed is: 0 to {self.spec.num_classes - 1}")
+                raise InputError(f"{name} is {value}; allowed: 0 to {self.spec.num_classes - 1}")
         if self._answers is None:
             self._answers = self._answers_of_validation()
         labels, predictions, probabilities = self._answers
@@ -361,7 +361,7 @@ def _draw(scores: Tensor, temperature: float, top_k: int | None, generator: torc
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not low <= value <= high:
-        raise InputError(f"{name} is {str(value)[:40]}, but allowed is: {low:g} to {high:,g}")
+        raise InputError(f"{name} is {str(value)[:40]}; allowed: {low:g} to {high:,g}")
 
 
 def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:

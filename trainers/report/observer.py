@@ -18,7 +18,7 @@ from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
-from trainers.report.telemetry import Holdings, Pulse
+from trainers.report.telemetry import Holdings, LiveProgress
 
 LARGEST_SHARE_OF_TIME = 0.005
 AT_MOST_EVERY_S = 1.0
@@ -206,19 +206,23 @@ class Observer(NullObserver):
     """Measures times, sends heartbeats to the supervisor, and stores the last step for the sampler.
 
     Attributes:
-        pulse: the values that the sampler reads.
+        live_progress: the values that the sampler reads.
     """
 
-    def __init__(self, clock: StepClock, pulse: Pulse, holdings: Holdings | None = None) -> None:
+    def __init__(
+        self, clock: StepClock, live_progress: LiveProgress, holdings: Holdings | None = None
+    ) -> None:
         self._clock = clock
-        self.pulse = pulse
+        self.live_progress = live_progress
         # Counted in the first step, then released.
         self._holdings = holdings
-        pulse.gradients_done = clock.gradients_done
+        live_progress.gradients_done = clock.gradients_done
         self._stood_still_s = 0.0
 
     @classmethod
-    def of(cls, strategy: Strategy, optimizer: torch.optim.Optimizer, pulse: Pulse) -> Observer:
+    def of(
+        cls, strategy: Strategy, optimizer: torch.optim.Optimizer, live_progress: LiveProgress
+    ) -> Observer:
         """Return the observer of a wrapped network's training."""
         clock = StepClock(
             strategy.network,
@@ -228,7 +232,7 @@ class Observer(NullObserver):
             divides_passes=strategy.divides_passes,
             all_reduce_times=lambda: strategy.all_reduce_times,
         )
-        return cls(clock, pulse, Holdings(network=strategy.network, optimizer=optimizer))
+        return cls(clock, live_progress, Holdings(network=strategy.network, optimizer=optimizer))
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
         heartbeats.write_heartbeat(FETCHING)
@@ -258,11 +262,11 @@ class Observer(NullObserver):
     def end_step(self, step: int) -> None:
         if self._holdings is not None:
             self._holdings.step_done()
-            self.pulse.holdings, self._holdings = self._holdings, None
-            self.pulse.news.set()  # sample now: a short run may end within the next second
+            self.live_progress.holdings, self._holdings = self._holdings, None
+            self.live_progress.news.set()  # sample now: a short run may end within the next second
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
-        self.pulse.beat(step, self._clock.newest)
+        self.live_progress.beat(step, self._clock.newest)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:

@@ -87,7 +87,7 @@ STORE_TIMEOUT = timedelta(seconds=10)
 
 
 @dataclass
-class Pulse:
+class LiveProgress:
     """Values that the training thread writes and the sampler only reads.
 
     Attributes:
@@ -125,10 +125,10 @@ class Pulse:
 class Telemetry:
     """One rank's sampling thread; rank 0's also gathers and reports the samples of all ranks."""
 
-    def __init__(self, world: World, reporter: NullReporter, pulse: Pulse) -> None:
+    def __init__(self, world: World, reporter: NullReporter, live_progress: LiveProgress) -> None:
         self._world = world
         self._reporter = reporter
-        self._pulse = pulse
+        self._live_progress = live_progress
         self._stop = threading.Event()
         self._board: SampleBoard | None = None
         self._file: MemoryFile | None = None
@@ -157,7 +157,7 @@ class Telemetry:
     def stop(self) -> None:
         """End the thread; afterwards the store may be closed."""
         self._stop.set()
-        self._pulse.news.set()
+        self._live_progress.news.set()
         if self.thread.ident is not None:  # else it was never started
             self.thread.join(timeout=2 * SAMPLE_EVERY_S)
         if self._file is not None:
@@ -176,24 +176,24 @@ class Telemetry:
         assert board is not None
         index, reader = _device_reader(world)
         other_load = OtherLoadReader()
-        others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
+        others = MachineSamples(world) if world.local_rank == 0 and not is_one_machine() else None
         is_early = False
         while not self._stop.is_set():
-            heartbeats.answer_when_asked(partial(flight_record_text, self._pulse.gradients_done))
+            heartbeats.answer_when_asked(partial(flight_record_text, self._live_progress.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)
                 # An early sample covers too short a time to measure the load of other programs.
                 load = None if is_early else other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
-                    others.tell(samples)
+                    others.publish(samples)
                 if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
                     samples = others.gather()
                 if world.is_main:
                     self.report(samples, load)
             # Sample on full seconds of the clock, so that the samples of all machines belong together.
-            is_early = self._pulse.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
-            self._pulse.news.clear()
+            is_early = self._live_progress.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+            self._live_progress.news.clear()
 
     def _read_board(self, board: SampleBoard, *, is_early: bool = False) -> list[dict[str, Any]]:
         """Return this machine's samples.
@@ -229,11 +229,11 @@ class Telemetry:
             },
             "rank": {
                 "rank": self._world.rank,
-                **self._pulse.sample(),
+                **self._live_progress.sample(),
                 "doing": heartbeats.describe_activity(),
-                "base_memory_bytes": self._pulse.base_memory_bytes,
+                "base_memory_bytes": self._live_progress.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
-                **{name: getattr(self._pulse.holdings, name, None) for name in HOLDINGS},
+                **{name: getattr(self._live_progress.holdings, name, None) for name in HOLDINGS},
             },
             "cpu_s": round(own_cpu_s(), 3),
         }
@@ -296,7 +296,7 @@ class Gatherer:
         return bool(self._store.check([key]))
 
 
-class OtherMachines:
+class MachineSamples:
     """Exchanges samples between a job's machines, through its own connection to torchrun's store."""
 
     def __init__(self, world: World) -> None:
@@ -313,7 +313,7 @@ class OtherMachines:
         num_nodes = int(os.environ["GROUP_WORLD_SIZE"])
         self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
 
-    def tell(self, samples: list[dict[str, Any]]) -> None:
+    def publish(self, samples: list[dict[str, Any]]) -> None:
         """Publish the samples of this machine's ranks."""
         self._store.set(self._key, json.dumps(samples))
 

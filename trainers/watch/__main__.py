@@ -46,7 +46,7 @@ def main() -> NoReturn:
     run = RunDirectory(options.run_dir.absolute())
     rank = int(os.environ.get("RANK", "-1"))
     if not entry.is_file():
-        sys.exit(f"ENTRY is {str(options.entry)!r}, but allowed is: the path of a script that exists")
+        sys.exit(f"ENTRY is {str(options.entry)!r}; allowed: the path of a script that exists")
     if (problem := make_run(run, entry, options)) is not None:
         sys.exit(problem)
     num_ranks = run.read_config().nproc_per_node

@@ -132,7 +132,7 @@ class Collector:
             self._add_steps(done)
 
     def _may_go_on(self) -> bool:
-        """True if the ranks without a step have ended, or have delayed the others for too long."""
+        """Return True if the ranks without a next step have ended, or the others have waited too long."""
         missing = [rank for rank, rows in enumerate(self._steps) if not rows]
         if all(self._control.of_rank(rank, spool.END) for rank in missing):
             return True

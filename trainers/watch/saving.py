@@ -120,7 +120,7 @@ class Saving:
         for name, value in state.items():
             if (obstacle := _obstacle(value)) is not None:
                 raise CheckpointError(
-                    f"watch.save got {name} with {obstacle}, but allowed are: objects with state_dict(), "
+                    f"watch.save got {name} with {obstacle}; allowed: objects with state_dict(), "
                     "tensors, numbers, texts, and lists, tuples, sets and dicts of them"
                 )
         progress = {

@@ -122,11 +122,11 @@ class Control:
         self._numbers[which] = value
 
     def of_rank(self, rank: int, which: int) -> int:
-        """Return a number of a rank."""
+        """Return the value that a rank stored for a counter."""
         return self._numbers[_COMMON + 2 * rank + which]
 
     def set_of_rank(self, rank: int, which: int, value: int) -> None:
-        """Set a number of a rank."""
+        """Set the value of a counter for a rank."""
         self._numbers[_COMMON + 2 * rank + which] = value
 
     def newest_step(self, num_ranks: int) -> int:

@@ -1,8 +1,8 @@
 // The current user, the right to change a run, and the end of the navigation bar. The server enforces rights;
 // this only avoids offering actions that would fail.
 
-import { prefer } from "../shared/browser.js";
-import { complain, inform, openDialog } from "../shared/dialog.js";
+import { setPreference } from "../shared/browser.js";
+import { showError, showMessage, openDialog } from "../shared/dialog.js";
 import { el, icon, makeButton, setText, show } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
 import { isDark, onThemeChange } from "../shared/theme.js";
@@ -49,7 +49,7 @@ async function openClassSettings() {
   try {
     settings = await callEndpoint("class_settings", null);
   } catch (error) {
-    complain(error.message);
+    showError(error.message);
     return;
   }
   const choices = WHO_SEES.map(([value, title, words]) =>
@@ -72,7 +72,7 @@ async function openClassSettings() {
         everyone_sees: value,
         students_run_scripts: scripts.checked,
       });
-      inform(`${title}, from now on.`);
+      showMessage(`${title}, from now on.`);
     },
   });
 }
@@ -97,7 +97,7 @@ export function mountNav(place) {
   name();
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";
-    prefer("theme", theme);
+    setPreference("theme", theme);
     for (const element of [document.documentElement, document.body]) {
       element.classList.toggle("dark", theme === "dark");
     }

@@ -2,7 +2,7 @@
 // and the samples of its lines.
 
 import { afterPaint } from "../shared/browser.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { el, freeId, setText, show, svg } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { term as explained } from "../shared/terms.js";
@@ -279,7 +279,7 @@ export class Chart {
       if (this.element.isConnected && this.isDue) await this.draw(plotly);
     } catch (error) {
       // Once: some charts are drawn again every second.
-      if (!this.hasComplained) complain(`The chart could not be drawn: ${error.message}`);
+      if (!this.hasComplained) showError(`The chart could not be drawn: ${error.message}`);
       this.hasComplained = true;
     }
   }

@@ -97,7 +97,7 @@ export function pointsOf(drawn) {
  * @param {number} x
  * @returns {Point | undefined}
  */
-export function nearestTo(points, x) {
+export function nearestPoint(points, x) {
   let [low, high] = [0, points.length];
   while (low < high) {
     const middle = (low + high) >> 1;

@@ -6,7 +6,7 @@ import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/n
 import { ConnectionNote, StatePill } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
-import { Foot } from "./lesson.js";
+import { LessonEnd } from "./lesson.js";
 import { blocks, inlines } from "./text.js";
 
 const READ_EVERY_MS = 700;
@@ -50,7 +50,7 @@ export class CodeLessonView {
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.solution = section("The solution", "lesson-solution", this.solutionBody());
     const { name, next } = lesson;
-    this.foot = new Foot(next && codeLessonPage(next), () => openReportDialog(name));
+    this.foot = new LessonEnd(next && codeLessonPage(next), () => openReportDialog(name));
     this.element = this.layOut();
     this.update();
     if (this.progress.isSolutionShown || this.progress.isDone) this.loadSolution();

@@ -4,8 +4,8 @@ import { el, makeButton, show, setAttribute, section, setText } from "../shared/
 import { address, callEndpoint, fetchJson, askEvery, lessonPage } from "../shared/net.js";
 import { ConnectionNote } from "../shared/widgets.js";
 import { onThemeChange } from "../shared/theme.js";
-import { complain } from "../shared/dialog.js";
-import { LessonRun, looksOf } from "./lesson_run.js";
+import { showError } from "../shared/dialog.js";
+import { LessonRun, chartStyles } from "./lesson_run.js";
 import { Finding, Prediction, Question } from "./questions.js";
 import { makePicture } from "./pictures.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
@@ -14,7 +14,7 @@ import { blocks } from "./text.js";
 
 // The end of a lesson: a link to the next one, and buttons to repeat it.
 
-export class Foot {
+export class LessonEnd {
   /**
    * @param {string | null} next the URL of the next lesson
    * @param {() => void} onReport
@@ -120,7 +120,7 @@ export class LessonView {
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(
-      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, looks: looksOf(lesson) }),
+      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, looks: chartStyles(lesson) }),
     );
     /** @type {Map<number, LessonRun[]>} The runs of each question. */
     this.attempts = new Map();
@@ -137,7 +137,7 @@ export class LessonView {
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
     this.note = new ConnectionNote();
-    this.foot = new Foot(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
+    this.foot = new LessonEnd(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
     this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot);
     this.endTheme = onThemeChange(() => {
@@ -216,7 +216,7 @@ export class LessonView {
           this.addAttempt(which, choice, runId);
           this.update();
         } catch (error) {
-          complain(error.message);
+          showError(error.message);
         }
       },
     }); // prettier-ignore
@@ -224,7 +224,10 @@ export class LessonView {
 
   addAttempt(number, choice, runId) {
     const { commands } = this.lesson.runs[this.lesson.questions[number].attempt.run];
-    const run = new LessonRun(choice, this.allRuns.length, runId, { commands, looks: looksOf(this.lesson) });
+    const run = new LessonRun(choice, this.allRuns.length, runId, {
+      commands,
+      looks: chartStyles(this.lesson),
+    });
     this.attempts.set(number, [...(this.attempts.get(number) ?? []), run]);
     this.questions[number]?.runs.append(run.element);
   }
@@ -247,7 +250,7 @@ export class LessonView {
     this.progress.runs = this.runs.map(({ runId }) => runId);
     this.keep();
     this.update();
-    this.read().catch((error) => complain(error.message));
+    this.read().catch((error) => showError(error.message));
   }
 
   /**
@@ -322,7 +325,7 @@ export class LessonView {
       this.progress.runs = this.runs.map((each) => each.runId);
     } catch (error) {
       this.progress.isStarted = false;
-      complain(error.message);
+      showError(error.message);
     }
     this.keep();
   }
@@ -385,7 +388,7 @@ export class LessonView {
       if (withRuns && runIds.length > 0) await callEndpoint("delete_runs", runIds);
       await forgetProgress(this.lesson.name);
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       return;
     }
     window.location.assign(lessonPage(this.lesson.name));

@@ -15,7 +15,7 @@ import { StatePill } from "../shared/widgets.js";
  * The distinct looks of a lesson's charts; at least one.
  * @returns {Look[]}
  */
-export function looksOf({ pictures, prediction }) {
+export function chartStyles({ pictures, prediction }) {
   const wanted = pictures.filter(({ curve }) => curve).map(({ axis, smoothing }) => ({ axis, smoothing }));
   if (prediction.curve) wanted.push({ axis: prediction.axis, smoothing: prediction.smoothing });
   const found = new Map(wanted.map((look) => [keyOf(look), look]));

@@ -4,7 +4,7 @@ import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson, lessonPage } from "../shared/net.js";
 import { CodeLessonView, codeLessonPage } from "./code_lesson.js";
 import { LessonView } from "./lesson.js";
-import { joinedPoll, LessonTogether, PollTools } from "./polls/lesson.js";
+import { joinedPoll, PollLessonView, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
 import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 import { reportButton } from "./report/report.js";
@@ -49,7 +49,7 @@ async function viewOf(name, pollId, isProjector) {
   ]);
   if (name === null) return new ListView(found, inCode);
   const poll = await joinedPoll(name, pollId);
-  const view = poll ? new LessonTogether(found, poll) : withPolls(new LessonView(found), name);
+  const view = poll ? new PollLessonView(found, poll) : withPolls(new LessonView(found), name);
   return withNews(view, name);
 }
 

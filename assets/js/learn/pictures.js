@@ -8,7 +8,7 @@ import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } f
 import { chartColors } from "../shared/theme.js";
 import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
-import { instrumentOf } from "../run/closer/look_closer.js";
+import { instrumentOf } from "../run/look_closer/look_closer.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 import { BarsPicture, WaterfallPicture } from "./bars.js";
 

@@ -2,9 +2,9 @@
 // in the account, so that another device continues where this one stopped.
 
 import { address, callEndpoint, fetchJson, pause, posted } from "../shared/net.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { person } from "../auth/person.js";
-import { prefer, preference } from "../shared/browser.js";
+import { setPreference, preference } from "../shared/browser.js";
 
 // Merges the progress of two pages of one user; `ddp_gui/learn/progress.py` applies the same rule.
 
@@ -126,7 +126,7 @@ async function tell() {
     } catch (error) {
       isRefused = true;
       if (!waiting.has(name)) waiting.set(name, { progress, onAnswer });
-      if (!hasComplained) complain(`Your progress is not saved yet: ${error.message}`);
+      if (!hasComplained) showError(`Your progress is not saved yet: ${error.message}`);
       hasComplained = true;
     }
   }
@@ -183,7 +183,7 @@ export function keepProgress(name, progress) {
       if (known) known[name] = joined(answer, known[name]);
       Object.assign(progress, joined(answer, progress));
     });
-  } else prefer(key(name), progress);
+  } else setPreference(key(name), progress);
 }
 
 /**
@@ -197,7 +197,7 @@ export async function forgetProgress(name, poll = null) {
   if (known) {
     await forgetOfAccount(name, anew);
     known[name] = anew;
-  } else prefer(key(name), anew);
+  } else setPreference(key(name), anew);
   return structuredClone(anew);
 }
 

@@ -44,7 +44,7 @@ const UNRELIABLE = "These times are unreliable:";
  * @param {number} right the answer that the lesson explains
  * @returns {number | null}
  */
-export function happened(outcome, right) {
+export function measuredChoice(outcome, right) {
   if (!outcome || outcome.verdict === "unchecked") return right;
   return outcome.happened;
 }
@@ -178,7 +178,7 @@ export class Prediction {
       this.button.disabled = false;
       onChange();
     };
-    this.drawn = this.isDrawn ? new DrawnCurve(drawnAbout(about), progress.prediction, take) : null;
+    this.drawn = this.isDrawn ? new DrawnCurve(describeDrawing(about), progress.prediction, take) : null;
     this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
     this.button = makeButton(
       { class: "ddp-button ddp-button-main", disabled: progress.prediction === null, onclick: onLock },
@@ -217,7 +217,7 @@ export class Prediction {
     show(this.note, false);
     if (this.choices) {
       const { prediction } = this.progress;
-      const right = happened(outcome, this.about.right);
+      const right = measuredChoice(outcome, this.about.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
       setText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
       show(this.outcome, right !== null);
@@ -255,7 +255,7 @@ function predictionWords(outcome, right, prediction) {
 } // prettier-ignore
 
 /** The description of a drawing, with its axes as text. */
-export function drawnAbout(question) {
+export function describeDrawing(question) {
   const { curve, axis } = question;
   const words = curve === "loss" ? "training loss" : curve.replace("metric:", "validation ");
   return { ...question, curve: words.replaceAll("_", " "), axisWords: AXES[axis] };
@@ -344,7 +344,8 @@ export class Question {
     const answer = this.progress.answers[this.number];
     const isKnown = this.about.measured.length === 0 || outcome !== null;
     // Without a measurement the lesson's answer counts.
-    const right = outcome?.verdict === "unmeasured" ? this.about.right : happened(outcome, this.about.right);
+    const right =
+      outcome?.verdict === "unmeasured" ? this.about.right : measuredChoice(outcome, this.about.right);
     this.choices.reveal(isKnown ? right : null, answer, outcome?.verdict === "otherwise");
     if (outcome) this.note.update(outcome);
     show(this.because, isKnown && right === this.about.right);

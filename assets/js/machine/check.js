@@ -2,7 +2,7 @@
 
 import { Chart } from "../charts/chart.js";
 import { CommandLine, makeTable, tableRow } from "../shared/widgets.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint, askEvery } from "../shared/net.js";
@@ -141,7 +141,7 @@ function fixedPrice({ lines }) {
 
 const FOLLOW_EVERY_MS = 400;
 
-/** A check that runs as a job of its own: it is started, followed until it has ended, and stopped. */
+/** A check that runs as a separate job: starts it, follows it until it ends, and stops it. */
 export class JobCheck {
   /**
    * @param {string} begin the label of the button that starts it
@@ -177,7 +177,7 @@ export class JobCheck {
       this.take(check);
       this.follow(check.check_id);
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       this.setButtons();
     }
   }
@@ -187,7 +187,7 @@ export class JobCheck {
     try {
       this.take(await callEndpoint(this.endpoints.stop, this.check.check_id));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       this.setButtons();
     }
   }

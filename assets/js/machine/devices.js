@@ -1,13 +1,13 @@
 // The GPUs of this machine with their users, and the SSH hosts of runs with the bandwidth between them.
 
 import { person } from "../auth/person.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { Meter, runLink } from "./parts.js";
-import { keepRows } from "../shared/widgets.js";
+import { updateRows } from "../shared/widgets.js";
 
 const NO_GPU = "This is slower, but the same distributed training: with GPUs, the page would use them.";
 
@@ -29,7 +29,7 @@ export class Gpus {
         : summary,
     );
     show(this.empty, gpus.length === 0);
-    keepRows(
+    updateRows(
       this.list,
       gpus,
       (gpu) => gpu.index,
@@ -93,7 +93,7 @@ class GpuTile {
     show(this.nobody, !processes?.length);
     const unknown = answers ? "The driver does not report who uses it." : "See “What is missing” below.";
     setText(this.nobody, processes === null ? unknown : "Not in use.");
-    keepRows(
+    updateRows(
       this.users,
       processes ?? [],
       (process) => process.pid,
@@ -163,7 +163,7 @@ class Links {
     this.isRunning = check.is_running;
     this.setButton();
     setText(this.now, wordsOf(check));
-    keepRows(this.list, check.links, JSON.stringify, newLink);
+    updateRows(this.list, check.links, JSON.stringify, newLink);
   }
 
   async begin() {
@@ -171,7 +171,7 @@ class Links {
     try {
       this.update(await callEndpoint("measure_links"));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       this.setButton();
     }
   }
@@ -226,7 +226,7 @@ export function hostsSection() {
       if (hosts === null) return;
       links.update(measured);
       setText(lead, leadWords(hosts));
-      keepRows(list, hosts, JSON.stringify, newHost);
+      updateRows(list, hosts, JSON.stringify, newHost);
     },
   };
 }

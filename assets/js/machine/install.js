@@ -3,7 +3,7 @@
 import { el, makeButton, setText, show } from "../shared/dom.js";
 import { callEndpoint, pause } from "../shared/net.js";
 import { person } from "../auth/person.js";
-import { inform } from "../shared/dialog.js";
+import { showMessage } from "../shared/dialog.js";
 
 const ASK_EVERY_MS = 500;
 const BUTTON = "button[data-install]";
@@ -51,7 +51,7 @@ async function install(button) {
         return;
       }
       const next = button.dataset.done ?? "choose it under “Data set” on the Train page.";
-      inform(`${state.label} is installed: ${next}`);
+      showMessage(`${state.label} is installed: ${next}`);
       return;
     }
     setText(words, `Not installed. ${state.error}`);

@@ -1,6 +1,6 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine, ConnectionNote, keepRows } from "../shared/widgets.js";
+import { CommandLine, ConnectionNote, updateRows } from "../shared/widgets.js";
 import { el, icon, section, setText } from "../shared/dom.js";
 import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
@@ -20,7 +20,7 @@ function missingSection() {
     element,
     update({ missing }) {
       setText(lead, leadWords(missing));
-      keepRows(list, missing ?? [], keyOf, newItem);
+      updateRows(list, missing ?? [], keyOf, newItem);
     },
   };
 }

@@ -3,7 +3,7 @@
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
-import { keepRows } from "../shared/widgets.js";
+import { updateRows } from "../shared/widgets.js";
 
 const SECONDS_PER_MINUTE = 60;
 
@@ -135,7 +135,7 @@ export class Memory {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
     const words = `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`;
     this.space.update({ free: total - used, total, ours }, words);
-    keepRows(
+    updateRows(
       this.runs,
       runs,
       (run) => run.run_id,

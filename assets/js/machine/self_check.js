@@ -1,7 +1,7 @@
 // "Check this machine": runs short real jobs and compares their results with the last check.
 
 import { person } from "../auth/person.js";
-import { CommandLine, makeTable, keepRows } from "../shared/widgets.js";
+import { CommandLine, makeTable, updateRows } from "../shared/widgets.js";
 import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
 import { address } from "../shared/net.js";
@@ -26,7 +26,7 @@ class FindingsTable {
   }
 
   take(findings) {
-    keepRows(this.body, findings, (finding) => finding.id, newRow, updateRow);
+    updateRows(this.body, findings, (finding) => finding.id, newRow, updateRow);
     show(this.element, findings.length > 0);
   }
 }

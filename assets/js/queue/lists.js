@@ -5,7 +5,7 @@ import { el, section, setText, show, setAttribute } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { keepRows, makeTable } from "../shared/widgets.js";
+import { updateRows, makeTable } from "../shared/widgets.js";
 
 /** A table that keeps the row of a run between updates, so that a focused button keeps the focus. */
 class KeptTable {
@@ -26,7 +26,7 @@ class KeptTable {
     };
     // Runs that the user may not see have no id: use their index as the key.
     const keyOf = (item) => this.keyOf(item) ?? `hidden ${items.indexOf(item)}`;
-    keepRows(this.body, items, keyOf, make, (element, item) => {
+    updateRows(this.body, items, keyOf, make, (element, item) => {
       this.rows.get(element).update(item, items.length);
     });
     show(this.element, items.length > 0);
@@ -168,7 +168,7 @@ class RunName {
 }
 
 /** The devices of this machine: each GPU with its user, and the number of CPU ranks. */
-export class Handed {
+export class DeviceList {
   constructor() {
     this.gpus = el("ul", { class: "ddp-queue-gpus" });
     this.cpuNumbers = el("span", {});

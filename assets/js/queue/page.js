@@ -1,10 +1,10 @@
 // The queue page: runs that wait for GPUs or CPU ranks, devices in use, limits, and the tools for teachers.
 
 import { el, makeButton, section, setText, show, icon } from "../shared/dom.js";
-import { openDialog, inform, actionButton } from "../shared/dialog.js";
+import { openDialog, showMessage, actionButton } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
-import { EngineJobs, Handed, RunningList, WaitingList } from "./lists.js";
+import { EngineJobs, DeviceList, RunningList, WaitingList } from "./lists.js";
 import { ConnectionNote, field } from "../shared/widgets.js";
 
 const GB = 1e9;
@@ -153,7 +153,7 @@ class ConfirmStop {
         content: el("p", {}, `${runs} The queue is paused, and queued runs keep their places.`),
         confirm: "Stop all",
         isDangerous: true,
-        onConfirm: async () => inform((await callEndpoint("stop_all")).message),
+        onConfirm: async () => showMessage((await callEndpoint("stop_all")).message),
       });
       if (stopped) await afterAction();
     });
@@ -209,7 +209,7 @@ class QueueView {
       this.pause,
       this.stopAll,
     );
-    this.handed = new Handed();
+    this.handed = new DeviceList();
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
     this.limits = new LimitsPanel(afterAction);

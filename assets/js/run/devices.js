@@ -52,7 +52,7 @@ const OPEN_UP_TO_RANKS = 16;
 const NEAR = "100%";
 
 /** The nodes that start open; undefined if all do. */
-export function openAtFirst(numRanks, numNodes) {
+export function initiallyOpenNodes(numRanks, numNodes) {
   return numNodes > 1 && numRanks > OPEN_UP_TO_RANKS ? [0] : undefined;
 }
 
@@ -170,7 +170,7 @@ export class NodeGroups {
       const inside = el("div", { class: `${this.list.classList[0]}-inside` });
       const row = el("summary", {}, name, words, mark);
       const element = el("details", { class: "ddp-node", "data-node": node }, row, inside);
-      element.open = openAtFirst(this.numRanks, this.numNodes)?.includes(node) ?? true;
+      element.open = initiallyOpenNodes(this.numRanks, this.numNodes)?.includes(node) ?? true;
       element.addEventListener("toggle", this.onToggle);
       this.groups.set(node, { element, inside, name, words, mark, isInSight: false, waiting: new Map() });
       this.sight.observe(inside);

@@ -4,7 +4,7 @@ import { installLine } from "../machine/install.js";
 import { CommandLine, copyButton } from "../shared/widgets.js";
 import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
-import { againAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
+import { rerunAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
 
 const ASK_EVERY_MS = 500;
 const BROKEN = "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
@@ -89,7 +89,7 @@ export class TakeHomePanel {
   /** The form for a run that starts from the chosen checkpoint. */
   aim() {
     const start = { start_from: `${this.runId}/${this.choice.value}`, name: "" };
-    this.further.href = againAddress(this.runId, start);
+    this.further.href = rerunAddress(this.runId, start);
   }
 
   async pack() {

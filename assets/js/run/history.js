@@ -13,7 +13,7 @@ import {
   state as stateWords,
   capital,
 } from "../shared/format.js";
-import { resumeFrom } from "./head/header.js";
+import { resumeFrom } from "./header/header.js";
 import { runAddress } from "../shared/net.js";
 import { makeTable } from "../shared/widgets.js";
 
@@ -37,14 +37,14 @@ const SAVED_BECAUSE = new Map([
  * The reason of a checkpoint as text; null if this version does not know it.
  * @param {unknown} reason
  */
-export const savedBecause = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
+export const saveReason = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
 
 /**
  * The hover text of a checkpoint's mark.
  * @param {{ step: number, size_bytes: number, reason?: unknown }} item
  */
 export function checkpointWords(item) {
-  const why = savedBecause(item.reason);
+  const why = saveReason(item.reason);
   return `checkpoint at step ${count(item.step)}${why ? `, ${why}` : ""}, ${bytes(item.size_bytes)}`;
 }
 
@@ -243,7 +243,7 @@ function describe(mark) {
     return [shape, saysIt ? reason : `${capital(String(word))}. ${reason}`];
   }
   if (mark.kind === "checkpoint") {
-    const why = savedBecause(mark.reason) ?? mark.reason;
+    const why = saveReason(mark.reason) ?? mark.reason;
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }

@@ -3,7 +3,7 @@
 import { actionButton } from "../shared/dialog.js";
 import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { LIVE_STATES, bytes } from "../shared/format.js";
-import { againAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
+import { rerunAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { legendEntry, makeTable } from "../shared/widgets.js";
 
@@ -83,7 +83,7 @@ export class InsightStrip {
     if (action.kind === "again") {
       return el(
         "a",
-        { class: "ddp-button ddp-button-small", href: againAddress(this.runId, action.values) },
+        { class: "ddp-button ddp-button-small", href: rerunAddress(this.runId, action.values) },
         action.label,
       );
     }
@@ -139,7 +139,7 @@ export class ConfigurationPanel {
           "a",
           {
             class: "ddp-button ddp-button-small",
-            href: isScript ? scriptAddress(runId) : againAddress(runId),
+            href: isScript ? scriptAddress(runId) : rerunAddress(runId),
           },
           "Run again with changes",
         ),

@@ -3,24 +3,24 @@
 import { ScriptPanel } from "./script_panel.js";
 import { runAsCode } from "../script/as_code.js";
 import { Board } from "./charts/board.js";
-import { afterPaint, Calm } from "../shared/browser.js";
+import { afterPaint, Throttle } from "../shared/browser.js";
 import { ConfigurationPanel, InsightStrip, MemoryPanel } from "./insights.js";
 import { ConfusionPanel, SamplePanel } from "./sample/sample.js";
-import { DevicesPanel, nodeRows, openAtFirst } from "./devices.js";
+import { DevicesPanel, nodeRows, initiallyOpenNodes } from "./devices.js";
 import { el, guarded, setText, show } from "../shared/dom.js";
 import { CommandPanel, ElsewherePanel, TakeHomePanel } from "./elsewhere.js";
-import { ForwardingLine, Progress, Tiles, QueuedPanel, Tab } from "./head/progress.js";
-import { Header } from "./head/header.js";
+import { ForwardingLine, Progress, Tiles, QueuedPanel, Tab } from "./header/progress.js";
+import { Header } from "./header/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { LogPanel } from "./logs.js";
-import { LookCloser } from "./closer/look_closer.js";
+import { LookCloser } from "./look_closer/look_closer.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
 import { LIVE_STATES, worldSize } from "../shared/format.js";
-import { projector, nameParts, sideBySide } from "./head/projector.js";
+import { projector, nameParts, sideBySide } from "./header/projector.js";
 import { RanksPanel } from "./ranks.js";
 import { RunStream } from "./stream.js";
 import { TryPanel } from "./try/try_panel.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { ConnectionNote } from "../shared/widgets.js";
 
 const ASK_AGAIN_MS = 2000;
@@ -96,7 +96,7 @@ class RunPage {
     this.forwarding = new ForwardingLine(runId, summary);
     this.tiles = new Tiles(summary);
     this.board = new Board(runId, summary, {
-      onError: complain,
+      onError: showError,
       onLook: (chosen) => this.lookAnew(chosen),
       onResume: summary.may_change ? look : null,
     });
@@ -104,7 +104,7 @@ class RunPage {
     const onToggle = () => this.noteOpenNodes();
     this.devices = new DevicesPanel(onToggle);
     this.ranksPanel = new RanksPanel(summary, onToggle);
-    this.openNodes = openAtFirst(worldSize(summary.config), summary.config.num_nodes ?? 1);
+    this.openNodes = initiallyOpenNodes(worldSize(summary.config), summary.config.num_nodes ?? 1);
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
     this.confusion = new ConfusionPanel(runId);
@@ -118,7 +118,7 @@ class RunPage {
     this.command = new CommandPanel(summary);
     if (!this.script) this.command.element.append(new ElsewherePanel(runId).element);
     this.tab = isAlone ? new Tab(this.name) : null;
-    this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
+    this.numbers = new Throttle(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = new ConnectionNote();
     this.element = this.layOut(runId, summary);

@@ -4,7 +4,7 @@
 import { el, section, setAttribute, setText, show, svg } from "../shared/dom.js";
 import { LIVE_STATES, bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
-import { ReplicaBadge } from "./closer/fingerprints.js";
+import { ReplicaBadge } from "./look_closer/fingerprints.js";
 import { NodeGroups } from "./devices.js";
 import { legendEntry } from "../shared/widgets.js";
 

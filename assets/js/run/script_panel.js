@@ -1,7 +1,7 @@
 // The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
 
 import { Editor, markList, openInEditor } from "../script/editor.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { callEndpoint, lessonPage } from "../shared/net.js";
@@ -31,7 +31,7 @@ export class ScriptPanel {
     );
     callEndpoint("script_code", runId).then(
       (code) => this.take(code),
-      (error) => complain(error.message),
+      (error) => showError(error.message),
     );
   }
 

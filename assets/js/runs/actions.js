@@ -1,17 +1,17 @@
 // Actions on runs of the list and of the bin, and the import of a run that was packed elsewhere.
 
 import { mayChange, person, whyNot } from "../auth/person.js";
-import { act, complain, inform, offerUndo, openDialog } from "../shared/dialog.js";
+import { act, showError, showMessage, offerUndo, openDialog } from "../shared/dialog.js";
 import { el, makeButton, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
-import { address, callEndpoint, reportAddress, runAddress, fetchJson, againAddress } from "../shared/net.js";
+import { address, callEndpoint, reportAddress, runAddress, fetchJson, rerunAddress } from "../shared/net.js";
 import { isLive } from "./columns.js";
 import { field, makeTable } from "../shared/widgets.js";
 
 // The title of the comparison and the bin, with a link back to the list.
 
 /** `onBack(event)` returns to the list; `others` are placed before the link. */
-export function titleWithWayBack(title, onBack, ...others) {
+export function titleWithBackLink(title, onBack, ...others) {
   return el(
     "div",
     { class: "ddp-list-title" },
@@ -79,7 +79,7 @@ export const CHANGED = "ddp-runs-changed";
 export async function deleteRuns(rows) {
   const live = rows.find(isLive);
   if (live) {
-    complain(`${live.name} is ${live.state}: stop it first, then delete it.`);
+    showError(`${live.name} is ${live.state}: stop it first, then delete it.`);
     return;
   }
   try {
@@ -92,7 +92,7 @@ export async function deleteRuns(rows) {
       window.dispatchEvent(new Event(CHANGED));
     });
   } catch (error) {
-    complain(error.message);
+    showError(error.message);
   }
 }
 
@@ -100,7 +100,7 @@ export async function deleteRuns(rows) {
 export function rowMenu(row, { onEdit, onDelete, isAllowed }) {
   return [
     isAllowed ? makeButton({ onclick: onEdit }, "Rename, tag, note …") : null,
-    el("a", { href: againAddress(row.run_id) }, "Run again with changes"),
+    el("a", { href: rerunAddress(row.run_id) }, "Run again with changes"),
     el("span", { class: "ddp-menu-title" }, "Export the numbers"),
     ...exportLinks([row.run_id]),
     el("span", { class: "ddp-menu-title" }, "Hand in or take along"),
@@ -130,7 +130,7 @@ export class BinView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithWayBack("Bin", onBack),
+      titleWithBackLink("Bin", onBack),
       el(
         "p",
         { class: "ddp-caption" },
@@ -156,7 +156,7 @@ export class BinView {
       [this.who, this.items] = await Promise.all([person(), callEndpoint("list_bin")]);
       this.mine = this.items.filter((item) => mayChange(this.who, item.owner));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       return;
     }
     show(this.nothing, this.items.length === 0);
@@ -209,7 +209,7 @@ export class BinView {
       // Only the runs that were shown: others may have been deleted since then.
       onConfirm: async () => {
         const ids = this.mine.map((item) => item.bin_id);
-        inform((await callEndpoint("empty_bin", ids)).message);
+        showMessage((await callEndpoint("empty_bin", ids)).message);
       },
     });
     if (worked) this.load();
@@ -264,9 +264,9 @@ export class ImportButton {
         const form = new FormData();
         form.append("files", file);
         const [path] = await fetchJson(address("gradio_api/upload"), { method: "POST", body: form });
-        inform((await callEndpoint("import_run", path)).message);
+        showMessage((await callEndpoint("import_run", path)).message);
       } catch (error) {
-        complain(`${file.name} was not imported: ${error.message}`);
+        showError(`${file.name} was not imported: ${error.message}`);
       }
     }
     this.button.disabled = false;

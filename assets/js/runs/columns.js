@@ -1,6 +1,6 @@
 // The columns of the list of runs, and the menu that chooses them.
 
-import { prefer, preference } from "../shared/browser.js";
+import { setPreference, preference } from "../shared/browser.js";
 import { toggleMenu } from "../shared/dialog.js";
 import { el, icon, makeButton, setAttribute, setText, show, svg } from "../shared/dom.js";
 import {
@@ -211,7 +211,7 @@ export class ColumnChoice {
   }
 
   choose(keys) {
-    prefer(STORAGE_KEY, keys);
+    setPreference(STORAGE_KEY, keys);
     this.onChange();
   }
 

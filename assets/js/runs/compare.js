@@ -33,14 +33,14 @@ import {
   reportAddress,
   runAddress,
   sideBySidePage,
-  againAddress,
+  rerunAddress,
 } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { titleWithWayBack } from "./actions.js";
+import { titleWithBackLink } from "./actions.js";
 import { lineSample, Chart, select } from "../charts/chart.js";
-import { prefer, preference } from "../shared/browser.js";
+import { setPreference, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { Traces } from "../charts/traces.js";
 
 // Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
@@ -120,7 +120,7 @@ function headCell(run, index) {
     lineSample(index),
     el("a", { href: runPage(run.run_id) }, run.name),
     brokenBadge(run.mistake),
-    el("a", { href: againAddress(run.run_id), class: "ddp-again" }, "Run again with changes"),
+    el("a", { href: rerunAddress(run.run_id), class: "ddp-again" }, "Run again with changes"),
   );
 }
 
@@ -238,7 +238,7 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithWayBack(
+      titleWithBackLink(
         "Compare",
         onLink,
         runIds.length === 2 ? sideBySideLink(runIds) : null,
@@ -388,10 +388,10 @@ export class CompareView {
 
   change(values) {
     this.look = { ...this.look, ...values };
-    prefer("compare", this.look);
+    setPreference("compare", this.look);
     this.nameSmoothings();
     if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
-    this.loadCurves().catch((error) => complain(error.message));
+    this.loadCurves().catch((error) => showError(error.message));
   }
 
   draw() {

@@ -9,7 +9,7 @@ import { LIVE_STATES } from "../shared/format.js";
 
 export const FACETS = ["state", "owner", "model", "dataset", "tag"];
 // Stands for the current user instead of an owner's name, in which "@" is not allowed.
-export const MINE = "@me";
+export const CURRENT_USER = "@me";
 const DEFAULT_SORT = "-started";
 const haystacks = new WeakMap();
 
@@ -57,7 +57,7 @@ export function matcher(filter) {
     (!filter.state ||
       row.state === filter.state ||
       (filter.state === "live" && LIVE_STATES.has(row.state))) &&
-    (!filter.owner || row.owner === (filter.owner === MINE ? filter.me : filter.owner)) &&
+    (!filter.owner || row.owner === (filter.owner === CURRENT_USER ? filter.me : filter.owner)) &&
     (!filter.model || row.model === filter.model) &&
     (!filter.dataset || row.dataset === filter.dataset) &&
     (!filter.tag || row.tags.includes(filter.tag)) &&

@@ -4,7 +4,7 @@ import { mayChange, person } from "../auth/person.js";
 import { toggleMenu } from "../shared/dialog.js";
 import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
-import { address, comparePage, againAddress } from "../shared/net.js";
+import { address, comparePage, rerunAddress } from "../shared/net.js";
 import {
   BinView,
   CHANGED,
@@ -18,7 +18,14 @@ import {
 } from "./actions.js";
 import { CompareView } from "./compare.js";
 import { RunsFeed } from "./feed.js";
-import { FACETS, MINE, addressOfFilter, facetValues, filterFromAddress, isFiltering } from "./filter.js";
+import {
+  FACETS,
+  CURRENT_USER,
+  addressOfFilter,
+  facetValues,
+  filterFromAddress,
+  isFiltering,
+} from "./filter.js";
 import { RunsTable } from "./table.js";
 import { ConnectionNote } from "../shared/widgets.js";
 
@@ -71,7 +78,7 @@ class SelectionBar {
       "title",
       areMine ? null : "Only their owners or a teacher can delete these runs.",
     );
-    if (num === 1) this.again.href = againAddress(this.runIds[0]);
+    if (num === 1) this.again.href = rerunAddress(this.runIds[0]);
     this.export.disabled = num > MAX_EXPORTED;
     setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);
   }
@@ -151,7 +158,7 @@ class ListTools {
       const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
       const chosen = filter[facet];
       const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "live"]] : [])];
-      if (facet === "owner" && filter.me) options.push([MINE, "my runs"]);
+      if (facet === "owner" && filter.me) options.push([CURRENT_USER, "my runs"]);
       options.push(...values.map(([value, { label, count: num }]) => [value, `${label} (${count(num)})`]));
       if (chosen && !options.some(([value]) => value === chosen)) options.push([chosen, chosen]);
       const text = JSON.stringify(options);

@@ -4,7 +4,7 @@ import { Editor, markList, takeOpened } from "./editor.js";
 import { labelled, StartCard } from "./start_card.js";
 import { el, makeButton, section, show } from "../shared/dom.js";
 import { address, callEndpoint, PlainError } from "../shared/net.js";
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 
 // Reads dropped or chosen files and folders: texts as text, others as base64.
 
@@ -24,7 +24,7 @@ async function filesOf({ items, files }, mostBytes) {
   const size = wanted.reduce((sum, [, file]) => sum + file.size, 0);
   if (size > mostBytes) {
     const [has, most] = [size, mostBytes].map((bytes) => `${Math.round(bytes / 1000)} kB`);
-    throw new PlainError(`These files have ${has}, but allowed is: at most ${most}. Give the path instead.`);
+    throw new PlainError(`These files have ${has}; allowed: at most ${most}. Give the path instead.`);
   }
   if (wanted.length === 1 && wanted[0][0].toLowerCase().endsWith(".zip")) {
     return { zip: await base64(wanted[0][1]), files: {} };
@@ -183,7 +183,7 @@ class ScriptPage {
       const { train_py: text, num_ranks: ranks } = await callEndpoint("as_code", EXAMPLE);
       this.load({ files: { [NEW_FILE]: text }, entry: NEW_FILE, ranks });
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -194,7 +194,7 @@ class ScriptPage {
       if (opened) this.load(opened);
       else if (from) this.load(await callEndpoint("script_code", from));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -240,7 +240,7 @@ class ScriptPage {
       this.card.take(this.reading, text.trim() === "");
       this.showNotes();
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -299,7 +299,7 @@ class ScriptPage {
       if (zip) await this.open("", zip);
       else if (Object.keys(files).length > 0) this.load({ files, entry: likelyEntry(files) });
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -307,7 +307,7 @@ class ScriptPage {
     try {
       this.load(await callEndpoint("open_script", path, zip));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 

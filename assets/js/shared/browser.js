@@ -23,7 +23,7 @@ export function preference(name, usual) {
  * @param {string} name
  * @param {unknown} value
  */
-export function prefer(name, value) {
+export function setPreference(name, value) {
   try {
     window.localStorage.setItem(PREFIX + name, JSON.stringify(value));
   } catch {
@@ -37,7 +37,7 @@ export function prefer(name, value) {
 // Added to the delay of the timer, so that a call in this interval can run the action in its own frame.
 const EXTRA_DELAY_MS = 200;
 
-export class Calm {
+export class Throttle {
   /**
    * @param {number} everyMs
    * @param {() => void} act

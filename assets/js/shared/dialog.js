@@ -129,7 +129,7 @@ const SHOWN_MS = 5000;
 let shelf = null;
 
 /** Shows a message for a few seconds. */
-export function inform(message) {
+export function showMessage(message) {
   const toast = put(message, "check", "ddp-toast");
   setTimeout(() => toast.remove(), SHOWN_MS);
 }
@@ -150,13 +150,13 @@ export function offerUndo(message, undo) {
       toast.remove();
     } catch (error) {
       toast.remove();
-      complain(error.message);
+      showError(error.message);
     }
   });
 }
 
 /** Shows an error until the user closes it. */
-export function complain(message) {
+export function showError(message) {
   const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find(
     (node) => node.textContent === message,
   );
@@ -188,10 +188,10 @@ export async function act(button, endpoint, ...values) {
   setAttribute(button, "aria-busy", "true");
   button.disabled = true;
   try {
-    inform((await callEndpoint(endpoint, ...values)).message);
+    showMessage((await callEndpoint(endpoint, ...values)).message);
     return true;
   } catch (error) {
-    complain(error.message);
+    showError(error.message);
     return false;
   } finally {
     delete button.dataset.busy;

@@ -54,7 +54,7 @@ export function sideBySidePage([one, other]) {
  * @param {string} runId
  * @param {Record<string, unknown>} changes
  */
-export function againAddress(runId, changes = {}) {
+export function rerunAddress(runId, changes = {}) {
   return address("", { from: runId, ...changes });
 }
 

@@ -137,7 +137,7 @@ export function copyButton(textOf, shown, label = null) {
  * Keeps one row per item, in the order of the items. Rows that remain are reused, so that they keep the focus;
  * the list is hidden without items.
  */
-export function keepRows(list, items, keyOf, make, update = (_row, _item) => {}) {
+export function updateRows(list, items, keyOf, make, update = (_row, _item) => {}) {
   const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
   const keys = items.map((item) => String(keyOf(item)));
   for (const [key, row] of rows) if (!keys.includes(key)) row.remove();

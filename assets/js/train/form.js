@@ -1,7 +1,7 @@
 // What Gradio's form lacks: groups in a list, marked problems and changes, suggestions, dropped files, and the
 // expected waiting time on the Start button.
 
-import { complain } from "../shared/dialog.js";
+import { showError } from "../shared/dialog.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { address, fetchJson, askEvery } from "../shared/net.js";
 import { capital } from "../shared/format.js";
@@ -47,7 +47,7 @@ function keep(values) {
 // Splits the text of preset buttons into a title and a description: Gradio's buttons hold only one text.
 
 /** Adds title and description to preset buttons that do not have them yet. */
-export function dressPresets() {
+export function formatPresets() {
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     if (button.firstElementChild || !button.textContent.includes("\n")) continue;
     const [title, words] = button.textContent.trim().split("\n");
@@ -190,7 +190,7 @@ const HIDE_AFTER_MS = 400;
 const INPUT_WITHIN_MS = 15_000;
 
 /** Adds listeners on every page; they act only on the page with the form. */
-export function beginDrops() {
+export function listenForDrops() {
   const words = el("p", {});
   const veil = el("div", { class: "ddp ddp-drop", role: "status", hidden: true }, words);
   let timer = 0;
@@ -222,7 +222,7 @@ function takesFiles(event) {
 
 async function take(files) {
   if (files.length !== 1) {
-    complain("Drop one file: a folder of images goes into a zip first.");
+    showError("Drop one file: a folder of images goes into a zip first.");
     return;
   }
   const given = new DataTransfer();
@@ -230,7 +230,7 @@ async function take(files) {
   /** @type {HTMLElement | null} */ (document.querySelector(CHOOSE))?.click();
   const input = await inputThere();
   if (input === null) {
-    complain("The file could not be uploaded: choose “Your own data…” and press “Upload a file”.");
+    showError("The file could not be uploaded: choose “Your own data…” and press “Upload a file”.");
     return;
   }
   input.files = given.files;

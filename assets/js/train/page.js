@@ -1,11 +1,11 @@
-// What the Train page shows beside Gradio's form: the live runs, and the tour of the first visit.
+// What the Train page shows in addition to Gradio's form: the live runs, and the tour of the first visit.
 
 import { el, setText, show, icon, makeButton } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { StatePill } from "../shared/widgets.js";
 import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
-import { prefer, preference } from "../shared/browser.js";
+import { setPreference, preference } from "../shared/browser.js";
 
 /** Fills an element with links to the live runs; hidden without live runs. */
 export function mountLive(root) {
@@ -134,7 +134,7 @@ export function mountTour(place, uncover) {
   const end = () => {
     box.hidden = true;
     mark(null);
-    prefer("tour", "seen");
+    setPreference("tour", "seen");
   };
   next.addEventListener("click", () => {
     step += 1;

@@ -297,7 +297,7 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
     return Insight(
         code="loss_does_not_fall",
         message=f"The loss does not fall: it was {short(first)} and is {short(last)} "
-        f"({learning.ends_in_words(num_steps)})." + (" The learning rate is too high." if jump else ""),
+        f"({learning.compared_steps_text(num_steps)})." + (" The learning rate is too high." if jump else ""),
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config) if jump else None,
     )

@@ -163,7 +163,7 @@ def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
     return next((ends for ends in found if (ends[1] - ends[0]) * direction > 0), found[0])
 
 
-def ends_in_words(num_steps: int) -> str:
+def compared_steps_text(num_steps: int) -> str:
     """Return a text that names the steps that `loss_at_ends` compared."""
     return (
         "first and last step" if num_steps == 1 else f"medians of the first and the last {num_steps:,} steps"

@@ -340,7 +340,7 @@ def _change(series: Series) -> str:
     """Return a sentence about the change of the training loss, and the best evaluation."""
     first, last, num_steps = learning.loss_at_ends(series, -1)
     change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
-    words = f"The training loss {change} {short(last)} ({learning.ends_in_words(num_steps)})"
+    words = f"The training loss {change} {short(last)} ({learning.compared_steps_text(num_steps)})"
     best = series.evaluations.best
     if best is None or learning.compare(series) is not None:
         return f"{words}."  # the comparison includes the evaluation

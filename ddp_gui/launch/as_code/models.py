@@ -15,7 +15,7 @@ from ddp_gui.launch.as_code.templates import NotAsCodeError, render
 
 @dataclass(frozen=True, kw_only=True)
 class DataShape:
-    """What a network must know about its data; texts are Python expressions of the script.
+    """The properties of the data that a network depends on; strings are Python expressions of the script.
 
     Attributes:
         inputs: shape of a sample.
@@ -81,7 +81,7 @@ def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
     """
     if name not in _KINDS:
         raise NotAsCodeError(
-            f"Model {name} is not written as code here: it needs more packages than torch and numpy, or is a "
+            f"Model {name} cannot be exported as code: it needs more packages than torch and numpy, or is a "
             f"plug-in, whose code is its file in trainers/models. There are: {', '.join(sorted(_KINDS))}."
         )
     kind = _KINDS[name]

@@ -140,17 +140,17 @@ def _refuse(config: Config) -> None:
     name = config.strategy
     if config.start_from:
         raise NotAsCodeError(
-            f"A run that starts from the weights of another one ({config.start_from}) is not written as code."
+            f"A run that starts from another run's weights ({config.start_from}) cannot be exported as code."
         )
     if name not in STRATEGIES:
         raise NotAsCodeError(
-            f"Strategy {name} is not written as code: its script would be longer than what it explains. "
+            f"Strategy {name} cannot be exported as code: the script would be too long to explain it. "
             f"There are: {', '.join(STRATEGIES)}."
         )
     if name == "tensor" and config.max_grad_norm is not None:
-        raise NotAsCodeError("Clipping gradients with strategy tensor is not written as code: choose ddp.")
+        raise NotAsCodeError("Gradient clipping with strategy tensor cannot be exported as code: choose ddp.")
     if name in WRAPPED and config.gradient_compression == "bf16":
-        raise NotAsCodeError("Gradients compressed to bf16 are not written as code: choose fp16, or none.")
+        raise NotAsCodeError("Gradient compression to bf16 cannot be exported as code: choose fp16, or none.")
 
 
 def _values(
@@ -329,7 +329,7 @@ def describe(
         "reason": None,
         "train_py": script.text,
         "notebook": notebook(script, config),
-        # The header is prose: its differences are no lines that ranks need.
+        # The header is prose, so its differences do not count as lines that several ranks need.
         "lines": [(" ", line) for line in script.head.splitlines()] + changes(alone.body, script.body),
         **about,
     }

@@ -49,7 +49,7 @@ def _environment() -> jinja2.Environment:
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of Python, with bytes of a path that are no text as escapes."""
+    """Return a text as a Python literal; undecodable bytes of a path are escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", quoted)
 

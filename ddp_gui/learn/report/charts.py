@@ -80,7 +80,7 @@ def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve
     return Curve(x=x, y=y[is_there])
 
 
-def words_of(name: str) -> str:
+def curve_label(name: str) -> str:
     """Return a curve's display name."""
     if name == "loss":
         return "training loss"
@@ -91,9 +91,9 @@ def words_of(name: str) -> str:
     return f"validation {markup.metric_label(name.removeprefix(METRIC))}"
 
 
-def axis_words_of(name: str) -> str:
+def axis_title(name: str) -> str:
     """Return the title of a curve's y axis."""
-    return "samples per second, all ranks" if name == "throughput" else words_of(name)
+    return "samples per second, all ranks" if name == "throughput" else curve_label(name)
 
 
 def is_share(name: str) -> bool:
@@ -412,7 +412,7 @@ _TOO_SHORT = "too short to measure"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class ShownRun:
     """A run in a figure: its display name and its index there."""
 
     name: str
@@ -420,7 +420,7 @@ class Shown:
     run: Measured
 
 
-def usual_charts(runs: Sequence[Shown], max_points: int, without: Sequence[str] = ()) -> Html:
+def standard_charts(runs: Sequence[ShownRun], max_points: int, without: Sequence[str] = ()) -> Html:
     """Return charts of training loss, validation and throughput, if they were measured."""
 
     def charts(*names: str, is_wide: bool = False) -> list[Html | None]:
@@ -445,7 +445,7 @@ def chart_grid(figures: Sequence[Html | None], more: str = "") -> Html | None:
 
 
 def chart_of_curve(
-    runs: Sequence[Shown],
+    runs: Sequence[ShownRun],
     name: str,
     axis: str,
     max_points: int,
@@ -473,13 +473,13 @@ def chart_of_curve(
         )
         for shown in runs
     ]
-    words = words_of(name)
+    words = curve_label(name)
     is_smoothed = is_of_steps and smoothing > 1
     return draw_chart(
         Chart(
             title=f"{words}, smoothed over {smoothing:,g} {_SMOOTHED_OVER[axis]}" if is_smoothed else words,
             x_words=AXES.get(axis, axis),
-            y_words=axis_words_of(name),
+            y_words=axis_title(name),
             lines=lines,
             is_logarithmic=bool(about.get("is_logarithmic")),
             is_share=is_share(name),
@@ -492,7 +492,7 @@ def chart_of_curve(
     )
 
 
-def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | None = None) -> Html | None:
+def numbers_table(runs: Sequence[ShownRun], names: Sequence[str], caption: Html | None = None) -> Html | None:
     """Return a table with one row per number and one column per run; None without runs."""
     known = [name for name in names if name in ROWS]
     if not runs or not known:
@@ -518,7 +518,7 @@ def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | N
     )
 
 
-def validation_words(run: Measured) -> str:
+def validation_text(run: Measured) -> str:
     """Return the main metric of the latest evaluation as text."""
     metrics = run.series.evaluations.last.get("metrics") or {}
     best = run.series.evaluations.best
@@ -528,7 +528,7 @@ def validation_words(run: Measured) -> str:
     return f"{markup.metric(name, metrics[name])} {markup.metric_label(name)}"
 
 
-def _evaluated(runs: Sequence[Shown]) -> list[str]:
+def _evaluated(runs: Sequence[ShownRun]) -> list[str]:
     """Return the validation loss and the first run's main metric."""
     names = [best["name"] for shown in runs if (best := shown.run.series.evaluations.best)]
     metrics = [METRIC + name for name in dict.fromkeys(names)]
@@ -552,7 +552,7 @@ def _or_too_short(words: str) -> str:
 # Rows of a table: the title and a function of the run and the baseline (the first run).
 ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
     "loss": ("Training loss, last", lambda run, _: markup.loss(run.last_loss)),
-    "validation": ("Validation", lambda run, _: validation_words(run)),
+    "validation": ("Validation", lambda run, _: validation_text(run)),
     "num_steps": ("Optimizer steps", lambda run, _: markup.count(run.num_steps)),
     "global_batch": ("Global batch", lambda run, _: markup.count(run.global_batch)),
     "samples": ("Samples trained on", lambda run, _: _samples(run)),

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ddp_gui.background.workers import printed_by
+from ddp_gui.background.workers import module_output
 from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import measures, outcome
 from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import Outcome
 from ddp_gui.learn.report import charts, instruments, markup, measured, results
-from ddp_gui.learn.report.charts import Curve, Shown
+from ddp_gui.learn.report.charts import Curve, ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
 from trainers.files import installation
@@ -253,7 +253,7 @@ def draw_code_lesson(lesson: Lesson) -> Html:
     )
 
 
-def _numbers(shown: Shown) -> RunNumbers:
+def _numbers(shown: ShownRun) -> RunNumbers:
     about = shown.run.about
     return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
 
@@ -325,7 +325,7 @@ def lesson_id(lesson: Lesson) -> str:
     return f"lesson-{lesson['key']}"
 
 
-def outcome_words(lesson: Lesson, runs: Runs) -> str:
+def outcome_text(lesson: Lesson, runs: Runs) -> str:
     """Summarize a lesson's result in one line."""
     questions = lesson["questions"]
     answered = [each for each in questions if each["answer"] is not None]
@@ -346,16 +346,16 @@ def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
     return None not in wanted and not any(runs[run_id].is_live for run_id in wanted if run_id in runs)
 
 
-def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[Shown]:
+def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[ShownRun]:
     # Deleted runs leave a gap in the numbering, because conditions and pictures refer to runs by number.
     return [
-        Shown(name=each["name"], index=first + number, run=runs[each["run_id"]])
+        ShownRun(name=each["name"], index=first + number, run=runs[each["run_id"]])
         for number, each in enumerate(wanted)
         if each["run_id"] in runs
     ]
 
 
-def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> Html:
+def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -> Html:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
@@ -378,7 +378,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     return tag("div", parts, class_="card")
 
 
-def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
+def _outcome_sentence(lesson: Lesson, own: Sequence[ShownRun]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
         right = _right(asked, _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own}))
@@ -419,7 +419,7 @@ def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
         for x, y in zip(guess.x, guess.y, strict=True)
     )
     over = charts.AXES.get(asked["axis"], asked["axis"])
-    return tag("p", f"My drawn {charts.words_of(asked['curve'])}, over {over}: {pairs}.", class_="soft")
+    return tag("p", f"My drawn {charts.curve_label(asked['curve'])}, over {over}: {pairs}.", class_="soft")
 
 
 def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
@@ -445,7 +445,7 @@ def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) ->
     return tag("ul", items, class_="choices")
 
 
-def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
+def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html:
     if not runs:
         return tag("p", "None of its runs was started, or they were deleted.", class_="soft")
     curve_pictures = [picture for picture in lesson["pictures"] if picture["curve"]]
@@ -461,7 +461,7 @@ def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
     ]
     return joined(
         [
-            [instruments.drawn(picture, runs) for picture in lesson["pictures"]],
+            [instruments.draw_picture(picture, runs) for picture in lesson["pictures"]],
             charts.chart_grid(_charts(lesson, curve_pictures, runs, max_points)),
             [charts.numbers_table(runs, each["numbers"], inlines(each["caption"])) for each in tables]
             or charts.numbers_table(runs, _COMPARED_IN_LESSON),
@@ -471,7 +471,7 @@ def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
 
 
 def _charts(
-    lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[Shown], max_points: int
+    lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[ShownRun], max_points: int
 ) -> list[Html | None]:
     """Return a lesson's charts. The drawn prediction is added to its curve's chart, or gets its own chart."""
     asked, predicted = lesson["prediction"], lesson["predicted"]
@@ -531,12 +531,12 @@ _MAX_OTHERS_IN_A_CHART = 12
 _COMPARED = ("loss", "validation", "num_steps", "global_batch", "throughput", "took")
 
 
-def beside(gathered: Mapping[str, Any]) -> Iterator[bytes]:
+def stream_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the file's bytes, made in a separate process so that the page stays responsive."""
-    return printed_by("ddp_gui.learn.report.document", gathered)
+    return module_output("ddp_gui.learn.report.document", gathered)
 
 
-def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
+def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the file's parts from gathered inputs (`request.gather_inputs`); the events are read here."""
     runs, unread = _read(gathered["runs"])
     lessons = [lesson | {"key": number} for number, lesson in enumerate(gathered["lessons"], 1)]
@@ -609,7 +609,7 @@ def _title(
             "li",
             tag("a", name_of(lesson["title"]), href=f"#{lesson_id(lesson)}"),
             " ",
-            tag("span", outcome_words(lesson, runs), class_="soft"),
+            tag("span", outcome_text(lesson, runs), class_="soft"),
             value=lesson["number"],
         )
         for lesson in lessons
@@ -641,11 +641,11 @@ def _total(
 
 def _others(runs: Sequence[Measured], max_points: int) -> Html:
     """Return charts of runs without a lesson, grouped such that lines stay distinguishable."""
-    shown = [Shown(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
+    shown = [ShownRun(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
     parts: list[Html | None] = []
     for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
         part = shown[first : first + _MAX_OTHERS_IN_A_CHART]
-        parts.append(charts.usual_charts(part, max_points))
+        parts.append(charts.standard_charts(part, max_points))
         parts.append(charts.numbers_table(part, _COMPARED))
     return tag("section", tag("h2", "Runs side by side" if len(runs) > 1 else "Curves"), parts)
 
@@ -699,5 +699,5 @@ def _digest(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for piece in made(orjson.loads(sys.stdin.buffer.read())):
+    for piece in generate_report(orjson.loads(sys.stdin.buffer.read())):
         sys.stdout.buffer.write(piece)

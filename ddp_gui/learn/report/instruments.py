@@ -13,7 +13,7 @@ from typing import Any
 from ddp_gui.events.analysis import pace
 from ddp_gui.events.series import RANK_PARTS
 from ddp_gui.learn.report import markup
-from ddp_gui.learn.report.charts import NUM_COLORS, Shown, line_sample
+from ddp_gui.learn.report.charts import NUM_COLORS, ShownRun, line_sample
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 from ddp_gui.run import samples
@@ -39,7 +39,7 @@ Ranks = list[tuple[int, list[float]]]
 Span = tuple[float, float, str]  # start and end as shares of the width, and a CSS class
 
 
-def drawn(picture: Mapping[str, Any], runs: Sequence[Shown]) -> Html | None:
+def draw_picture(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html | None:
     """Draw a lesson's picture; None if it is a curve, a table of numbers, or a control."""
     caption = inlines(picture["caption"])
     if picture["bars"]:
@@ -112,7 +112,7 @@ def _missing(words: str) -> Html:
 # Bars and the waterfall
 
 
-def _bars(kind: str, runs: Sequence[Shown], caption: Html) -> Html:
+def _bars(kind: str, runs: Sequence[ShownRun], caption: Html) -> Html:
     values_of, words, title = _BARS[kind]
     values = [(shown, values_of(shown.run)) for shown in runs]
     most = max((sum(parts) for _, ranks in values for _, parts in ranks), default=0.0) or 1.0
@@ -153,7 +153,7 @@ _BARS: Mapping[str, tuple[Callable[[Measured], Ranks], Callable[[float | None], 
 }
 
 
-def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
+def _waterfall(runs: Sequence[ShownRun], index: int, caption: Html) -> Html:
     by_index = {shown.index: shown for shown in runs}
     one, many = by_index.get(0), by_index.get(index)
     found = costs(one.run, many.run) if one is not None and many is not None else None

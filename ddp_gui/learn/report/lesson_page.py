@@ -16,7 +16,7 @@ from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Picture, Question, 
 from ddp_gui.learn.measures import RunName, RunNumbers, Runs
 from ddp_gui.learn.outcome import Outcome
 from ddp_gui.learn.report import charts, document, instruments
-from ddp_gui.learn.report.charts import Shown
+from ddp_gui.learn.report.charts import ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 from trainers.files.plain_files import ASSETS
@@ -56,10 +56,10 @@ class Recorded:
             own |= {choice: _numbers(choice, run) for choice, run in tried.items()}
         return own
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[ShownRun]:
         """Return the lesson's runs with their names, for figures."""
         return [
-            Shown(name=about.name, index=index, run=run)
+            ShownRun(name=about.name, index=index, run=run)
             for index, (about, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
         ]
 
@@ -189,7 +189,7 @@ def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
             "low": asked.low,
             "high": asked.high,
             "until": asked.until,
-            "curve": charts.words_of(asked.curve),
+            "curve": charts.curve_label(asked.curve),
             "axisWords": charts.AXES.get(asked.axis, asked.axis),
             "measured": [measured.value_at(float(x)) for x in at],
         }
@@ -246,7 +246,7 @@ def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
     return joined(parts)
 
 
-def _picture(picture: Picture, runs: Sequence[Shown]) -> Html | None:
+def _picture(picture: Picture, runs: Sequence[ShownRun]) -> Html | None:
     values = asdict(picture)
     if picture.curve:
         figure = charts.chart_of_curve(
@@ -261,7 +261,7 @@ def _picture(picture: Picture, runs: Sequence[Shown]) -> Html | None:
         return charts.chart_grid([figure])
     if picture.numbers:
         return charts.numbers_table(runs, picture.numbers, inlines(picture.caption))
-    return instruments.drawn(values, runs)
+    return instruments.draw_picture(values, runs)
 
 
 def _question(recorded: Recorded, number: int, used: dict[str, None]) -> Html:
@@ -285,8 +285,11 @@ def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
         return None
     base = recorded.shown()[asked.attempt.run]
     shown = [
-        Shown(name=base.name, index=0, run=base.run),
-        *(Shown(name=choice, index=index, run=run) for index, (choice, run) in enumerate(tried.items(), 1)),
+        ShownRun(name=base.name, index=0, run=base.run),
+        *(
+            ShownRun(name=choice, index=index, run=run)
+            for index, (choice, run) in enumerate(tried.items(), 1)
+        ),
     ]
     curve = charts.chart_of_curve(shown, "loss", "step", MAX_POINTS // 2, smoothing=20, is_wide=True)
     return joined(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import HTTPException, Request
 
-from ddp_gui.background.workers import SLOW, MadeFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router
 from ddp_gui.http import front
 from ddp_gui.launch import launcher
 from ddp_gui.learn import code_lesson
@@ -89,11 +89,11 @@ class ReportRequest:
     def __post_init__(self) -> None:
         named = run_ids(self)
         if wrong := next((each for each in named if not is_run_id(each)), None):
-            raise ValueError(f"runs has {typed.shorten(wrong)}, but allowed are: ids of runs")
+            raise ValueError(f"runs has {typed.shorten(wrong)}; allowed: ids of runs")
         if not self.lessons and not self.runs and not self.code_lessons:
             raise ValueError("a report needs a lesson or a run")
         if len(named) > MAX_RUNS:
-            raise ValueError(f"there are {len(named)} runs, but allowed are at most {MAX_RUNS}")
+            raise ValueError(f"there are {len(named)} runs; allowed: at most {MAX_RUNS}")
         if len({lesson.lesson for lesson in self.lessons}) < len(self.lessons):
             raise ValueError("lessons has one of them twice")
 
@@ -265,7 +265,7 @@ def about_run(store: RunStore, run: RunDirectory) -> Values:
             for field in summary.fields_of(config, catalogue)
             if field["field"] != "name"
         ],
-        "command": launcher.train_anew(engine, config, run.path.parent),
+        "command": launcher.train_command(engine, config, run.path.parent),
         "created_unix_s": run.config.stat().st_mtime,
     }
 
@@ -293,13 +293,13 @@ def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Rout
     source = Source(library=library, in_code=in_code, store=store)
 
     @router.post("")
-    async def report(request: Request) -> MadeFile:
+    async def report(request: Request) -> GeneratedFile:
         body = await front.read_json_body(request, MAX_BYTES)
-        made: MadeFile = await made_of_body(body)
+        made: GeneratedFile = await made_of_body(body)
         return made
 
     @SLOW.handler
-    def made_of_body(body: bytes) -> MadeFile:
+    def made_of_body(body: bytes) -> GeneratedFile:
         try:
             raw = front.parse_json_body(body, max_parts=MAX_PARTS)
             if not isinstance(raw, dict):
@@ -310,13 +310,13 @@ def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Rout
 
     @router.get("")
     @SLOW.handler
-    def report_of_runs(runs: str) -> MadeFile:
+    def report_of_runs(runs: str) -> GeneratedFile:
         return _made(source, {"runs": list(filter(None, runs.split(",")))})
 
     return router
 
 
-def _made(source: Source, raw: dict[str, Any]) -> MadeFile:
+def _made(source: Source, raw: dict[str, Any]) -> GeneratedFile:
     now_unix_s = time.time()
     try:
         gathered = gather_inputs(source, parse(raw), now_unix_s)
@@ -325,4 +325,4 @@ def _made(source: Source, raw: dict[str, Any]) -> MadeFile:
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     day = time.strftime("%Y-%m-%d", time.localtime(now_unix_s))
-    return MadeFile(SLOW, document.beside(gathered), f"lab-report-{day}.html", MEDIA_TYPE)
+    return GeneratedFile(SLOW, document.stream_report(gathered), f"lab-report-{day}.html", MEDIA_TYPE)

@@ -139,7 +139,7 @@ def test_a_wrong_site_file_is_refused_in_words_before_anything_is_served(tmp_pat
     file.write_text("[slurm.partitions]\n")
     command = [sys.executable, "app.py", "--no-browser", "--runs-dir", str(tmp_path / "runs")]
     code, said = run_to_end([*command, "--engine", "slurm", "--site", str(file)], 120.0)
-    assert code != 0 and f"{file} has 'partitions' in [slurm], but allowed is: partition, " in said
+    assert code != 0 and f"{file} has 'partitions' in [slurm]; allowed: partition, " in said
     code, said = run_to_end([*command, "--site", str(file)], 120.0)
     assert code != 0 and "--site describes a cluster" in said
 

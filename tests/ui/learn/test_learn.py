@@ -63,7 +63,7 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     page = watched.page
     page.goto(f"{server.address}/learn")
     faults = part(page, "Files that are not valid lessons")
-    expect(faults).to_contain_text("93-broken.md, line 3: minutes is 0, but allowed is")
+    expect(faults).to_contain_text("93-broken.md, line 3: minutes is 0; allowed:")
     page.get_by_role("link", name="To choose").click()
     predict = part(page, "1. Predict")
     expect(predict).to_contain_text("2 < 3 & <b>no tag</b>")

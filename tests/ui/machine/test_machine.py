@@ -150,14 +150,12 @@ def test_a_check_that_fails_is_explained_on_the_page(server: Server, watched: Wa
     expect(words).to_have_attribute("data-state", "failed")
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "words"), [(99, "num_ranks is 99, but allowed is"), (1, "num_ranks is 1")]
-)
+@pytest.mark.parametrize(("num_ranks", "words"), [(99, "num_ranks is 99; allowed:"), (1, "num_ranks is 1")])
 def test_endpoints_refuse_what_cannot_be(client: Client, num_ranks: int, words: str) -> None:
     with pytest.raises(AppError, match=words):
         client.predict(num_ranks, api_name="/check_communication")
     for endpoint in ("/communication_check", "/stop_communication_check"):
-        with pytest.raises(AppError, match="check_id is 'nothing', but allowed is"):
+        with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
             client.predict("nothing", api_name=endpoint)
 
 

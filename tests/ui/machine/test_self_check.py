@@ -153,5 +153,5 @@ def test_a_real_check_is_started_followed_cancelled_and_kept(
 
 def test_unknown_checks_are_refused(client: Client, server: Server) -> None:
     for endpoint in ("/machine_check", "/cancel_machine_check"):
-        with pytest.raises(AppError, match="check_id is 'nothing', but allowed is"):
+        with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
             client.predict("nothing", api_name=endpoint)

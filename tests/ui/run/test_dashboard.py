@@ -334,7 +334,7 @@ def test_the_rate_of_a_live_run_is_set_on_its_page(
     expect(rate).to_be_enabled()
     rate.fill("1000")
     rate.press("Enter")
-    refusal = re.compile("is 1000, but allowed is: a number above 0")
+    refusal = re.compile("is 1000; allowed: a number above 0")
     expect(page.locator(".ddp-toast-error")).to_have_text(refusal)
     rate.fill("0.5")
     page.get_by_role("button", name="Set", exact=True).click()

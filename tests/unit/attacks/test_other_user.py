@@ -35,7 +35,7 @@ from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own import cache
 from trainers.data.own.problems import DataError
 from trainers.engines import liveness
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import stopping
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.stopping import StopRequests
@@ -151,7 +151,7 @@ def test_his_lock_does_not_keep_data_from_being_prepared(
 @needs_a_second_user
 def test_he_opens_no_memory_of_a_job() -> None:
     """Shared memory is reachable only through our own file descriptor."""
-    board = Board(1)
+    board = HeartbeatBoard(1)
     assert Path(board.address).exists()
     assert not other_user.has_done("sh", "-c", f": < {board.address}")
     assert not other_user.has_done("sh", "-c", f": > {board.address}")
@@ -390,9 +390,9 @@ def test_a_folder_that_is_shared_on_purpose_lets_its_group_read_and_hold_nothing
     assert not other_user.has_done("flock", "--nonblock", run.lock, "true", gid=group)
     assert not other_user.has_done("sh", "-c", f"echo >> '{run.events}'", gid=group)
     # A page that may not open the lock file still detects that the run is live.
-    assert private_files.is_locked_by_sight(run.lock)
+    assert private_files.is_lock_listed(run.lock)
     os.close(lock)
-    assert not private_files.is_locked_by_sight(run.lock)
+    assert not private_files.is_lock_listed(run.lock)
 
 
 def test_a_page_closes_its_runs_and_nothing_else_in_their_folder(

@@ -63,14 +63,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "POLL_EVERY_S", 0.02)
     monkeypatch.setattr(line_module, "SEARCH_EVERY_S", 0.02)
     # There are hundreds of exports; one process for each would take minutes.
-    monkeypatch.setattr(exports, "printed_by", made_here)
+    monkeypatch.setattr(exports, "module_output", made_here)
 
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:
     """Yield the output of the export process without starting it."""
     assert module == "ddp_gui.runs.exports"
     try:
-        yield from exports.made(orjson.loads(orjson.dumps(asked)))
+        yield from exports.generate_export(orjson.loads(orjson.dumps(asked)))
     except Exception as error:
         raise SlowProcessError(f"{module} ended with {error!r}") from error
 

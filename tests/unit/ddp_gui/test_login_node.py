@@ -14,7 +14,7 @@ import pytest
 import app as program
 from ddp_gui import login_node
 from ddp_gui.http import listening as listening_module
-from ddp_gui.login_node import HOST, Doorway
+from ddp_gui.login_node import HOST, SocketForwarder
 
 PATIENCE_S = 20.0
 
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
     [
         ("--ssh hpc", "add --engine slurm"),
         ("--ssh -oProxyCommand=x --engine slurm", "expected one argument"),
-        ("--ssh= --engine slurm", "--ssh is '', but allowed is: a host"),
+        ("--ssh= --engine slurm", "--ssh is ''; allowed: a host"),
         ("--ssh hpc --engine slurm --host 0.0.0.0", "--host cannot be combined with --ssh"),
         ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file cannot be combined with --ssh"),
         ("--ssh hpc --engine slurm --insecure", "--insecure cannot be combined with --ssh"),
@@ -91,11 +91,11 @@ def said_at(port: int, words: bytes) -> bytes:
 
 
 def test_only_the_user_of_this_machine_comes_through(behind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    doorway = Doorway(0, behind)
-    doorway.open()
-    assert said_at(doorway.port, b"hello") == b"", "no page answers yet"
-    doorway.leads_on.set()
-    assert said_at(doorway.port, b"hello" * 100_000) == b"HELLO" * 100_000
+    forwarder = SocketForwarder(0, behind)
+    forwarder.open()
+    assert said_at(forwarder.port, b"hello") == b"", "no page answers yet"
+    forwarder.is_page_ready.set()
+    assert said_at(forwarder.port, b"hello" * 100_000) == b"HELLO" * 100_000
     asked: list[tuple[str, int]] = []
 
     def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
@@ -103,16 +103,16 @@ def test_only_the_user_of_this_machine_comes_through(behind: Path, monkeypatch: 
         return False
 
     monkeypatch.setattr(listening_module, "is_own", is_own)
-    assert said_at(doorway.port, b"hello") == b"" and asked == [(HOST, doorway.port)]
+    assert said_at(forwarder.port, b"hello") == b"" and asked == [(HOST, forwarder.port)]
 
 
 def test_while_nothing_is_behind_it_a_connection_ends_at_once_and_the_port_stays(tmp_path: Path) -> None:
-    doorway = Doorway(0, tmp_path / "page")
-    doorway.open()
-    doorway.leads_on.set()
-    assert said_at(doorway.port, b"hello") == b""
+    forwarder = SocketForwarder(0, tmp_path / "page")
+    forwarder.open()
+    forwarder.is_page_ready.set()
+    assert said_at(forwarder.port, b"hello") == b""
     with pytest.raises(OSError, match="in use"):
-        Doorway(doorway.port, tmp_path / "page")
+        SocketForwarder(forwarder.port, tmp_path / "page")
 
 
 def test_the_page_there_ends_when_nothing_comes_any_more_or_all_is_over() -> None:

@@ -17,7 +17,7 @@ def test_gradio_s_queue_is_calmed_where_it_is_hasty() -> None:
         pass
     queue = demo._queue
     assert queue.sleep_when_free < server.QUEUE_POLL_EVERY_S
-    server.calm(demo)
+    server.slow_queue_polling(demo)
     assert queue.sleep_when_free == server.QUEUE_POLL_EVERY_S
     assert queue.progress_update_sleep_when_free > queue.sleep_when_free
 

@@ -5,7 +5,7 @@ import {
   filterFromAddress,
   isFiltering,
   matcher,
-  MINE,
+  CURRENT_USER,
 } from "../../../assets/js/runs/filter.js";
 
 const ROW = {
@@ -43,7 +43,7 @@ Deno.test("a run that goes on is live, whatever its state; a finished one is not
 });
 
 Deno.test("mine are those of whoever looks", () => {
-  const search = `?owner=${encodeURIComponent(MINE)}`;
+  const search = `?owner=${encodeURIComponent(CURRENT_USER)}`;
   assert.equal(shows(search, ROW, "ada"), true);
   assert.equal(shows(search, ROW, "grace"), false);
 });

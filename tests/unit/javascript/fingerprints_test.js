@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { groupsOf, replicaSentence, replicaWords } from "../../../assets/js/run/closer/fingerprints.js";
+import { groupsOf, replicaSentence, replicaWords } from "../../../assets/js/run/look_closer/fingerprints.js";
 
 const SAME = { step: 1200, num_ranks: 2, is_identical: true, differ_since: null, identical_until: 1200 };
 const APART = { step: 30, num_ranks: 4, is_identical: false, differ_since: 10, identical_until: 5 };

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { forwardingWords as words } from "../../../assets/js/run/head/progress.js";
+import { forwardingWords as words } from "../../../assets/js/run/header/progress.js";
 
 const STATE = {
   phase: "following",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { paceInWords } from "../../../assets/js/run/head/progress.js";
+import { paceInWords } from "../../../assets/js/run/header/progress.js";
 
 const PACE = {
   step_time_s: 0.0285,

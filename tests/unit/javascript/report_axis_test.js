@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 
-import { readWords, ticks, tickWords, nearestTo, pointsOf, rangeOf } from "../../../assets/js/charts/plot.js";
+import {
+  readWords,
+  ticks,
+  tickWords,
+  nearestPoint,
+  pointsOf,
+  rangeOf,
+} from "../../../assets/js/charts/plot.js";
 
 const labels = (low, high, most, isShare = false) =>
   ticks(low, high, most, false).map(({ place, step }) => tickWords(place, step, isShare));
@@ -26,9 +33,9 @@ Deno.test("points are read from a path, gaps and all", () => {
 
 Deno.test("the nearest point, and what lies between two places", () => {
   const points = pointsOf("M0 5l10-2 3 4M30 7l10 0");
-  assert.deepEqual(nearestTo(points, 11), [10, 3]);
-  assert.deepEqual(nearestTo(points, 99), [40, 7]);
-  assert.equal(nearestTo([], 1), undefined);
+  assert.deepEqual(nearestPoint(points, 11), [10, 3]);
+  assert.deepEqual(nearestPoint(points, 99), [40, 7]);
+  assert.equal(nearestPoint([], 1), undefined);
   assert.deepEqual(rangeOf([points], 5, 14), [3, 7]);
   assert.equal(rangeOf([points], 50, 60), null);
 });

@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
 
-import { cellWords, pieceWords, rankWords, seenWords } from "../../../assets/js/run/closer/who_saw_what.js";
+import {
+  cellWords,
+  pieceWords,
+  rankWords,
+  seenWords,
+} from "../../../assets/js/run/look_closer/who_saw_what.js";
 
 const PIECE = {
   first_place: 0,

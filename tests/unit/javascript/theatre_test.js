@@ -5,10 +5,10 @@ import assert from "node:assert/strict";
 
 import {
   bordersOf,
-  doingAt,
+  activityAt,
   lanesOf,
   shortName,
-  TOO_NEAR,
+  MIN_DISTANCE,
   without,
 } from "../../../assets/js/run/theatre/lanes.js";
 import {
@@ -65,7 +65,7 @@ Deno.test("borders are in order and none is so near another that nobody can tell
   const borders = bordersOf(lanes);
   assert.ok(borders.length > 8 && borders[0] === 0 && borders.at(-1) === lanes.length);
   for (let index = 1; index < borders.length; index += 1) {
-    assert.ok(borders[index] - borders[index - 1] > lanes.length * TOO_NEAR);
+    assert.ok(borders[index] - borders[index - 1] > lanes.length * MIN_DISTANCE);
   }
 });
 
@@ -80,11 +80,11 @@ Deno.test("what a rank does is said in words", () => {
       piece("wait", "waits for the other ranks in bucket 0", 6.5, 7),
     ],
   };
-  assert.equal(doingAt(lanes, 1), "forward");
-  assert.equal(doingAt(lanes, 5), "backward, and at the same time all-reduce of bucket 0");
-  assert.equal(doingAt(lanes, 6.2), "all-reduce of bucket 0");
-  assert.equal(doingAt(lanes, 6.7), "waits for the other ranks in bucket 0");
-  assert.equal(doingAt(lanes, 9), "between two steps");
+  assert.equal(activityAt(lanes, 1), "forward");
+  assert.equal(activityAt(lanes, 5), "backward, and at the same time all-reduce of bucket 0");
+  assert.equal(activityAt(lanes, 6.2), "all-reduce of bucket 0");
+  assert.equal(activityAt(lanes, 6.7), "waits for the other ranks in bucket 0");
+  assert.equal(activityAt(lanes, 9), "between two steps");
   assert.equal(shortName("gloo:all_gather"), "all-gather");
 });
 

@@ -27,7 +27,7 @@ from trainers.optimisation.optimizers import LearningRate
 from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
-from trainers.report.telemetry import Pulse
+from trainers.report.telemetry import LiveProgress
 
 SAVE_TAKES_S = 0.05
 
@@ -42,7 +42,9 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         config=Config(),
         checkpointer=SimpleNamespace(is_saved=lambda _step: True),
         answers=SaveAnswers(NullReporter()),
-        observer=Observer(StepClock(nn.Linear(1, 1), torch.device("cpu"), measures_wait=False), Pulse()),
+        observer=Observer(
+            StepClock(nn.Linear(1, 1), torch.device("cpu"), measures_wait=False), LiveProgress()
+        ),
         saves=[],
         has_ended=lambda: True,
         world=SimpleNamespace(rank=1, world_size=2),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
 from trainers.check_machine.checks.findings import Outcome, Value
 from trainers.check_machine.checks.job import log_ends
 from trainers.engines.local.torchrun import (
@@ -36,7 +36,7 @@ def check_all_reduce(
     device: str,
     num_ranks: int,
     variables: Mapping[str, str],
-    patience: Patience,
+    patience: CancellableWait,
     limit_s: float,
 ) -> Outcome:
     """Run all-reduces of all sizes between the ranks, and check that every sum is correct.

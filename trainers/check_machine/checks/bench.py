@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainers.check_machine.checks import devices as gpus
-from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
 from trainers.check_machine.checks.devices import Devices
 from trainers.check_machine.checks.findings import REPORT_HINT, Outcome
 from trainers.check_machine.checks.job import Job, JobError
@@ -26,7 +26,7 @@ class Bench:
         limit_s: Maximum duration of a job.
     """
 
-    def __init__(self, folder: Path, devices: Devices, patience: Patience, limit_s: float) -> None:
+    def __init__(self, folder: Path, devices: Devices, patience: CancellableWait, limit_s: float) -> None:
         self.devices = devices
         self.job: Job | None = None
         self._folder = folder
@@ -94,7 +94,7 @@ class Bench:
         return None
 
     def _gpu_user(self) -> str | None:
-        return gpus.taken_meanwhile(self.devices, gpus.sample())
+        return gpus.newly_occupied(self.devices, gpus.sample())
 
 
 def fault_of(run: RunDirectory, step: int) -> str | None:

@@ -19,7 +19,7 @@ class TooLateError(Exception):
     """A deadline has passed; the message names the missing condition."""
 
 
-class Patience:
+class CancellableWait:
     """Waits for a condition, a deadline or a cancellation."""
 
     def __init__(self) -> None:

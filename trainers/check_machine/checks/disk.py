@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
 from trainers.check_machine.checks.findings import REPORT_HINT, Outcome, Value
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
@@ -61,7 +61,7 @@ def check_file_system(folder: Path) -> Outcome:
     return Outcome.passed("Locks, owners, permissions and atomic replacement of files work.")
 
 
-def check_disk(folder: Path, patience: Patience) -> Outcome:
+def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
     """Measure writing, reading, and the time to replace a small file, with fsync.
 
     Raises:
@@ -108,7 +108,7 @@ def failure(error: OSError) -> Outcome:
     return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
 
 
-def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]:
+def _write(path: Path, most_bytes: int, patience: CancellableWait) -> tuple[int, float]:
     """Write until the time or size limit, with fsync; return the number of bytes and the seconds."""
     # Random bytes cannot be compressed by the file system.
     block = os.urandom(BLOCK_BYTES)
@@ -121,7 +121,7 @@ def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]
     return num_bytes, time.perf_counter() - started
 
 
-def _read(path: Path, patience: Patience) -> tuple[float, bool]:
+def _read(path: Path, patience: CancellableWait) -> tuple[float, bool]:
     """Read the file; return the seconds, and whether it may have been read from the page cache."""
     was_in_memory = not hasattr(os, "posix_fadvise")
     with path.open("rb", buffering=0) as file:
@@ -133,6 +133,6 @@ def _read(path: Path, patience: Patience) -> tuple[float, bool]:
     return time.perf_counter() - started, was_in_memory
 
 
-def _raise_if_cancelled(patience: Patience) -> None:
+def _raise_if_cancelled(patience: CancellableWait) -> None:
     if patience.is_cancelled:
         raise CancelledError

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
 from trainers.contract.check_files import PROBE_LIMIT_S
 from trainers.files import installation
 from trainers.files.json_files import read_json_lines
@@ -76,7 +76,7 @@ class Verdict:
     why_no_gpu: str | None = None
 
 
-def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
+def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
     """Run a process with torch and read its report.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import Event
@@ -46,7 +46,7 @@ class Job:
         self,
         run: RunDirectory,
         variables: Mapping[str, str],
-        patience: Patience,
+        patience: CancellableWait,
         *,
         limit_s: float,
         resume_step: int | None = None,

@@ -74,7 +74,7 @@ class Problem:
         if len(shown) > MAX_SHOWN:
             shown = shown[: MAX_SHOWN - 3] + "…"
         field = self.field if len(self.field) <= MAX_SHOWN else self.field[: MAX_SHOWN - 3] + "…"
-        return f"{field} is {shown}, but allowed is: {self.allowed}."
+        return f"{field} is {shown}; allowed: {self.allowed}."
 
 
 class ConfigError(ValueError):
@@ -313,7 +313,7 @@ def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ..
         hint = hints[item.name]
         kind = str(hint) if isinstance(hint, types.UnionType) else hint.__name__
         if kind not in _HINTS:
-            raise ValueError(f"option {item.name} is a {kind}, but allowed is: {', '.join(_HINTS)}")
+            raise ValueError(f"option {item.name} is a {kind}; allowed: {', '.join(_HINTS)}")
         default: Any = item.default
         setting = item.metadata["setting"]
         found.append(Option(name=f"{plugin}.{item.name}", kind=kind, default=default, setting=setting))

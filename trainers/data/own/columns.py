@@ -879,7 +879,7 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
 
 
 def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
-    """Return the shapes of cells without k, M and the like; empty unless there are several of them."""
+    """Return the shapes of cells without suffixes such as k or M; empty unless there are several shapes."""
     found: set[str] = set()
     rest: Counter[str] = Counter()
     for text, count in shapes.items():

@@ -282,7 +282,7 @@ class TableData:
             reading = parse_reading(self._options.reading)
         except ValueError as error:
             problems.fault(
-                "how the table is read", f"allowed is: {error}.", "Clear it.", suggested={"data_reading": ""}
+                "how the table is read", f"allowed: {error}.", "Clear it.", suggested={"data_reading": ""}
             )
             reading = {}
         skip = self._options.skip_unreadable

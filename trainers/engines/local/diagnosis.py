@@ -84,7 +84,7 @@ _GPU_HINTS = (
 )
 
 
-def fatal_words(log_end: str) -> str:
+def fatal_error(log_end: str) -> str:
     """Return the fatal error of a rank that left no error file: the first one in the log of its last start.
 
     Later errors follow from the first: a rank whose peers have ended may fail on its GPU, too. Empty if no
@@ -295,7 +295,7 @@ def _failures(
     for rank, exit_code in exit_codes.items():
         if rank not in by_rank:
             # A rank aborted by NCCL's watchdog has no error file; its error is in the log.
-            message = fatal_words(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
+            message = fatal_error(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
             by_rank[rank] = _Failure(
                 rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
             )
@@ -600,10 +600,10 @@ def cause_of_left_over(pids: Sequence[int]) -> Cause:
     return Cause(code="processes_left", message=message, hint=hint)
 
 
-def fell_after_its_end(cause: Cause) -> Cause:
+def late_failure_warning(cause: Cause) -> Cause:
     """Return the warning about a failure after all steps were done and saved."""
     message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
-    return replace(cause, code="fell_after_its_end", message=message, hint="Nothing is lost.")
+    return replace(cause, code="late_failure_warning", message=message, hint="Nothing is lost.")
 
 
 def forced_stop(*, by_system: bool) -> Cause:

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 
-from trainers.engines.local.torchrun import START_METHOD, can_fork, told_end
+from trainers.engines.local.torchrun import START_METHOD, can_fork, exit_line
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import lifeline, threads
 from trainers.machine.os_errors import explain
@@ -200,7 +200,7 @@ def note_every_end() -> None:
         for rank, exit_code in enumerate(ends):
             if exit_code and rank not in noted:
                 noted.add(rank)
-                print(told_end(rank, exit_code), flush=True)
+                print(exit_line(rank, exit_code), flush=True)
         if timeout is not None and all(exit_code == 0 for exit_code in ends):
             sys.exit(0)  # torchrun itself would wait for return values, which no rank sends
         return bool(join(self, timeout, grace_period))

@@ -7,8 +7,8 @@ Detection has three stages, from cheap to expensive:
    computes, nor waits for a core, nor does I/O.
 2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; others
    must be confirmed by the stacks or the collectives of the ranks.
-3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `culprits_of` then names the
-   ranks that block the run. No culprits: no hang.
+3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `blocking_ranks` then names
+   the ranks that block the run. No blocking rank: no hang.
 
 Ranks on a GPU need their own rules. A rank that waits for its GPU may spin, which looks like work, or sleep
 although its GPU works. There CPU time proves nothing, and the collectives decide.
@@ -294,7 +294,7 @@ class HangWatch:
         answers = self._answers(asked_at + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = heartbeats.behind_on_gpu(answers)
-        culprits = culprits_of(suspicion, self._watches, stacks, views, behind)
+        culprits = blocking_ranks(suspicion, self._watches, stacks, views, behind)
         # Reading stacks takes seconds. A rank that was only slow has sent a heartbeat by now.
         if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
             return None
@@ -342,7 +342,7 @@ class HangWatch:
         return path
 
 
-def culprits_of(
+def blocking_ranks(
     suspicion: Suspicion,
     watches: Sequence[RankWatch],
     stacks: Mapping[int, Stacks],

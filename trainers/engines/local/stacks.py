@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainers.contract.heartbeats import STACKS_SIGNAL, Beat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, processes
 from trainers.machine.os_errors import explain
@@ -292,7 +292,7 @@ class Ranks(ABC):
 class LocalRanks(Ranks):
     """The ranks of a run on this machine."""
 
-    def __init__(self, run: RunDirectory, board: Board) -> None:
+    def __init__(self, run: RunDirectory, board: HeartbeatBoard) -> None:
         self._run = run
         self._board = board
         self.num_ranks = board.num_ranks

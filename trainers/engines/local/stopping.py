@@ -83,7 +83,7 @@ class Escalation:
         self._grown_at = self._moved_at = 0.0
         self._alive_at = -math.inf
         self._terminated_at: float | None = None
-        self.was_told_to_end = False
+        self.is_end_requested = False
 
     @property
     def is_stop_requested(self) -> bool:
@@ -138,7 +138,7 @@ class Escalation:
         if self._terminated_at is not None:
             return "kill" if now - self._terminated_at > self.term_grace_s else "wait"
         deadline = self._deadline(state)
-        if deadline is None or (now <= deadline and not self.was_told_to_end):
+        if deadline is None or (now <= deadline and not self.is_end_requested):
             return "wait"
         self._terminated_at = now
         return "terminate"
@@ -323,9 +323,9 @@ class RunGuard:
         return self._escalation.is_forced
 
     @property
-    def was_told_to_end(self) -> bool:
+    def is_end_requested(self) -> bool:
         """True if the system requested the end (SIGTERM)."""
-        return self._escalation.was_told_to_end
+        return self._escalation.is_end_requested
 
     def watch_ranks(self, config: Config, ranks: Ranks) -> None:
         """Start watching these ranks."""
@@ -333,9 +333,9 @@ class RunGuard:
         self._watch = HangWatch(self._run, config, ranks)
         self._waits_on_hang = config.on_hang == "wait"
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Record that the system requests the end: SIGTERM is sent without delay."""
-        self._escalation.was_told_to_end = True
+        self._escalation.is_end_requested = True
         self._escalation.request_stop(time.monotonic(), save=False)
 
     def read_requests(self) -> None:
@@ -507,34 +507,34 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class SupervisorState:
     """The supervisor's process at one moment. `signs_of_life` change whenever it does anything."""
 
     is_stopped: bool
     signs_of_life: tuple[float, ...]
 
 
-class Patience:
+class SupervisorWatchdog:
     """The rule for a supervisor that may be suspended or stuck."""
 
     def __init__(self, now: float) -> None:
-        self._last_sight: Sight | None = None
+        self._last_state: SupervisorState | None = None
         self._alive_at = now
         self._continued_at: float | None = None
 
-    def judge(self, sight: Sight, now: float) -> WatchAction:
+    def judge(self, state: SupervisorState, now: float) -> WatchAction:
         """Record an observation; return the action for this moment.
 
         A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
         life for `DEAF_AFTER_S`.
         """
-        if self._last_sight is None or sight.signs_of_life != self._last_sight.signs_of_life:
+        if self._last_state is None or state.signs_of_life != self._last_state.signs_of_life:
             self._alive_at = now
-        self._last_sight = sight
-        if sight.is_stopped and self._continued_at is None:
+        self._last_state = state
+        if state.is_stopped and self._continued_at is None:
             self._continued_at = now
             return "continue"
-        if sight.is_stopped and self._continued_at is not None:
+        if state.is_stopped and self._continued_at is not None:
             return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
         return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
 
@@ -551,14 +551,14 @@ def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
 
 
 def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
-    patience = Patience(time.monotonic())
+    watchdog = SupervisorWatchdog(time.monotonic())
     try:
         while time.monotonic() - _watched[run.path] < WATCHED_S:
             status = read_status(run)
             supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
-            action = _judge_now(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
+            action = _judge_now(supervisor, lambda state: watchdog.judge(state, time.monotonic()))
             if action == "continue":
                 log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
@@ -585,11 +585,11 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def _judge_now(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
+def _judge_now(supervisor: psutil.Process, judge: Callable[[SupervisorState], WatchAction]) -> WatchAction:
     with supervisor.oneshot():
         times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
         return judge(
-            Sight(
+            SupervisorState(
                 is_stopped=supervisor.status() == psutil.STATUS_STOPPED,
                 signs_of_life=(
                     times.user,

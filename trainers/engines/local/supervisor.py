@@ -257,9 +257,9 @@ class Supervisor:
         self._status = Status(state="starting", engine=engine, handle=handle, started_unix_s=now_unix_s())
 
     @property
-    def was_told_to_end(self) -> bool:
+    def is_end_requested(self) -> bool:
         """True if the system requested the end (SIGTERM)."""
-        return self._guard.was_told_to_end
+        return self._guard.is_end_requested
 
     @property
     def is_stop_asked(self) -> bool:
@@ -274,7 +274,7 @@ class Supervisor:
     def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
         # The first status is the handshake: the engine that started this process waits for its pid.
         self._save_status()
-        tickets.leave_line(self._run)
+        tickets.close_ticket(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._handle_sigterm())
         lifeline.adopt_orphans()
@@ -303,9 +303,9 @@ class Supervisor:
         return torchrun.returncode
 
     def _handle_sigterm(self) -> None:
-        if not self._guard.was_told_to_end:
+        if not self._guard.is_end_requested:
             self._told_to_end()
-        self._guard.tell_to_end()
+        self._guard.request_end()
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
         """Follow torchrun and its descendants to their end; return False if the run's directory is gone."""
@@ -370,14 +370,14 @@ class Supervisor:
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
             )
         recorded = self._status.state
-        by_system = self._guard.was_told_to_end
+        by_system = self._guard.is_end_requested
         if self._is_script:
             self._conclude_script(exit_code)
         elif recorded in ("finished", "stopped"):
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
             self._finish(recorded, exit_code, None)
         elif self._has_final_checkpoint:
-            self._finish("finished", exit_code, diagnosis.fell_after_its_end(self._explain(exit_code)))
+            self._finish("finished", exit_code, diagnosis.late_failure_warning(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.is_forced and recorded == "starting" and not by_system:
@@ -388,7 +388,7 @@ class Supervisor:
         else:
             cause = self._explain(exit_code)
             # When the system ends the entire job, remote ranks may exit before the signal arrives here.
-            if self._guard.was_told_to_end and cause.code in diagnosis.MAY_BE_OUR_END:
+            if self._guard.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
@@ -402,7 +402,7 @@ class Supervisor:
         has_ended = bool(ends) and all(end == spool.DONE for end in ends)
         is_done = exit_code == 0 or has_ended
         if self._guard.is_forced and not has_ended:  # otherwise SIGTERM came while torchrun was ending
-            by_system = self._guard.was_told_to_end
+            by_system = self._guard.is_end_requested
             self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
             self._finish("stopped", exit_code, None)
         elif self._guard.fatal is not None:
@@ -465,7 +465,7 @@ class Supervisor:
         """Record that the run waits to be restarted: as one state, without an end before it."""
         reason, unanswered = f"{why} {diagnosis.GOES_ON}", self._guard.unanswered
         cause = (
-            None if self._guard.was_told_to_end else cause
+            None if self._guard.is_end_requested else cause
         )  # the engine wanted the end: no fault of the run
         words = diagnosis.causes_of_end("queued", reason, cause, unanswered, is_said=False)
         diagnosis.append_final_events(self._run, words)

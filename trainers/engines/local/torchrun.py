@@ -139,7 +139,7 @@ class RendezvousFiles:
         self._ranks.close()
 
 
-def told_end(rank: int, exit_code: int) -> str:
+def exit_line(rank: int, exit_code: int) -> str:
     """Return the log line for a rank's exit; ranks are counted per machine, from 0."""
     return f"rank {rank} ended with exit code {exit_code}"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
 from trainers.engines.local.fork_server import TorchrunOrder
 from trainers.engines.local.stacks import LocalRanks, Ranks
@@ -109,7 +109,7 @@ def start(
     log, details = run.logs / LOG, run.logs / DETAILS
     is_confined = config.is_script and sandbox.is_confined(run)
     # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
-    board = None if is_confined else Board(config.world_size)
+    board = None if is_confined else HeartbeatBoard(config.world_size)
     meeting = sandbox.rendezvous(run, details) if is_confined else _rendezvous_environment(details)
     variables = {**meeting, COMMANDS_OFFSET: str(commands_offset)}
     if config.is_script:
@@ -156,7 +156,7 @@ def _rendezvous_environment(details: Path) -> dict[str, str]:
     return {**torchrun_options(details), **RendezvousFiles().environment}
 
 
-def with_board(variables: Mapping[str, str], board: Board | None) -> dict[str, str]:
+def with_board(variables: Mapping[str, str], board: HeartbeatBoard | None) -> dict[str, str]:
     """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
     address = {} if board is None else {heartbeats.ADDRESS: board.address}
     return {SUPERVISED: "1", **variables, **address}
@@ -166,7 +166,7 @@ def launch(
     arguments: Sequence[str],
     log: Path,
     details: Path,
-    board: Board | None,
+    board: HeartbeatBoard | None,
     variables: Mapping[str, str],
     template: Template | None = None,
 ) -> subprocess.Popen[bytes]:

@@ -34,7 +34,7 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree, memory_bytes
-from trainers.machine.threads import Passes
+from trainers.machine.threads import PeriodicThread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class WarmPool(Preparation):
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
         self._lock = threading.Lock()
-        self._passes = Passes("standby", self._pass)
+        self._passes = PeriodicThread("standby", self._pass)
         self._is_closed = False
 
     def begin(self) -> None:

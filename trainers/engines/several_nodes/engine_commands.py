@@ -1,6 +1,6 @@
-"""A launcher's requests to the engine that started it, and its signs for the batch script.
+"""A launcher's requests to the engine that started it, and its signals for the batch script.
 
-The engine passes shell commands in the launcher's environment; without them nothing is requested. The signs
+The engine passes shell commands in the launcher's environment; without them nothing is requested. The signals
 are files in a folder on the node's own disk, so that neither side waits for the shared file system.
 """
 
@@ -108,7 +108,7 @@ class Question:
         )
 
 
-class Signs:
+class ScriptSignals:
     """Files on this node that tell its batch script how the start ends.
 
     Args:
@@ -119,20 +119,20 @@ class Signs:
         self._folder = folder
 
     @classmethod
-    def of_environment(cls, *, is_head: bool) -> Signs:
-        """Return the signs of this job; only the head's node runs the batch script."""
+    def of_environment(cls, *, is_head: bool) -> ScriptSignals:
+        """Return the signals of this job; only the head's node runs the batch script."""
         folder = os.environ.get("DDP_SIGNS", "")
         return cls(Path(folder) if is_head and folder else None)
 
-    def ask_again(self) -> None:
+    def request_restart(self) -> None:
         """Let the script request the next start."""
         self._write("again", "")
 
-    def say_over(self, others_end_within_s: float) -> None:
+    def request_end(self, others_end_within_s: float) -> None:
         """Let the script end the other launchers after some seconds."""
         self._write("over", f"{others_end_within_s:.0f}\n")
 
-    def say_cut_off(self) -> None:
+    def request_requeue(self) -> None:
         """Let the script requeue the job as soon as it reaches the engine."""
         self._write("cut-off", "")
 

@@ -37,7 +37,7 @@ def main() -> None:
         sys.exit(explain(error))
     what = ("--up-to-bytes", str(UP_TO_BYTES), "--seconds-per-size", str(SECONDS_PER_SIZE))
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
-    meeting = node.meeting_arguments(num_ranks=1)
+    meeting = node.rendezvous_arguments(num_ranks=1)
     os.execve(
         sys.executable,
         [*torchrun, *meeting, "-m", "trainers.check_communication", *what],

@@ -31,7 +31,7 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch, script_process, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import LocalRanks
@@ -40,12 +40,12 @@ from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
 from trainers.engines.local.torchrun_process import TorchrunProcess
 from trainers.engines.several_nodes import reports, restarts
-from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, Signs
+from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
 from trainers.engines.several_nodes.peers import Node, Peers
 from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOOK_EVERY_S,
-    HeardNode,
+    LatestReport,
     NodeReport,
     NodesFolder,
     RanksOfNodes,
@@ -87,7 +87,7 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """True if it was renewed recently, so that this launcher may vouch for others."""
+        """True if it was renewed recently, so that this launcher may is_confirmed_alive for others."""
         return self._silent_s < self._length_s / 2
 
     def end_now(self) -> None:
@@ -142,8 +142,9 @@ def main() -> None:
     folder = NodesFolder(run, options.start)
     if options.restart and restarts.has_ended(run):
         sys.exit(0)  # its end was recorded before the engine could learn of it
-    commands, signs = EngineCommands.of_environment(), Signs.of_environment(is_head=node.is_head)
-    part = Part(run, node, folder, options.restart, options.restarts_left, commands, signs)
+    commands = EngineCommands.of_environment()
+    script_signals = ScriptSignals.of_environment(is_head=node.is_head)
+    part = Part(run, node, folder, options.restart, options.restarts_left, commands, script_signals)
     try:
         sys.exit(
             supervise(part, options.resume, (options.engine, options.handle))
@@ -171,7 +172,7 @@ class Part:
     restart: int
     restarts_left: int
     commands: EngineCommands
-    signs: Signs
+    script_signals: ScriptSignals
 
     @property
     def lease_s(self) -> float:
@@ -184,7 +185,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Hearing:
+class HeadConnection:
     """A node's connection to node 0.
 
     Attributes:
@@ -212,8 +213,8 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         restarts.claim(run, folder.path.name, *job, part.restart)
         run.remove_half_written_status()
         if part.restart:
-            why, resume_step = restarts.why_started_again(run), restarts.step_to_resume_from(run)
-            restarts.say_started_again(run, part.restart, why, resume_step)
+            why, resume_step = restarts.last_restart_reason(run), restarts.step_to_resume_from(run)
+            restarts.append_restart(run, part.restart, why, resume_step)
         folder.make()
         run.expect_commands()
         asked: list[Question] = []
@@ -225,7 +226,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         def goes_on(state: State, cause: Cause | None) -> str | None:
             plan = asked[0].answer() if asked else None
             starts_by_itself = plan is not None and plan.starts_again
-            why = restarts.why_again(
+            why = restarts.restart_reason(
                 folder, part.restarts_left, state, cause, plan, is_stop_asked=supervisor.is_stop_asked
             )
             again.extend([] if why is None or starts_by_itself else [why])
@@ -242,9 +243,9 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         exit_code = supervisor.run_to_end()
         restarts.close_start(
             folder,
-            part.signs,
+            part.script_signals,
             asks_again=bool(again),
-            by_system=supervisor.was_told_to_end,
+            by_system=supervisor.is_end_requested,
             others_end_within_s=OTHERS_END_WITHIN_S if exit_code == 0 else 0.0,
         )
         return exit_code
@@ -325,7 +326,7 @@ class Head:
         self._folder = folder
         self._can_hear = can_hear
         self._learn = learn
-        self._heard = HeardNode(0)
+        self._heard = LatestReport(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
         self._was_terminated = self._terminates = False
@@ -369,7 +370,7 @@ def start_torchrun(
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> tuple[TorchrunProcess, Hearing]:
+) -> tuple[TorchrunProcess, HeadConnection]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
@@ -387,7 +388,7 @@ def start_torchrun(
     variables = {LOG_DIR: str(details), fence.VARIABLE: folder.path.name, **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
-    board = Board(config.world_size)
+    board = HeartbeatBoard(config.world_size)
     if config.is_script:
         variables |= node.script_environment()
         if node.num_nodes == 1:
@@ -399,7 +400,7 @@ def start_torchrun(
             details,
             torchrun_process.with_board(variables, board),
             resume_step,
-            meeting=node.meeting_arguments(config.nproc_per_node),
+            meeting=node.rendezvous_arguments(config.nproc_per_node),
             is_first_machine=node.is_head,
         )
     else:
@@ -414,7 +415,7 @@ def start_torchrun(
         standing_of=lambda other: (
             "given up" if other in given_up else "good" if lease.is_fresh else "unknown"
         ),
-        note=lambda: lease.renew() if peers.vouch(node.num_nodes) else None,
+        note=lambda: lease.renew() if peers.is_confirmed_alive(node.num_nodes) else None,
         given_up=lease.end_now,
     )
 
@@ -448,7 +449,7 @@ def start_torchrun(
 
     ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear, peers, given_up)
     started = TorchrunProcess(process=process, details=details, ranks=ranks)
-    return started, Hearing(is_possible=can_hear, learn=learn, given_up=given_up)
+    return started, HeadConnection(is_possible=can_hear, learn=learn, given_up=given_up)
 
 
 def _kill_without_folder(part: Part) -> None:
@@ -459,7 +460,7 @@ def _kill_without_folder(part: Part) -> None:
     during that time makes Slurm drain the node ("Duplicate jobid").
     """
     ProcessTree(os.getpid(), with_root=False).kill()
-    part.signs.say_cut_off()
+    part.script_signals.request_requeue()
     if part.commands.again:
         os.execvp("sleep", ["sleep", str(UNTIL_ENDED_S)])
     os._exit(1)

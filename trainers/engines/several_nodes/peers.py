@@ -168,7 +168,7 @@ class Peers:
                 if peer.has_answered and peer.silent_s >= UNREACHABLE_AFTER_S
             }
 
-    def vouch(self, num_nodes: int) -> bool:
+    def is_confirmed_alive(self, num_nodes: int) -> bool:
         """True if the nodes on which this one depends report that it is alive.
 
         Node 0 depends on all other nodes, every other node on node 0.
@@ -271,11 +271,11 @@ class Node:
         """Return torchrun's arguments on this node."""
         resume = [] if resume_step is None else ["--resume", str(resume_step)]
         return [
-            *self.meeting_arguments(config.nproc_per_node),
+            *self.rendezvous_arguments(config.nproc_per_node),
             *("-m", "trainers.worker", str(run_dir), *resume),
         ]
 
-    def meeting_arguments(self, num_ranks: int) -> list[str]:
+    def rendezvous_arguments(self, num_ranks: int) -> list[str]:
         """Return torchrun's arguments for the rendezvous.
 
         Args:

@@ -45,7 +45,7 @@ FRESH_S = 4.0
 CUT_REMEMBERED_S = 60.0
 
 
-class HeardNode:
+class LatestReport:
     """The latest report of one node, and the time since."""
 
     def __init__(self, number: int) -> None:
@@ -98,7 +98,7 @@ class RanksOfNodes(Ranks):
         self._local = local
         self._folder = folder
         self._can_hear = can_hear
-        self._others = {number: HeardNode(number) for number in range(1, num_nodes)}
+        self._others = {number: LatestReport(number) for number in range(1, num_nodes)}
         self.num_ranks, self.num_machines = local.num_ranks, num_nodes
         self._ranks_a_node = self.num_ranks // num_nodes
         self._looked_at = time.monotonic()

@@ -20,7 +20,7 @@ from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
 from trainers.engines.several_nodes import reports
-from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
+from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 from trainers.machine.environment import now_unix_s
 
@@ -199,7 +199,7 @@ def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) 
     return run.append_command("stop", save=True, why=f"{why} So {then}.")
 
 
-def why_again(
+def restart_reason(
     folder: NodesFolder,
     restarts_left: int,
     state: State,
@@ -233,7 +233,7 @@ def why_again(
 
 def close_start(
     folder: NodesFolder,
-    signs: Signs,
+    signs: ScriptSignals,
     *,
     asks_again: bool,
     by_system: bool,
@@ -249,10 +249,10 @@ def close_start(
     if by_system:
         folder.write(TOLD_TO_END, {})
     if asks_again:
-        signs.ask_again()
+        signs.request_restart()
         _touch(folder.path / AGAIN)
     folder.order_end(within_s=others_end_within_s)
-    signs.say_over(others_end_within_s)
+    signs.request_end(others_end_within_s)
     _touch(folder.path / OVER, f"{others_end_within_s:.0f}\n")
 
 
@@ -283,7 +283,7 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
                 and not _is_earlier_job(recorded.handle, handle)
             )
             if belongs_elsewhere:
-                raise SupersededError(f"this run was given to another job than {handle}")
+                raise SupersededError(f"this run now belongs to another job, not to {handle}")
             fence.enter(run.path, start)
             fence.write_newest(run.path, Newest(start=start, handle=handle, restart=restart))
     finally:
@@ -370,7 +370,7 @@ def _is_earlier_job(one: Handle, other: Handle) -> bool:
     return 0 < first < second
 
 
-def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
+def write_forced_end(run: RunDirectory, status: Status, message: str) -> None:
     """Write the final events and status of a run that was ended by force, unless it has an end.
 
     Args:
@@ -405,7 +405,7 @@ def has_ended(run: RunDirectory) -> bool:
     return not (starts and starts[-1].read(TOLD_TO_END) is not None)
 
 
-def say_started_again(run: RunDirectory, number: int, why: str, step: int | None) -> None:
+def append_restart(run: RunDirectory, number: int, why: str, step: int | None) -> None:
     """Append an event about a restart, which is also marked on the loss curve.
 
     Args:
@@ -421,7 +421,7 @@ def say_started_again(run: RunDirectory, number: int, why: str, step: int | None
     diagnosis.append_final_events(run, [("warning", cause.fields())])
 
 
-def why_started_again(run: RunDirectory) -> str:
+def last_restart_reason(run: RunDirectory) -> str:
     """Return the reason that the latest earlier start has recorded."""
     left = [folder for folder in NodesFolder.of_run(run) if (folder.path / f"{LEAVING}.json").exists()]
     notice = left[-1].read(LEAVING) if left else None

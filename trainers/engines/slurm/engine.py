@@ -114,7 +114,7 @@ class SlurmEngine(Engine):
             handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
             run.write_status(waiting)
-            tickets.leave_line(run)
+            tickets.close_ticket(run)
             return SlurmLaunch(self._slurm, job_id)
         finally:
             os.close(lock)
@@ -258,7 +258,7 @@ class SlurmEngine(Engine):
             if time.monotonic() > deadline:
                 raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
             time.sleep(POLL_S)
-        restarts.say_stopped(run, status, message)
+        restarts.write_forced_end(run, status, message)
 
 
 def _with_place(job: EngineJob, places: Places) -> EngineJob:

@@ -140,7 +140,7 @@ def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, st
     if twice := sorted({each for each in names if names.count(each) > 1}):
         raise ValueError(f"two PCs are named {twice[0]}: give each its own name (hostnamectl)")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
-        raise ValueError(f"--name is {name[:80]!r}, but allowed is: letters, digits, dashes")
+        raise ValueError(f"--name is {name[:80]!r}; allowed: letters, digits, dashes")
     has_gpus = any(shape.num_gpus for shape in shapes)
     conf = _CONF.format(
         name=name,

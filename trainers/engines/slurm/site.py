@@ -66,7 +66,7 @@ class TimeRule:
         for value in (self.default, self.fixed or "", self.maximum):
             client.parse_duration(value)
         if self.default and client.parse_duration(self.default) > client.parse_duration(self.maximum):
-            raise ValueError(f"default is {self.default!r}, but allowed is: at most {self.maximum}")
+            raise ValueError(f"default is {self.default!r}; allowed: at most {self.maximum}")
         _check_choice(self.default, self.fixed, ())
 
 
@@ -82,9 +82,9 @@ class NumberRule:
     def __post_init__(self) -> None:
         for value in (self.default, self.fixed, self.maximum):
             if value is not None and value < 1:
-                raise ValueError(f"{value} is not possible, allowed is: 1 or more")
+                raise ValueError(f"{value} is not possible; allowed: 1 or more")
         if self.maximum is not None and (self.default or 0) > self.maximum:
-            raise ValueError(f"default is {self.default}, but allowed is: at most {self.maximum}")
+            raise ValueError(f"default is {self.default}; allowed: at most {self.maximum}")
         _check_choice(self.default, self.fixed, ())
 
 
@@ -96,7 +96,7 @@ class NodesRule:
 
     def __post_init__(self) -> None:
         if self.maximum is not None and self.maximum < 1:
-            raise ValueError(f"maximum is {self.maximum}, but allowed is: 1 or more")
+            raise ValueError(f"maximum is {self.maximum}; allowed: 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class RestartsRule:
 
     def __post_init__(self) -> None:
         if self.maximum < 0:
-            raise ValueError(f"maximum is {self.maximum}, but allowed is: 0 or more")
+            raise ValueError(f"maximum is {self.maximum}; allowed: 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class LinesRule:
                 raise ValueError(f"{line!r} is not possible: the page sets --{found[1]} itself")
         for line in self.default:
             if line not in self.allowed:
-                raise ValueError(f"default has {line!r}, but allowed is: {', '.join(self.allowed) or 'none'}")
+                raise ValueError(f"default has {line!r}; allowed: {', '.join(self.allowed) or 'none'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,4 +190,4 @@ def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
     for value in filter(None, (default,)):
         if allowed and value not in allowed:
             listed = ", ".join(json.dumps(each) for each in allowed)
-            raise ValueError(f"default is {value!r}, but allowed is: {listed}")
+            raise ValueError(f"default is {value!r}; allowed: {listed}")

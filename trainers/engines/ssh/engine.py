@@ -362,7 +362,7 @@ class SshEngine(Engine, HostChecks):
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
         run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
-        tickets.leave_line(run)
+        tickets.close_ticket(run)
         return SshLaunch(self, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
@@ -371,7 +371,7 @@ class SshEngine(Engine, HostChecks):
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
             message += f" {'; '.join(silent)}: processes there end when they hear from no other host."
-        restarts.say_stopped(run, status, message)
+        restarts.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()

@@ -39,10 +39,10 @@ class SshHost:
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("address", self.address or self.name)):
             if not _NAME.fullmatch(value):
-                raise ValueError(f"{what} is {value[:80]!r}, but allowed is: the name or address of a host")
+                raise ValueError(f"{what} is {value[:80]!r}; allowed: the name or address of a host")
         for what, value in (("python", self.python), ("project", self.project)):
             if value and not (value.startswith("/") and value.isprintable()):
-                raise ValueError(f"{what} of {self.name} is {value[:80]!r}, but allowed is: an absolute path")
+                raise ValueError(f"{what} of {self.name} is {value[:80]!r}; allowed: an absolute path")
 
     @property
     def python_there(self) -> str:
@@ -72,7 +72,7 @@ class SshSite:
         fewest = FEWEST_HOSTS if self.shared else 1
         if not fewest <= len(self.hosts) <= MOST_HOSTS:
             raise ValueError(
-                f"hosts are {len(self.hosts)}, but allowed is: {fewest} to {MOST_HOSTS}; for more, "
+                f"hosts are {len(self.hosts)}; allowed: {fewest} to {MOST_HOSTS}; for more, "
                 "make a Slurm cluster of them (docs/make-slurm.md)"
             )
         if self.shared and self.folder:

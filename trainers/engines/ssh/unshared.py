@@ -154,7 +154,7 @@ BACK_WITHIN_S = 120.0
 STOPPED_BEFORE = "Stopped before it began."
 
 
-class Journey:
+class PendingCopy:
     """A run that is being copied to its host."""
 
     def __init__(self, start: Start) -> None:
@@ -175,7 +175,7 @@ class Copies:
         self._ssh, self._rsync = ssh, Rsync(ssh)
         self._hosts = hosts
         self.layout = layout
-        self._journeys: dict[str, Journey] = {}
+        self._pending: dict[str, PendingCopy] = {}
         self._mirrors: dict[str, Mirror] = {}
         self._lock = threading.Lock()
 
@@ -185,18 +185,18 @@ class Copies:
         Args:
             start_there: Starts the launcher; may raise SshError.
         """
-        journey = Journey(start)
+        pending = PendingCopy(start)
         with self._lock:
-            self._journeys[start.tag] = journey
+            self._pending[start.tag] = pending
         threading.Thread(
-            target=self._send, args=(run, journey, start_there), name=f"bring-{run.run_id}", daemon=True
+            target=self._send, args=(run, pending, start_there), name=f"bring-{run.run_id}", daemon=True
         ).start()
 
     def words(self, handle: Handle) -> str | None:
         """Return the progress of a run's copy, as text; None if it is not being copied."""
         start = Start.of(handle)
-        journey = None if start is None else self._journeys.get(start.tag)
-        return None if journey is None else journey.words
+        pending = None if start is None else self._pending.get(start.tag)
+        return None if pending is None else pending.words
 
     def silence(self, handle: Handle) -> str | None:
         """Return since when a run's host has not answered, as text; None if it answers."""
@@ -213,19 +213,19 @@ class Copies:
     def taken_hosts(self) -> Mapping[str, str]:
         """Return the hosts to which runs are being copied, and the start of each."""
         with self._lock:
-            return {journey.start.hosts[0]: tag for tag, journey in self._journeys.items()}
+            return {pending.start.hosts[0]: tag for tag, pending in self._pending.items()}
 
     def cancel(self, start: Start) -> bool:
         """Cancel a start; False if its copy has already finished."""
-        journey = self._journeys.get(start.tag)
-        if journey is None:
+        pending = self._pending.get(start.tag)
+        if pending is None:
             return False
-        journey.is_cancelled.set()
+        pending.is_cancelled.set()
         return True
 
     def is_alive(self, run: RunDirectory, start: Start) -> bool | None:
         """True if the run is active or not completely back; None if its host does not answer."""
-        if start.tag in self._journeys:
+        if start.tag in self._pending:
             return True
         mirror = self.mirror(run, start)
         if mirror is None or mirror.is_back.is_set():
@@ -249,7 +249,7 @@ class Copies:
 
     def wait_until_sent(self, start: Start) -> None:
         """Wait until the copy has finished: the run was started, or its status has the reason why not."""
-        while start.tag in self._journeys:
+        while start.tag in self._pending:
             time.sleep(COPY_POLL_S)
 
     def wait_until_back(self, run: RunDirectory, start: Start) -> None:
@@ -262,16 +262,16 @@ class Copies:
         if mirror is not None and not mirror.is_back.wait(BACK_WITHIN_S):
             raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
 
-    def _send(self, run: RunDirectory, journey: Journey, start_there: Callable[[], None]) -> None:
-        start = journey.start
+    def _send(self, run: RunDirectory, pending: PendingCopy, start_there: Callable[[], None]) -> None:
+        start = pending.start
         host = self._hosts[start.hosts[0]]
 
         def say(words: str) -> None:
-            journey.words = words
+            pending.words = words
 
         try:
-            bring_code(self._ssh, self._rsync, host, self.layout, run, say, journey.is_cancelled.is_set)
-            if journey.is_cancelled.is_set():
+            bring_code(self._ssh, self._rsync, host, self.layout, run, say, pending.is_cancelled.is_set)
+            if pending.is_cancelled.is_set():
                 raise CancelledError(STOPPED_BEFORE)
             say(f"Starting on {host.name} …")
             start_there()
@@ -281,7 +281,7 @@ class Copies:
             with contextlib.suppress(OSError):
                 # An incomplete copy is useless; the next start copies everything.
                 self._ssh.ask(host, f"rm -rf -- {shlex.quote(start.run_dir)}\n")
-            is_stopped = journey.is_cancelled.is_set()
+            is_stopped = pending.is_cancelled.is_set()
             words = STOPPED_BEFORE if is_stopped else f"It could not be started: {explain(error)}."
             try:
                 _record_start(run, start, "stopped" if is_stopped else "failed", words)
@@ -289,7 +289,7 @@ class Copies:
                 log.warning("that %s was not started could not be written: %s", run.run_id, explain(failed))
         finally:
             with self._lock:
-                del self._journeys[start.tag]
+                del self._pending[start.tag]
 
 
 def _record_start(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
@@ -439,7 +439,7 @@ cat {run}/status.json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class RemoteState:
     """The state of a run on its host.
 
     Attributes:
@@ -486,22 +486,22 @@ class Mirror:
             self.is_back.wait(max(MIRROR_POLL_S, took_s / SHARE_OF_TIME) - took_s)
 
     def _follow_once(self) -> None:
-        look = self.look()
-        if look.is_at_work:
+        state = self.read_state()
+        if state.is_at_work:
             self._send_commands()
             self._fetch_growing()
             # The final status must not arrive before everything else is here.
-            if look.status is not None and look.status.get("state") in events.LIVE_STATES:
-                json_files.write_json_atomically(self._run.status, look.status)
+            if state.status is not None and state.status.get("state") in events.LIVE_STATES:
+                json_files.write_json_atomically(self._run.status, state.status)
             return
-        if look.has_folder:
+        if state.has_folder:
             self._fetch_all()
-            if look.status is not None:
-                json_files.write_json_atomically(self._run.status, look.status)
+            if state.status is not None:
+                json_files.write_json_atomically(self._run.status, state.status)
             self._delete_there()
         self.is_back.set()
 
-    def look(self) -> Look:
+    def read_state(self) -> RemoteState:
         """Read the state of the run on its host.
 
         Raises:
@@ -513,7 +513,7 @@ class Mirror:
         lines = listing.splitlines()
         raw = json_files.parse_json(status) if status else None
         is_ours = isinstance(raw, dict) and raw.get("handle") == self._start.handle
-        return Look(
+        return RemoteState(
             is_at_work=any(line.partition(" ")[0] == self._start.tag for line in lines),
             has_folder="folder" in lines,
             status=raw if is_ours else None,
@@ -651,7 +651,7 @@ class UnsharedSshEngine(SshEngine):
         start = replace(start, run_dir=self.copies.layout.run(run.run_id))
         waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
         run.write_status(waiting)
-        tickets.leave_line(run)
+        tickets.close_ticket(run)
         self.copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
         return UnsharedLaunch(self, self.copies, run, start)
 
@@ -665,4 +665,4 @@ class UnsharedSshEngine(SshEngine):
         if silent := self.reap(start):  # the run could continue there for hours
             raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
         self.copies.wait_until_back(run, start)
-        restarts.say_stopped(run, status, message)
+        restarts.write_forced_end(run, status, message)

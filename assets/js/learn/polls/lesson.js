@@ -3,7 +3,7 @@
 import { person } from "../../auth/person.js";
 import { el, setText, show, makeButton } from "../../shared/dom.js";
 import { fetchJson, address, callEndpoint, askEvery } from "../../shared/net.js";
-import { complain } from "../../shared/dialog.js";
+import { showError } from "../../shared/dialog.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress, sendAnswer, pollPage } from "./feed.js";
 import { LessonView } from "../lesson.js";
@@ -31,7 +31,7 @@ export async function joinedPoll(lesson, pollId) {
     about = await fetchJson(pollAddress(wanted));
   } catch (error) {
     if (error.status !== 404) throw error;
-    if (pollId !== null) complain(error.message);
+    if (pollId !== null) showError(error.message);
     return null;
   }
   if (about.lesson !== lesson) return null;
@@ -90,7 +90,7 @@ class FollowedPoll {
       this.update({ mine: prediction });
       return true;
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       return false;
     }
   }
@@ -112,7 +112,7 @@ class FollowedPoll {
 
 // The view of a lesson that is followed in a poll.
 
-export class LessonTogether extends LessonView {
+export class PollLessonView extends LessonView {
   /**
    * @param {any} lesson the server's description
    * @param {FollowedPoll} poll
@@ -206,7 +206,7 @@ export class PollTools {
       const { poll_id: pollId } = await callEndpoint("open_poll", this.lesson);
       window.location.assign(pollPage(pollId));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       this.button.disabled = false;
     }
   }

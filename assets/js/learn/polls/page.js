@@ -3,10 +3,10 @@
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
-import { prefer, preference } from "../../shared/browser.js";
-import { complain } from "../../shared/dialog.js";
+import { setPreference, preference } from "../../shared/browser.js";
+import { showError } from "../../shared/dialog.js";
 import { ConnectionNote } from "../../shared/widgets.js";
-import { happened, Prediction } from "../questions.js";
+import { measuredChoice, Prediction } from "../questions.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const WORDS = {
@@ -49,9 +49,9 @@ class PhoneView {
     this.poll = poll;
     this.key = `poll:${poll.poll_id}`;
     this.kept = preference(this.key, null) ?? { token: token(), prediction: null, isLocked: false };
-    prefer(this.key, this.kept);
+    setPreference(this.key, this.kept);
     const about = { ...poll.question, because: [] };
-    this.prediction = new Prediction(about, this.kept, () => prefer(this.key, this.kept), () => this.send());
+    this.prediction = new Prediction(about, this.kept, () => setPreference(this.key, this.kept), () => this.send());
     this.words = el("p", { class: "ddp-poll-state", role: "status" });
     this.connection = new ConnectionNote();
     this.element = el(
@@ -72,12 +72,12 @@ class PhoneView {
     try {
       await sendAnswer(this.poll.poll_id, this.kept.prediction, this.kept.token);
       this.kept.isLocked = true;
-      prefer(this.key, this.kept);
+      setPreference(this.key, this.kept);
       this.prediction.lock();
       this.update(this.poll);
     } catch (error) {
       this.prediction.button.disabled = false;
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -96,7 +96,7 @@ class PhoneView {
     const { question, outcome } = await fetchJson(pollAddress(this.poll.poll_id));
     this.prediction.about.right = question.right;
     if (this.kept.isLocked) this.prediction.reveal(null, outcome);
-    else this.prediction.choices?.reveal(happened(outcome, question.right), null);
+    else this.prediction.choices?.reveal(measuredChoice(outcome, question.right), null);
   }
 
   close() {

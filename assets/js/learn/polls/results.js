@@ -2,11 +2,11 @@
 
 import { el, setText, show, svg, section } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
-import { drawnAbout } from "../questions.js";
+import { describeDrawing } from "../questions.js";
 import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
 import { chartColors } from "../../shared/theme.js";
-import { LessonRun, looksOf } from "../lesson_run.js";
+import { LessonRun, chartStyles } from "../lesson_run.js";
 import { CurvePicture, makePicture } from "../pictures.js";
 
 /**
@@ -66,7 +66,7 @@ class ChoiceBars {
 
 class CurveHeap {
   constructor(question) {
-    const about = drawnAbout(question);
+    const about = describeDrawing(question);
     this.frame = new DrawnCurve(about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
@@ -100,7 +100,7 @@ export class PollRuns {
   constructor(lesson, question) {
     // Without commands: the server sends the lesson's commands to the runs of a poll.
     this.runs = lesson.runs.map(
-      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: looksOf(lesson) }),
+      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: chartStyles(lesson) }),
     );
     this.pictures = lesson.pictures.map((about) =>
       about.curve ? new HeapPicture(about, question) : makePicture(about, null),

@@ -7,9 +7,9 @@ import { number } from "../../shared/format.js";
 import { inlines, plainText } from "../text.js";
 import { ConnectionNote, makeTable, tableRow } from "../../shared/widgets.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { complain } from "../../shared/dialog.js";
-import { alwaysLarge } from "../../run/head/projector.js";
-import { happened, OutcomeNote } from "../questions.js";
+import { showError } from "../../shared/dialog.js";
+import { alwaysLarge } from "../../run/header/projector.js";
+import { measuredChoice, OutcomeNote } from "../questions.js";
 import { resultsOf, PollRuns } from "./results.js";
 
 // The URL of a poll for phones as a QR code and as text, or the reason why phones cannot reach it.
@@ -208,7 +208,7 @@ export class PollView {
       await callEndpoint("change_poll", this.poll.poll_id, action);
       if (action === "end") window.location.assign(lessonPage(this.poll.lesson));
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
     for (const { button } of this.buttons) button.disabled = false;
   }
@@ -228,16 +228,16 @@ export class PollView {
     show(this.hidden, !results);
     show(this.early, now === "open" && this.mayChange);
     show(this.results.element, Boolean(results));
-    if (results) this.results.update(results, this.happened);
+    if (results) this.results.update(results, this.measuredChoice);
     this.runs.take(runIds ?? [], results);
     this.people?.update(this.poll);
     if (now === "revealed" && before !== now) this.reveal();
   } // prettier-ignore
 
   /** The index of the choice that the runs showed; undefined while unknown. */
-  get happened() {
+  get measuredChoice() {
     const { state, outcome, question } = this.poll;
-    return state === "revealed" ? (happened(outcome, question.right) ?? undefined) : undefined;
+    return state === "revealed" ? (measuredChoice(outcome, question.right) ?? undefined) : undefined;
   }
 
   /** Fetches the outcome, which the server sends only after the runs have ended. */
@@ -253,7 +253,7 @@ export class PollView {
 
   showOutcome() {
     const { question, outcome, results } = this.poll;
-    if (results) this.results.update(results, this.happened);
+    if (results) this.results.update(results, this.measuredChoice);
     if (outcome) this.doubt.update(outcome);
     this.runs.reveal(outcome?.verdict === "doubtful" ? {} : question);
   }

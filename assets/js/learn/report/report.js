@@ -1,7 +1,7 @@
 // The lab report dialog: the choice of lessons and runs, the name, the download.
 
 import { person } from "../../auth/person.js";
-import { openDialog, complain, inform } from "../../shared/dialog.js";
+import { openDialog, showError, showMessage } from "../../shared/dialog.js";
 import { el, makeButton, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
 import { address, fetchJson, PlainError, posted } from "../../shared/net.js";
@@ -38,7 +38,7 @@ export async function openReportDialog(lesson) {
       onConfirm: () => choice.download(),
     });
   } catch (error) {
-    complain(error.message);
+    showError(error.message);
   }
 }
 
@@ -121,7 +121,7 @@ class ReportChoice {
       runs,
     };
     save(await made(body));
-    inform("The lab report was downloaded.");
+    showMessage("The lab report was downloaded.");
   }
 }
 

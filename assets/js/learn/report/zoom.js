@@ -1,7 +1,7 @@
 // The script of a lab report: zooms its charts and shows values under the pointer. It is embedded in the file
 // with the modules it imports (`ddp_gui/learn/report/document.py`); the report can be read without it.
 
-import { readWords, ticks, tickWords, nearestTo, pointsOf, rangeOf } from "../../charts/plot.js";
+import { readWords, ticks, tickWords, nearestPoint, pointsOf, rangeOf } from "../../charts/plot.js";
 
 const UNITS = 100000;
 const DEEPEST = 1 / 400;
@@ -190,7 +190,7 @@ class Chart {
     const { x } = this.placeOf(event);
     const found = this.curves
       .flatMap(({ name, points }) => {
-        const point = nearestTo(points, x);
+        const point = nearestPoint(points, x);
         return point ? [{ name, point }] : [];
       })
       .filter(({ point }) => Math.abs(point[0] - x) < this.view.width / 10);

@@ -2,13 +2,13 @@
 
 import { select } from "../../charts/chart.js";
 import { SMOOTHINGS, smoothingOf } from "../../charts/style.js";
-import { prefer, preference } from "../../shared/browser.js";
-import { complain, inform } from "../../shared/dialog.js";
+import { setPreference, preference } from "../../shared/browser.js";
+import { showError, showMessage } from "../../shared/dialog.js";
 import { el, enable, makeButton, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count, metricLabel, number } from "../../shared/format.js";
 import { callEndpoint, runAddress } from "../../shared/net.js";
-import { resumeFrom } from "../head/header.js";
-import { commandWords, savedBecause } from "../history.js";
+import { resumeFrom } from "../header/header.js";
+import { commandWords, saveReason } from "../history.js";
 import { CHECKPOINT, metricNames } from "./figures.js";
 
 // Controls of the loss chart: steps or time, linear or logarithmic, smoothing. Stored in this browser.
@@ -21,7 +21,7 @@ export class LossControls {
     this.look = { ...DEFAULTS, ...preference("look", {}) };
     const change = (values, isNewData) => {
       this.look = { ...this.look, ...values };
-      prefer("look", this.look);
+      setPreference("look", this.look);
       onChange(this.look, isNewData);
     };
     /** @returns {[string, string][]} */
@@ -110,11 +110,11 @@ export class LearningRateControl {
       // The server checks the range, and its error states it.
       const answer = await callEndpoint("set_learning_rate", this.runId, this.input.valueAsNumber);
       this.asked.add(answer.command_id);
-      inform(answer.message);
+      showMessage(answer.message);
       this.input.value = "";
       this.onSent();
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
       this.input.focus({ preventScroll: true });
     } finally {
       delete this.button.dataset.busy;
@@ -139,8 +139,8 @@ export class LearningRateControl {
     this.input.placeholder = `${number(head.learning_rate, 3)} now`;
     for (const mark of marks) {
       if (mark.kind !== "command" || !this.asked.delete(mark.id)) continue;
-      if (mark.accepted) inform(commandWords(mark));
-      else complain(commandWords(mark));
+      if (mark.accepted) showMessage(commandWords(mark));
+      else showError(commandWords(mark));
     }
   }
 }
@@ -194,7 +194,7 @@ export class CheckpointMenu {
     const item = this.checkpoints.find((candidate) => candidate.step === step);
     if (!item) return;
     this.step = step;
-    const why = savedBecause(item.reason);
+    const why = saveReason(item.reason);
     const when = `saved ${why ? `${why}, ` : ""}${clock(item.saved_unix_s)}`;
     setText(this.words, `Step ${count(step)}, ${bytes(item.size_bytes)}, ${when}`);
     this.download.href = runAddress(this.runId, `checkpoints/${step}/download`);

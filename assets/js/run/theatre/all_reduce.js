@@ -15,8 +15,8 @@ import {
   roundsTable,
   treeRounds,
   treeWords,
-  wayWords,
-  wholeWords,
+  methodText,
+  totalTimeText,
 } from "./rounds.js";
 import { Theatre, sizePicture } from "./theatre.js";
 import { TEXT, text } from "./lanes.js";
@@ -346,7 +346,7 @@ export class AllReduceTheatre extends Theatre {
       ),
     );
     const tooMany = num > MOST_RANKS ? ` ${MOST_RANKS} ranks are drawn; this run has ${count(num)}.` : "";
-    setText(this.way, wayWords(allReduce, algorithm, num) + tooMany);
+    setText(this.way, methodText(allReduce, algorithm, num) + tooMany);
     this.chooseBucket(0);
   }
 
@@ -361,7 +361,7 @@ export class AllReduceTheatre extends Theatre {
       setText(this.whole, "This bucket was not averaged in the recorded step.");
       return;
     }
-    setText(this.whole, wholeWords(reduced));
+    setText(this.whole, totalTimeText(reduced));
     this.tables.replaceChildren(this.scene.table());
     const { num } = this.scene;
     this.player.seconds = Math.min(LONGEST_S, SECONDS_A_ROUND * num);

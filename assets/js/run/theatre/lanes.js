@@ -14,7 +14,7 @@ import { ticks } from "../../charts/plot.js";
  */
 
 /** Moments closer than this fraction of the step are merged: they look the same. */
-export const TOO_NEAR = 1 / 500;
+export const MIN_DISTANCE = 1 / 500;
 
 /** @type {Record<string, string>} */
 export const PART_WORDS = {
@@ -123,7 +123,7 @@ export function bordersOf({ length, ranks }) {
   const all = ranks
     .flatMap(({ compute, collectives }) => [...compute, ...collectives])
     .flatMap(({ began, ended }) => [began, ended]);
-  const apart = length * TOO_NEAR;
+  const apart = length * MIN_DISTANCE;
   /** @type {number[]} */
   const found = [];
   for (const moment of [0, ...all].toSorted((a, b) => a - b)) {
@@ -139,7 +139,7 @@ export function bordersOf({ length, ranks }) {
  * @param {RankLanes} lanes
  * @param {number} moment
  */
-export function doingAt({ compute, collectives }, moment) {
+export function activityAt({ compute, collectives }, moment) {
   const isNow = ({ began, ended }) => began <= moment && moment < ended;
   const now = collectives.filter(isNow);
   const waiting = now.find(({ kind }) => kind === "wait");

@@ -113,7 +113,7 @@ export function measuredRounds({ ranks }) {
 // The texts of the all-reduce theatre: the algorithm, the measurements, and the computed values.
 
 /** How gradients were averaged. */
-export function wayWords(allReduce, algorithm, num) {
+export function methodText(allReduce, algorithm, num) {
   if (allReduce === "shared_memory") {
     return "Through shared memory: each rank writes a piece of its gradients into memory that all ranks can read, waits until all have done so, and adds up the pieces in rank order. Every round was measured.";
   }
@@ -131,7 +131,7 @@ export function wayWords(allReduce, algorithm, num) {
 }
 
 /** The measured time of a bucket's all-reduce, per rank and in total. */
-export function wholeWords({ ranks, began, lastBegan, ended }) {
+export function totalTimeText({ ranks, began, lastBegan, ended }) {
   const each = ranks
     .map(({ rank, reduced }) => `rank ${rank} ${shortTime(reduced.ended_s - reduced.began_s)}`)
     .join(", ");

@@ -3,7 +3,7 @@
 import { el, setText } from "../../shared/dom.js";
 import { UNKNOWN, bytes, count, percent, shortTime } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
-import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, doingAt, lanesOf } from "./lanes.js";
+import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, activityAt, lanesOf } from "./lanes.js";
 import { Theatre, scrollingTable } from "./theatre.js";
 import { legendEntry, tableRow } from "../../shared/widgets.js";
 
@@ -217,7 +217,7 @@ export class StepTheatre extends Theatre {
     this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
     setText(this.moment, `After ${shortTime(moment)} of ${shortTime(length)}:`);
     const places = this.now.querySelectorAll("dd");
-    const doing = ranks.slice(0, places.length).map((rank) => doingAt(rank, moment));
+    const doing = ranks.slice(0, places.length).map((rank) => activityAt(rank, moment));
     doing.forEach((words, index) => setText(places[index], words));
     const all = doing.map((words, index) => `rank ${ranks[index].rank}: ${words}`).join("; ");
     this.player.say(`${shortTime(moment)}. ${all}`);

@@ -82,13 +82,13 @@ export function difference(one, other) {
   return `${verdict} The largest difference is at ${widest.class_name}: ${left} and ${right}. The line in each bar marks the other answer.`;
 }
 
-/** The input as the model gets it. */
+/** The input of the model after preprocessing. */
 function seen({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTokens }) {
   if (image) {
-    const canvas = el("canvas", { role: "img", "aria-label": "The image that the model gets" });
+    const canvas = el("canvas", { role: "img", "aria-label": "The input image of the model" });
     paintImage(canvas, image);
     return [
-      el("h3", {}, "What the model gets"),
+      el("h3", {}, "Input of the model"),
       canvas,
       el("p", { class: "ddp-hint" }, `${image.sides} pixels`),
     ];
@@ -99,7 +99,7 @@ function seen({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTo
     );
     const words = `${count(numTokens)} of at most ${count(maxTokens)} tokens`;
     return [
-      el("h3", {}, "What the model gets"),
+      el("h3", {}, "Input of the model"),
       el("p", { class: "ddp-try-tokens", dir: "auto" }, chips),
       el("p", { class: "ddp-hint" }, words),
     ];
@@ -108,7 +108,7 @@ function seen({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTo
     el("span", { class: "ddp-try-token" }, `${name}: ${number(value)}`),
   );
   return [
-    el("h3", {}, "What the model gets"),
+    el("h3", {}, "Input of the model"),
     el("p", { class: "ddp-try-tokens" }, cells),
     el("p", { class: "ddp-hint" }, "Each number minus the mean of its column, in standard deviations."),
   ];

@@ -139,7 +139,7 @@ function prepareRow(about, row) {
   for (const { name, values, has_other: hasOther, has_missing: hasMissing } of columns) {
     const cell = row[name] ?? "";
     const isEmpty = String(cell).trim() === "";
-    if (isEmpty && !hasMissing) throw new Error(`${name} is empty, but allowed is: a number.`);
+    if (isEmpty && !hasMissing) throw new Error(`${name} is empty; allowed: a number.`);
     if (values.length === 0) numbers.push(isEmpty ? mean[numbers.length] : Number(cell));
     else {
       const isKnown = values.includes(String(cell));

@@ -305,7 +305,7 @@ export class TryPanel {
     this.ask(true);
   }
 
-  /** Asks the chosen checkpoint; `isNew`: about another input than before. */
+  /** Asks the chosen checkpoint; `isNew`: the input differs from the previous one. */
   ask(isNew) {
     const inputs = this.inputs.input();
     if (isNew) {

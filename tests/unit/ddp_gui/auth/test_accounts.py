@@ -45,7 +45,7 @@ def test_what_was_kept_and_makes_no_sense_lets_nobody_in(broken: dict[str, objec
 
 
 def test_made_up_passwords_differ_and_can_be_typed() -> None:
-    found = {account_file.made_up() for _ in range(200)}
+    found = {account_file.random_password() for _ in range(200)}
     assert len(found) == 200
     assert all(len(password) == 17 and password.isascii() for password in found)
 

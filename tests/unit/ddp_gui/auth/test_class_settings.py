@@ -31,7 +31,7 @@ def test_a_file_that_makes_no_sense_shows_nothing_by_mistake(tmp_path: Path, tex
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"everyone_sees": 1}, "everyone_sees is 1, but allowed is: true or false"),
+        ({"everyone_sees": 1}, "everyone_sees is 1; allowed: true or false"),
         ({"all": True}, "'all' is not a field"),
     ],
 )

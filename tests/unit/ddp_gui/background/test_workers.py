@@ -16,7 +16,7 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import EVERYBODY
 from ddp_gui.background import workers as workers_module
 from ddp_gui.background.torch_template import TorchTemplate
-from ddp_gui.background.workers import MadeFile, Router, TooManyError, Workers
+from ddp_gui.background.workers import GeneratedFile, Router, TooManyError, Workers
 from ddp_gui.gradio_routes import gate as gate_module
 from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import OwnData
@@ -116,7 +116,9 @@ class Reader:
 
     async def take(self) -> None:
         with rights.asked_by(self.person):
-            await MadeFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(SCOPE, self.stay, self.get)
+            await GeneratedFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(
+                SCOPE, self.stay, self.get
+            )
 
     async def stay(self) -> Any:
         await asyncio.Event().wait()

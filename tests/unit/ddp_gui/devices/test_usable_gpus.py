@@ -71,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     use(monkeypatch)
-    capacity.settle_usable_gpus(None)
+    capacity.restrict_to_usable_gpus(None)
     assert cuda_environment.VISIBLE not in os.environ and capacity.read().gpu_obstacle is None
 
 
@@ -82,7 +82,7 @@ def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     use(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     asked.append(GOOD)
-    capacity.settle_usable_gpus(None)
+    capacity.restrict_to_usable_gpus(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     here = capacity.read()
@@ -94,7 +94,7 @@ def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     use(monkeypatch, FIRST)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     asked.append({**GOOD, "uuids": ["GPU-part"]})
-    capacity.settle_usable_gpus(None)
+    capacity.restrict_to_usable_gpus(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.read().num_gpus == 1
 
 
@@ -105,7 +105,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     asked.append(
         AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
     )
-    capacity.settle_usable_gpus(None)
+    capacity.restrict_to_usable_gpus(None)
     found = capacity.read().gpu_obstacle
     assert found is not None and found.reason == "torch could not list its GPUs: OSError: no libcuda."
     assert found.remedy.startswith("Restart the page")
@@ -122,7 +122,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
 def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> capacity.Machine:
     use(monkeypatch, FIRST, SECOND)
     asked.append(BAD)
-    capacity.settle_usable_gpus(None)
+    capacity.restrict_to_usable_gpus(None)
     return capacity.read()
 
 

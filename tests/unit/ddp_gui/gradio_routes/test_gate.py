@@ -277,14 +277,14 @@ def test_a_file_may_be_larger_but_not_without_end() -> None:
 
 
 def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() -> None:
-    counted = front.AtOnce(most=2)
-    with counted.one_more("a"), counted.one_more("a"):
+    counted = front.RequestCounter(most=2)
+    with counted.admit("a"), counted.admit("a"):
         with pytest.raises(Refused, match="Too many requests at once") as refused:
-            counted.one_more("a").__enter__()
+            counted.admit("a").__enter__()
         assert refused.value.status == 429
-        with counted.one_more("b"):
+        with counted.admit("b"):
             pass
-    with counted.one_more("a"):
+    with counted.admit("a"):
         pass
 
 

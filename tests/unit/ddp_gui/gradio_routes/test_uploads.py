@@ -85,7 +85,7 @@ def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
 
 
 def test_an_upload_of_another_kind_is_refused(uploaded: Uploads) -> None:
-    with pytest.raises(ValueError, match=r"kind \.exe cannot be used; allowed are \.zip"):
+    with pytest.raises(ValueError, match=r"kind \.exe cannot be used; allowed: \.zip"):
         uploaded.keep(str(arrive(uploaded, "a.exe")))
 
 

@@ -88,7 +88,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port FREE --auth-file NOBODY", "has no account, so no one could log in: python -m"),
         ("--port FREE --engine slurm --site FILE.none", "--site: there is no file"),
         ("--port FREE --data-dir FILE", "--data-dir: there is no folder"),
-        ("--port FREE --insecure --proxy-from lab", "--proxy-from is 'lab', but allowed is"),
+        ("--port FREE --insecure --proxy-from lab", "--proxy-from is 'lab'; allowed:"),
         ("--port FREE --ssl-certfile FILE --ssl-keyfile FILE", "name a certificate and its own private key"),
         ("--bogus", "unrecognized arguments: --bogus. python app.py --help lists the options"),
     ],

@@ -29,9 +29,7 @@ def test_early_stopping_that_ended_a_run_does_not_end_it_again(tmp_path: Path) -
 @pytest.mark.parametrize("nonsense", [0, -1, 1.5, True, "10", "", 100_001, [], 10**30])
 def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
     at = checkpoint(tmp_path, epoch=3, samples_in_epoch=0)
-    with pytest.raises(
-        ConfigError, match=r"more_epochs is .*, but allowed is: a whole number from 1 to 100,000"
-    ):
+    with pytest.raises(ConfigError, match=r"more_epochs is .*; allowed: a whole number from 1 to 100,000"):
         launcher.more_epochs(at, nonsense, stopped_early=False)
 
 
@@ -48,4 +46,4 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
     ],
 )
 def test_it_is_said_whether_the_result_is_the_same(values: dict[str, Any], words: str) -> None:
-    assert words in launcher.what_more_epochs_are(Config(**values), num_steps=100)
+    assert words in launcher.more_epochs_note(Config(**values), num_steps=100)

@@ -34,7 +34,7 @@ def test_our_own_lessons_are_whole() -> None:
     [
         ('"ends", ', '"begins", ', "line 5: checks"),
         ("epochs = 4", "epochs = 0", "line 6: epochs"),
-        ("not_averaged = [", "nothing = [", "line 10: .*nothing is 'nothing', but allowed is: one of"),
+        ("not_averaged = [", "nothing = [", "line 10: .*nothing is 'nothing'; allowed: one of"),
         ("## Solution", "## Answer", "a heading is '## Answer'"),
         (
             "```python\nimport torch\nfrom torch import nn\n",

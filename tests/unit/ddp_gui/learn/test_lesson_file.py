@@ -43,7 +43,7 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
     text = changed("max_steps = 40 }\n\n[prediction]", slow)
     (command,) = lesson_file.parse("slow", text).runs[1].commands
     assert (command.at_step, command.endpoint, command.values) == (5, "slow_rank", (1, 20))
-    with pytest.raises(LessonError, match="delay_ms: delay_ms is 2000, but allowed is") as refused:
+    with pytest.raises(LessonError, match="delay_ms: delay_ms is 2000; allowed:") as refused:
         lesson_file.parse("slow", text.replace("delay_ms = 20", "delay_ms = 2000"))
     assert refused.value.line == line_of("delay_ms", text)
 
@@ -56,7 +56,7 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
             MEASURED,
             "measured = []\n" + MEASURED,
             "measured",
-            "prediction.measured is [], but allowed is: a list of 2 to 6, each a text",
+            "prediction.measured is []; allowed: a list of 2 to 6, each a text",
         ),
         (
             MEASURED,
@@ -64,21 +64,21 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
             "measured",
             "measured: choice 1 is the right one, and has no",
         ),
-        ("minutes = 5", "minutes = 0", "minutes", "minutes is 0, but allowed is: a whole number from 1"),
+        ("minutes = 5", "minutes = 0", "minutes", "minutes is 0; allowed: a whole number from 1"),
         ("minutes = 5", "minutes = ", "minutes", "the header is not TOML"),
-        ("minutes = 5", "minuets = 5", "minuets", "'minuets' is not a field, but allowed is: title, minutes"),
-        ('name = "two ranks"', 'name = ""', 'name = ""', "runs[1].name is '', but allowed is: a text"),
+        ("minutes = 5", "minuets = 5", "minuets", "'minuets' is not a field; allowed: title, minutes"),
+        ('name = "two ranks"', 'name = ""', 'name = ""', "runs[1].name is ''; allowed: a text"),
         (
             "nproc_per_node = 2",
             "nproc_per_nod = 2",
             'config = { model = "mlp", dataset = "digits", nproc_per_nod ',
-            "config: nproc_per_nod is 2, but allowed is: no field of this name",
+            "config: nproc_per_nod is 2; allowed: no field of this name",
         ),
         (
             'right = 1\nbecause = "Both',
             'right = 2\nbecause = "Both',
             "right = 2",
-            "prediction.right is 2, but allowed is: a whole number from 0 to 1",
+            "prediction.right is 2; allowed: a whole number from 0 to 1",
         ),
         (
             '"The [all-reduce](term:all-reduce) averages."',
@@ -90,9 +90,9 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
             'numbers = ["loss", "took"]',
             'numbers = ["luck"]',
             "numbers",
-            "numbers[0] is 'luck', but allowed is: one of loss",
+            "numbers[0] is 'luck'; allowed: one of loss",
         ),
-        ("## See\n", "## Look\n", "## Look", "a heading is '## Look', but allowed are, once each: ## Before"),
+        ("## See\n", "## Look\n", "## Look", "a heading is '## Look'; allowed, once each: ## Before"),
         ("## Explain\n\nBecause of `loss.backward()`.\n", "", "## See", "the part ## Explain is missing"),
         (
             "Two ranks share",
@@ -133,5 +133,5 @@ def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(t
 
 
 def test_a_name_that_is_no_part_of_an_address_is_refused() -> None:
-    with pytest.raises(LessonError, match="allowed are: small letters"):
+    with pytest.raises(LessonError, match="allowed: small letters"):
         lesson_file.parse("What? Why!", LESSON)

@@ -84,7 +84,7 @@ def test_a_poll_takes_so_many_answers_and_no_more() -> None:
 
 @pytest.mark.parametrize("value", [-1, 3, True, None, "1", 1.0, [1], {}])
 def test_what_is_no_choice_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="allowed is: a whole number from 0 to 2"):
+    with pytest.raises(ValueError, match="allowed: a whole number from 0 to 2"):
         make().answer("ann", value, 1.0)
 
 

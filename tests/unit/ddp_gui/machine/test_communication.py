@@ -40,7 +40,7 @@ def test_the_shown_command_works_in_any_terminal() -> None:
 @pytest.mark.parametrize("num_ranks", [0, 1, 5, -2, 2.5, "2", None, True, [2]])
 def test_ranks_that_cannot_be_had_are_refused(num_ranks: object) -> None:
     checks = CommunicationChecks()
-    with pytest.raises(ValueError, match=r"num_ranks is .*allowed is: a whole number from 2 to 4"):
+    with pytest.raises(ValueError, match=r"num_ranks is .*allowed: a whole number from 2 to 4"):
         checks.start(num_ranks, ON_CPU)
     assert checks.newest_id is None
 

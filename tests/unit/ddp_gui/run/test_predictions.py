@@ -108,7 +108,7 @@ def test_a_text_is_joined_for_a_program_and_sent_token_by_token_to_a_browser(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"num_nearest": 21}, "num_nearest is '21', but allowed is: a whole number from 0 to 20"),
+        ({"num_nearest": 21}, "num_nearest is '21'; allowed: a whole number from 0 to 20"),
         ({"num_nearest": 0.5}, "num_nearest is '0.5'"),
         ({"checkpoint_step": "latest"}, "checkpoint_step is 'latest'.*, or null"),
         ({"checkpoint_step": float("inf")}, "checkpoint_step is 'inf'"),
@@ -135,7 +135,7 @@ def test_what_is_not_there_is_404_and_what_cannot_be_is_409(
     assert asking.post(f"{place}/predict", json={"inputs": {"text": "?"}}).status_code == 409
     refused = asking.post(f"{place}/generate", json={"temperature": "hot"})
     assert (refused.status_code, refused.json()["detail"]) == (
-        409, "temperature is 'hot', but allowed is: a number"
+        409, "temperature is 'hot'; allowed: a number"
     )  # fmt: skip
     for body in (b"[]", b"{", b"1"):
         assert asking.post(f"{place}/predict", content=body).status_code == 422

@@ -61,7 +61,7 @@ def view_of(run: RunDirectory, *, state: str = "finished", seconds: float = 10.0
 def fitted(monkeypatch: pytest.MonkeyPatch, answer: Any = ANSWER) -> Process:
     """Run the fit synchronously with a fake process."""
     process = Process(answer)
-    monkeypatch.setattr(references.workers, "printed_by", process)
+    monkeypatch.setattr(references.workers, "module_output", process)
     monkeypatch.setattr(references.FITTING, "submit", lambda call: call())
     return process
 

@@ -14,14 +14,14 @@ from trainers.contract.rundir import RunDirectory
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"name": "x" * 201}, "name is .* allowed is: a text of at most 200 characters"),
-        ({"name": "two\nlines"}, "name is .* allowed is: one line of text"),
-        ({"name": 5}, "name is 5, but allowed is: a text"),
+        ({"name": "x" * 201}, "name is .* allowed: a text of at most 200 characters"),
+        ({"name": "two\nlines"}, "name is .* allowed: one line of text"),
+        ({"name": 5}, "name is 5; allowed: a text"),
         ({"name": "\ud800"}, "half a surrogate pair"),
-        ({"tags": "one"}, "tags is 'one', but allowed is: a list of texts"),
+        ({"tags": "one"}, "tags is 'one'; allowed: a list of texts"),
         ({"tags": ["a,b"]}, "without a comma"),
         ({"tags": ["x" * 41]}, "at most 40 characters"),
-        ({"tags": [str(n) for n in range(21)]}, "tags are 21, but allowed is: at most 20"),
+        ({"tags": [str(n) for n in range(21)]}, "tags are 21; allowed: at most 20"),
         ({"note": "x" * 10_001}, "at most 10,000 characters"),
     ],
 )

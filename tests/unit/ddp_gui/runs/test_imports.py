@@ -282,7 +282,7 @@ def test_limits_of_files_and_of_sizes_that_a_zip_claims(
     there: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(there)
-    with pytest.raises(ValueError, match="files, but allowed is: at most 2,000"):
+    with pytest.raises(ValueError, match="files; allowed: at most 2,000"):
         unpacked(tmp_path, zipped(files | {f"code/{number}.py": b"" for number in range(2_000)}))
     content = bytearray(zipped(files))
     at = content.rindex(b"PK\x01\x02") + 24  # the size of the last entry

@@ -117,7 +117,7 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
     assert launcher.pick_checkpoint(run, 20).step == 20
     leave_checkpoint(run, 5)
     assert launcher.pick_checkpoint(run, None).step == 5, "of the others no file is there"
-    with pytest.raises(ValueError, match="checkpoint_step is 15, but allowed is: one of 5, 10, 20"):
+    with pytest.raises(ValueError, match="checkpoint_step is 15; allowed: one of 5, 10, 20"):
         launcher.pick_checkpoint(run, 15)
 
 

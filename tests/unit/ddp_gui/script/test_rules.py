@@ -147,7 +147,7 @@ def test_the_command_of_a_script_elsewhere_brings_its_code(
     monkeypatch.setattr(engine, "launch", launch)
     kind = replace(registry.kinds()["ssh"], create=lambda _options: engine)
     monkeypatch.setattr(registry, "kinds", lambda: {"ssh": kind})
-    command = shlex.split(launcher.train_anew(engine, config, tmp_path / "runs", str(code_dir)))
+    command = shlex.split(launcher.train_command(engine, config, tmp_path / "runs", str(code_dir)))
     arguments = command[command.index("--engine") :]  # the folder's name is made by the shell
     monkeypatch.setattr(sys, "argv", ["start", str(tmp_path / "runs" / "made-1"), *arguments])
     with pytest.raises(SystemExit, match="no host is asked"):

@@ -62,8 +62,8 @@ def test_a_script_is_resumed_from_its_checkpoint_as_it_was_started(run: RunDirec
     assert asyncio.run(api.resume_run(run.run_id, 7))["message"] == "Continuing from step 7."
     asyncio.run(api.resume_run(run.run_id, 9, 2))
     assert resumed == [(7, "a plan", ""), (9, "a plan", "")]
-    with pytest.raises(ConfigError, match="nproc_per_node is 3, but allowed is: null"):
+    with pytest.raises(ConfigError, match="nproc_per_node is 3; allowed: null"):
         asyncio.run(api.resume_run(run.run_id, None, 3))
-    with pytest.raises(ConfigError, match="more_epochs is 5, but allowed is: null"):
+    with pytest.raises(ConfigError, match="more_epochs is 5; allowed: null"):
         asyncio.run(api.train_more(run.run_id, 5))
     assert len(resumed) == 2, "a refusal starts nothing"

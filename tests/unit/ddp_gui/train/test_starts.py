@@ -27,9 +27,9 @@ def source(tmp_path: Path) -> RunDirectory:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ({"model": "vit"}, "model is 'vit', but allowed is: cnn, as in"),
-        ({"model_size": "small"}, "model_size is 'small', but allowed is: large, as in"),
-        ({"lora_rank": "4"}, "lora_rank is '4', but allowed is: 0, as in"),
+        ({"model": "vit"}, "model is 'vit'; allowed: cnn, as in"),
+        ({"model_size": "small"}, "model_size is 'small'; allowed: large, as in"),
+        ({"lora_rank": "4"}, "lora_rank is '4'; allowed: 0, as in"),
         ({"start_from": "gone/1"}, "there is no run of this id"),
         ({"start_from": "{run}/2"}, "has no checkpoint of step 2; there are: 1"),
         ({"start_from": "run"}, "a run and the step of its checkpoint"),
@@ -62,11 +62,11 @@ def test_a_new_run_with_the_name_of_a_deleted_source_is_not_the_source(
     run = rundir.create(tmp_path, planned.config, planned.note)
     store, asked = store_of(tmp_path), {"from": run.run_id}
     assert store.has_source(run, source.run_id)
-    assert fill_in.as_a_run_was(store, asked)["start_from"] == f"{source.run_id}/1"
+    assert fill_in.config_of_run(store, asked)["start_from"] == f"{source.run_id}/1"
     shutil.rmtree(source.path)
     assert not store.has_source(run, source.run_id)
     other, *_ = leave_trained_run(tmp_path, "digits", "cnn", model_size="large", seed=7)
     other.path.rename(source.path)
     assert not store.has_source(run, source.run_id)
     with pytest.raises(ValueError, match=f"started from a checkpoint of {source.run_id}, which was deleted"):
-        fill_in.as_a_run_was(store, asked)
+        fill_in.config_of_run(store, asked)

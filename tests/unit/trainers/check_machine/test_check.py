@@ -16,7 +16,7 @@ from tests.harness import REPOSITORY
 from trainers.check_machine import __main__ as check_machine
 from trainers.check_machine.checks import all_reduce, devices, driver, training
 from trainers.check_machine.checks.bench import Bench
-from trainers.check_machine.checks.cancelling import CancelledError, Patience, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError, TooLateError
 from trainers.check_machine.checks.devices import Devices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import Finding, Outcome, Value, compare
@@ -80,8 +80,8 @@ class FakeNvml:
 
 
 @pytest.fixture
-def patience() -> Patience:
-    return Patience()
+def patience() -> CancellableWait:
+    return CancellableWait()
 
 
 def use_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: VisibleGpu) -> None:
@@ -150,7 +150,7 @@ def test_gpus_to_be_left_alone_are_named_by_uuid(
 
 
 def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one_to_go(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patience: Patience
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patience: CancellableWait
 ) -> None:
     on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), words="")
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
@@ -255,7 +255,11 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
     ],
 )
 def test_what_torch_says_is_found_among_warnings(
-    program: str, torch: str | None, error: str | None, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    program: str,
+    torch: str | None,
+    error: str | None,
+    patience: CancellableWait,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The answer of the probe is found among other output."""
     answer = json.dumps({"torch": "9.9", "obstacle": None, "strategies": []})
@@ -326,7 +330,7 @@ def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"
 
 
-def test_waiting_ends_with_the_cancel_or_the_deadline(patience: Patience) -> None:
+def test_waiting_ends_with_the_cancel_or_the_deadline(patience: CancellableWait) -> None:
     assert patience.wait("it", lambda: 7, time.monotonic() - 1) == 7
     with pytest.raises(TooLateError, match="it"):
         patience.wait("it", lambda: None, time.monotonic() - 1)
@@ -340,10 +344,10 @@ def test_a_signal_at_any_moment_ends_a_wait() -> None:
 import signal
 from trainers.check_machine.checks import cancelling
 cancelling.POLL_S = 0.0
-patience = cancelling.Patience()
+patience = cancelling.CancellableWait()
 signal.signal(signal.SIGALRM, lambda *_: patience.cancel())
 for number in range(2_000):
-    patience = cancelling.Patience()
+    patience = cancelling.CancellableWait()
     signal.setitimer(signal.ITIMER_REAL, 1e-4 + number % 100 * 1e-6)
     try:
         patience.wait("it", lambda: None, float("inf"))

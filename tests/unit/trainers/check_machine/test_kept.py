@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from trainers.check_machine.check import Check, Wanted, does_a_run_go_on
+from trainers.check_machine.check import Check, Wanted, is_any_run_live
 from trainers.check_machine.checks import devices, disk, driver
-from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
 from trainers.check_machine.checks.devices import GpusNow
 from trainers.check_machine.checks.driver import Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome
@@ -26,11 +26,13 @@ from trainers.machine.hardware import VisibleGpu
 
 
 @pytest.fixture
-def patience() -> Patience:
-    return Patience()
+def patience() -> CancellableWait:
+    return CancellableWait()
 
 
-def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, patience: Patience) -> None:
+def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(
+    tmp_path: Path, patience: CancellableWait
+) -> None:
     assert disk.check_file_system(tmp_path).state == "passed"
     found = disk.check_disk(tmp_path, patience)
     assert found.state == "passed"
@@ -65,7 +67,7 @@ STRATEGIES = ({"name": "ddp"}, {"name": "zero9", "label": "ZeRO-9"})
 
 
 def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
-    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    small_disk: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
@@ -86,7 +88,7 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
 
 
 def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
@@ -109,7 +111,7 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
 
 
 def test_what_was_found_is_kept_when_the_check_itself_falls(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="it fell"))
 
@@ -126,7 +128,7 @@ def test_what_was_found_is_kept_when_the_check_itself_falls(
 
 
 def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="card says no"))
     monkeypatch.setenv("USER", "card")
@@ -140,7 +142,7 @@ def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
 
 
 def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scrubbed(
-    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The excluded GPUs are hidden from torch, and CUDA's error message is scrubbed.
 
@@ -152,7 +154,7 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
     def sample(except_gpus: Collection[str]) -> GpusNow:
         return GpusNow(free=tuple(gpu for gpu in gpus if gpu.uuid not in except_gpus))
 
-    def ask_torch(variables: Mapping[str, str], _: Patience) -> Probe:
+    def ask_torch(variables: Mapping[str, str], _: CancellableWait) -> Probe:
         asked.append(variables["CUDA_VISIBLE_DEVICES"])
         reason = "CUDA does not start: no /home/bob/libcuda.so"
         return Probe(torch="9.9", cuda="13.0", obstacle=Obstacle(reason=reason, remedy="Mend it."))
@@ -253,7 +255,7 @@ def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path
     (tmp_path / "stray").write_text("no folder")
     files = CheckFiles(tmp_path)
     with alone(files), scratch(files):
-        assert not does_a_run_go_on(tmp_path)
+        assert not is_any_run_live(tmp_path)
         lock = run.acquire_lock()
-        assert does_a_run_go_on(tmp_path)
+        assert is_any_run_live(tmp_path)
         os.close(lock)

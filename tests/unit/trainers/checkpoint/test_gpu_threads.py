@@ -16,7 +16,7 @@ from trainers.checkpoint import sharded_files
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.parallel.process_group import World
 from trainers.report.reporter import NullReporter
-from trainers.report.telemetry import Pulse, Telemetry
+from trainers.report.telemetry import LiveProgress, Telemetry
 
 SECOND_GPU = torch.device("cuda", 1)
 
@@ -55,7 +55,7 @@ def idle_checkpointer(world: World) -> Checkpointer:
 
 
 def run_threads(world: World) -> None:
-    telemetry = IdleTelemetry(world, NullReporter(), Pulse())
+    telemetry = IdleTelemetry(world, NullReporter(), LiveProgress())
     checkpointer = idle_checkpointer(world)
     snapshot: Any = None
     threads = [

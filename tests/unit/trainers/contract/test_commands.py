@@ -54,5 +54,5 @@ def test_a_rank_to_slow_down_must_be_named_and_the_delay_has_an_end() -> None:
     assert commands.arguments_of(command) == {"rank": 1, "delay_ms": 200}
     for changes in ({"rank": None}, {"rank": -1}, {"rank": True}, {"delay_ms": 1001}, {"delay_ms": 0.5}):
         (name,) = changes
-        with pytest.raises(ValueError, match=rf"{name} is .*, but allowed is: a whole number from 0 to"):
+        with pytest.raises(ValueError, match=rf"{name} is .*; allowed: a whole number from 0 to"):
             commands.parse(asked | changes)

@@ -57,7 +57,7 @@ def test_anything_else_is_refused_by_name(formula: str) -> None:
 
 def test_check_that_does_not_hold_names_field_value_and_what_is_allowed() -> None:
     check = Check(holds="all % 4 == 0", field="nproc_per_node", allowed="a multiple of 4, not {all}")
-    assert str(check.problem(VALUES)) == "nproc_per_node is 6, but allowed is: a multiple of 4, not 6."
+    assert str(check.problem(VALUES)) == "nproc_per_node is 6; allowed: a multiple of 4, not 6."
     assert check.problem(VALUES | {"all": 8}) is None
     with pytest.raises(FormulaError, match="no_such"):
         Check(holds="1 == 2", field="no_such", allowed="").problem(VALUES)

@@ -18,7 +18,7 @@ from trainers.contract.status import RANK_KILL_ASKED
 from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.torchrun import told_end
+from trainers.engines.local.torchrun import exit_line
 from trainers.files import json_files
 
 SUMMARY = """\
@@ -374,7 +374,7 @@ def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) 
     cause = diagnosis.explain_end(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
     assert cause.code == "node_ended" and cause.rank is None and "Node 0 is silent." in cause.message
     log = remains.log.with_name(f"{remains.log.stem}_1{remains.log.suffix}")
-    log.write_text(told_end(0, -9))
+    log.write_text(exit_line(0, -9))
     assert (diagnosis.explain_end(*here).code, diagnosis.explain_end(*here).rank) == ("rank_killed", 1)
     assert diagnosis.explain_end(*here, lambda _rank: "Node 0 is silent.").code == "node_ended", (
         "we killed it"
@@ -392,7 +392,7 @@ def test_ranks_of_another_machine_are_counted_there_from_its_first_one(
         remains.error_file(rank, LOST_PEER)
     remains.error_file(0, "ValueError: rank 2 saw a negative size", folder="torchrun_1")
     remains.error_file(1, LOST_PEER, timestamp=101, folder="torchrun_1")
-    words = "\n".join([told_end(0, 1), told_end(1, 1)]) + "\n"
+    words = "\n".join([exit_line(0, 1), exit_line(1, 1)]) + "\n"
     if has_summary:
         words += SUMMARY.format(first=2, first_code=1, others=OTHER.format(rank=3, code=1))
         words = words.replace("(local_rank: 2)", "(local_rank: 0)").replace("local_rank: 3", "local_rank: 1")

@@ -13,7 +13,7 @@ import pytest
 from tests.harness import wait_until
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUSY_FACTOR, Beat, Place
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
 from trainers.engines.local.hang_watch import RankWatch, Suspicion, find_suspicion
 from trainers.machine import processes
@@ -154,7 +154,7 @@ def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped
 
 
 def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_said() -> None:
-    board = Board(3)
+    board = HeartbeatBoard(3)
     places = [Place(board.address, rank) for rank in range(3)]
     assert not any(place.is_asked for place in places) and board.answer(1) is None
     board.ask()

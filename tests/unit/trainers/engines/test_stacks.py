@@ -18,7 +18,7 @@ from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import COMPUTING, Answer, Beat, Collective, Group, Place
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Board, gaps
+from trainers.engines.heartbeats import HeartbeatBoard, gaps
 from trainers.engines.local import hang_watch, stacks
 from trainers.engines.local.hang_watch import RankWatch, Suspicion
 from trainers.engines.local.stacks import Frame, LocalRanks, Stacks, Thread
@@ -99,7 +99,7 @@ def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None
 def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
     there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
     seen = watches(1)
-    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
+    assert hang_watch.blocking_ranks(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
     cause = hang_watch.describe((1,), seen, there)
     assert cause.message == (
         "The run hangs: rank 1 was suspended from outside (SIGSTOP). Nothing has been reported for 20 s: "
@@ -114,7 +114,7 @@ def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
     there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
     for is_certain, ranks in ((True, (0, 1)), (False, (1,))):
         suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
-        assert hang_watch.culprits_of(suspicion, watches(), there) == (1,)
+        assert hang_watch.blocking_ranks(suspicion, watches(), there) == (1,)
     cause = hang_watch.describe((1,), watches(), there)
     assert "rank 1 is stuck, and the others wait" in cause.message
     assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
@@ -122,7 +122,7 @@ def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
 
 def test_ranks_that_wait_for_each_other_are_all_named() -> None:
     there = {0: standing(IN_BARRIER, ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
+    culprits = hang_watch.blocking_ranks(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
     assert culprits == (0, 1)
     cause = hang_watch.describe(culprits, watches(), there)
     assert "wait for each other" in cause.message
@@ -139,8 +139,8 @@ def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
     assert "different" not in cause.message and "same order" not in cause.hint
 
 
-def board_with_beats(num_ranks: int) -> Board:
-    board = Board(num_ranks)
+def board_with_beats(num_ranks: int) -> HeartbeatBoard:
+    board = HeartbeatBoard(num_ranks)
     for rank in range(num_ranks):
         Place(board.address, rank).beat(COMPUTING, 4)
     return board
@@ -179,7 +179,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
 def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    board = Board(1)
+    board = HeartbeatBoard(1)
     place = Place(board.address, 0)
     place.beat(COMPUTING, 4)
     subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
@@ -216,7 +216,7 @@ def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None
         1: [view(ALL_REDUCE), Group(name="1", ranks=(1, 2))],
         2: [view(BEFORE, is_in_it=False), elsewhere],
     }
-    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
+    assert hang_watch.blocking_ranks(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
     assert "rank 2 never entered all-reduce 418 (float32, 1.2 MB), in which ranks 0 and 1 wait" in [
         str(gap) for gap in gaps(views)
     ]
@@ -234,11 +234,11 @@ def test_rank_whose_launch_queue_is_full_is_not_blamed_beside_the_one_that_never
     }
     on_gpus = [replace(watch, beat=replace(watch.beat, is_on_gpu=True)) for watch in watches() if watch.beat]
     suspicion = Suspicion(ranks=(0, 1), is_certain=is_certain)
-    assert hang_watch.culprits_of(suspicion, on_gpus, there, views) == (1,)
-    assert hang_watch.culprits_of(suspicion, watches(), there, views) == (0, 1), (
+    assert hang_watch.blocking_ranks(suspicion, on_gpus, there, views) == (1,)
+    assert hang_watch.blocking_ranks(suspicion, watches(), there, views) == (0, 1), (
         "on the CPU nothing is queued"
     )
-    assert hang_watch.culprits_of(suspicion, on_gpus, there) == (0, 1), "and without the recorder"
+    assert hang_watch.blocking_ranks(suspicion, on_gpus, there) == (0, 1), "and without the recorder"
 
 
 def test_kernel_that_never_ends_is_told_though_both_hosts_block_on_full_launch_queues() -> None:
@@ -246,7 +246,7 @@ def test_kernel_that_never_ends_is_told_though_both_hosts_block_on_full_launch_q
     views = {rank: [view(ALL_REDUCE, num_ranks=2)] for rank in (0, 1)}
     on_gpus = [replace(watch, beat=replace(watch.beat, is_on_gpu=True)) for watch in watches() if watch.beat]
     suspicion = Suspicion(ranks=(0, 1), is_certain=True)
-    assert hang_watch.culprits_of(suspicion, on_gpus, there, views, behind_on_gpu=(1,)) == (1,)
+    assert hang_watch.blocking_ranks(suspicion, on_gpus, there, views, behind_on_gpu=(1,)) == (1,)
 
 
 def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
@@ -270,7 +270,7 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     for watched in seen:
         assert watched.beat is not None
         watched.beat = replace(watched.beat, is_on_gpu=True)
-    culprits = hang_watch.culprits_of(everybody, seen, there, same, (1,))
+    culprits = hang_watch.blocking_ranks(everybody, seen, there, same, (1,))
     assert culprits == (1,)
     cause = hang_watch.describe(culprits, seen, there, gaps(same), (1,))
     assert cause.rank == 1

@@ -103,7 +103,7 @@ def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -
     status = liveness.read_status(run)
     assert (status.state, status.error, status.exit_code) == ("finished", None, -9)
     *_, warning, end = all_events(run)
-    assert warning["code"] == "fell_after_its_end" and "was killed" in warning["message"]
+    assert warning["code"] == "late_failure_warning" and "was killed" in warning["message"]
     assert (end["state"], end["reason"]) == ("finished", warning["message"])
 
 

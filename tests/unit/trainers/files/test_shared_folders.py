@@ -39,7 +39,7 @@ def memory(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> NfsMemory:
 def test_a_file_is_seen_as_it_is_where_a_stat_shows_what_it_was(run: RunDirectory, memory: NfsMemory) -> None:
     path = run.path / "grows"
     with pytest.raises(FileNotFoundError):
-        plain_files.stat_anew(path)
+        plain_files.stat_uncached(path)
     for text in ("a", "ab"):
         with memory.elsewhere():
             path.write_text(text)
@@ -48,7 +48,7 @@ def test_a_file_is_seen_as_it_is_where_a_stat_shows_what_it_was(run: RunDirector
                 os.stat(path)  # noqa: PTH116
         else:
             assert path.stat().st_size == 1
-        assert plain_files.stat_anew(path).st_size == len(text)
+        assert plain_files.stat_uncached(path).st_size == len(text)
 
 
 def test_a_run_that_another_machine_trains_is_followed(run: RunDirectory, memory: NfsMemory) -> None:

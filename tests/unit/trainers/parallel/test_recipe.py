@@ -29,7 +29,7 @@ from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
-from trainers.report.telemetry import Pulse
+from trainers.report.telemetry import LiveProgress
 from trainers.strategies import ddp
 
 CPU = torch.device("cpu")
@@ -353,4 +353,4 @@ def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() 
 def test_other_number_of_ranks_than_configured_is_refused_in_words(run: RunDirectory) -> None:
     write_json_atomically(run.config, Config(nproc_per_node=2).to_json())
     with pytest.raises(ValueError, match=r"torchrun started 1 ranks, but config.json asks for 2"):
-        build.build_job(run, NullReporter(), Pulse(), world_of(1), None)
+        build.build_job(run, NullReporter(), LiveProgress(), world_of(1), None)

@@ -134,14 +134,14 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "iris": [
         ({"row": [1, 2]}, "row is"),
-        ({"row": {}}, "is empty, but allowed is: a number"),
+        ({"row": {}}, "is empty; allowed: a number"),
         ({"row": {"colour": "red"}}, "row has 'colour', but the columns are: sepal"),
-        ({"row": dict.fromkeys(("sepal length (cm)",), "wide")}, "'wide', but allowed is: a number"),
+        ({"row": dict.fromkeys(("sepal length (cm)",), "wide")}, "'wide'; allowed: a number"),
     ],
     "austen_novels": [
         ({"text": ""}, "text is empty"),
         ({"text": 5}, "text is '5'"),
-        ({"text": "a " * 60_000}, "text has 120,000 characters, but allowed are: 100,000"),
+        ({"text": "a " * 60_000}, "text has 120,000 characters; allowed: 100,000"),
         ({"image": ""}, "takes: text"),
     ],
 }  # fmt: skip
@@ -234,5 +234,5 @@ def test_the_samples_behind_a_confusion_are_those_of_the_matrix(
         assert all(item["label"] == spec.class_names[label] for item in items)
         sure = [item["probability"] for item in items]
         assert sure == sorted(sure, reverse=True)
-    with pytest.raises(InputError, match="label is 99, but allowed is: 0 to"):
+    with pytest.raises(InputError, match="label is 99; allowed: 0 to"):
         trained.confused(99, 0, 1)

@@ -8,7 +8,7 @@ from torch import nn
 
 from trainers.report.observer import Observer
 from trainers.report.step_clock import StepClock
-from trainers.report.telemetry import Holdings, Pulse
+from trainers.report.telemetry import Holdings, LiveProgress
 
 pytestmark = pytest.mark.unit
 NUM_WEIGHTS = 4 * 3 + 3
@@ -17,8 +17,8 @@ NUM_WEIGHTS = 4 * 3 + 3
 def test_of_adam_each_weight_has_a_gradient_and_two_numbers_more() -> None:
     network = nn.Linear(4, 3)
     optimizer = torch.optim.Adam(network.parameters())
-    clock, pulse = StepClock(network, torch.device("cpu"), measures_wait=False), Pulse()
-    observer = Observer(clock, pulse, Holdings(network=network, optimizer=optimizer))
+    clock, live_progress = StepClock(network, torch.device("cpu"), measures_wait=False), LiveProgress()
+    observer = Observer(clock, live_progress, Holdings(network=network, optimizer=optimizer))
     observer.begin_step(is_reported=True)
     observer.data_fetched()
     loss = network(torch.ones(2, 4)).sum()
@@ -28,9 +28,9 @@ def test_of_adam_each_weight_has_a_gradient_and_two_numbers_more() -> None:
     optimizer.step()
     optimizer.zero_grad()
     observer.optimizer_done()
-    assert pulse.holdings is None
+    assert live_progress.holdings is None
     observer.end_step(1)
-    held = pulse.holdings
+    held = live_progress.holdings
     assert held is not None
     assert (held.parameter_bytes, held.gradient_bytes) == (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS)
     # Two moments per weight, and a step count for each of the two tensors.

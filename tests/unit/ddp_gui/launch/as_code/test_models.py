@@ -84,7 +84,7 @@ def test_a_model_of_more_packages_or_of_a_plug_in_is_refused_with_a_reason() -> 
     written = set(models.written_models())
     assert {name for name, entry in registry.models().items() if not entry.requires} == written
     shape = DataShape(inputs=(4,), num_outputs="2")
-    with pytest.raises(NotAsCodeError, match="Model hf_text is not written as code here"):
+    with pytest.raises(NotAsCodeError, match="Model hf_text cannot be exported as code"):
         models.model_code("hf_text", "", shape)
     with pytest.raises(NotAsCodeError, match="Model mlp has no size 'huge'"):
         models.model_code("mlp", "huge", shape)

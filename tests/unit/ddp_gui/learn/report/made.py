@@ -48,7 +48,7 @@ def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
 def report(source: Source, **asked: Any) -> str:
     """Return the file of the requested report."""
     gathered = request.gather_inputs(source, request.parse(asked), NOW_UNIX_S)
-    return b"".join(document.made(gathered)).decode()
+    return b"".join(document.generate_report(gathered)).decode()
 
 
 def done(lesson: str, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from ddp_gui.events.analysis import pace
 from ddp_gui.events.series import RANK_PARTS
 from ddp_gui.learn.report import instruments, measured
-from ddp_gui.learn.report.charts import Shown
+from ddp_gui.learn.report.charts import ShownRun
 from ddp_gui.learn.report.measured import Measured
 from tests.harness import REPOSITORY
 from tests.unit.ddp_gui.learn.report.made import make_run
@@ -54,7 +54,7 @@ def with_ranks(run: RunDirectory, num_ranks: int) -> RunDirectory:
 
 
 def drawn(run: Measured, **picture: Any) -> str:
-    figure = instruments.drawn(NOTHING | picture, [Shown(name="one <b>rank</b>", index=0, run=run)])
+    figure = instruments.draw_picture(NOTHING | picture, [ShownRun(name="one <b>rank</b>", index=0, run=run)])
     assert figure is not None and "one &lt;b&gt;rank&lt;/b&gt;" in figure and "What it shows." in figure
     return re.sub(r"<[^>]+>", " ", figure)
 
@@ -84,9 +84,9 @@ def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
     on_page = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found == pytest.approx(on_page.pop("costs") | on_page)
     shown = [
-        Shown(name=name, index=at, run=run) for at, (name, run) in enumerate(zip("ab", runs, strict=True))
+        ShownRun(name=name, index=at, run=run) for at, (name, run) in enumerate(zip("ab", runs, strict=True))
     ]
-    figure = str(instruments.drawn(NOTHING | {"waterfall": 1}, shown))
+    figure = str(instruments.draw_picture(NOTHING | {"waterfall": 1}, shown))
     assert f"{found['came']:.3g} ×" in figure and figure.count("<rect") == 7
 
 

@@ -36,7 +36,7 @@ def source(tmp_path: Path, catalogue: Catalogue) -> Source:  # noqa: F811
     return source_of(tmp_path, catalogue)
 
 
-def words_of(page: str) -> str:
+def curve_label(page: str) -> str:
     """Return the visible text of a page, without style and script."""
     without = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]*>", "", without).split())
@@ -56,7 +56,7 @@ class Tags(HTMLParser):
 
 def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source: Source) -> None:
     page = report(source, name="Ada", lessons=[done("chosen", prediction=0, answers=[0, 0])])
-    words = words_of(page)
+    words = curve_label(page)
     assert "Lab report · Ada" in words and "1 lesson and 2 runs" in words
     assert "The result differs from my prediction. 1 of 2 questions right." in words
     assert "the firstmy answer" in words and "neitherthe right answer" in words
@@ -91,7 +91,7 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
     ],
 )
 def test_what_was_not_done_is_said(source: Source, more: dict[str, Any], words: str) -> None:
-    assert words in words_of(report(source, lessons=[done("chosen", **more)]))
+    assert words in curve_label(report(source, lessons=[done("chosen", **more)]))
 
 
 def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tm
         (["gone-1", "b-1"], "My prediction was correct."),
         (["a-1", "gone-1"], "These runs do not show which prediction was right."),
     ):
-        assert words in words_of(report(source, lessons=[done("chosen", runs=runs)]))
+        assert words in curve_label(report(source, lessons=[done("chosen", runs=runs)]))
 
 
 def test_what_is_right_is_not_told_before_it_was_answered(source: Source) -> None:
-    words = words_of(report(source, lessons=[done("chosen", runs=["a-1", None], answers=[])]))
+    words = curve_label(report(source, lessons=[done("chosen", runs=["a-1", None], answers=[])]))
     assert "the right answer" not in words and "Both see the same." not in words
     assert "It draws others." not in words
 
 
 def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(source: Source, tmp_path: Path) -> None:
     page = report(source, runs=["a-1"])
-    words = words_of(page)
+    words = curve_label(page)
     raw = (tmp_path / "runs" / "a-1" / "events.jsonl").read_bytes()
     line = f"{hashlib.sha256(raw).hexdigest()}  a-1/events.jsonl"
     assert line in page and f"{len(raw):,} bytes of events.jsonl" in words
@@ -162,7 +162,7 @@ def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
 ) -> None:
     write_results(make_run(tmp_path, "seen-1"), "images", [IMAGE | ANSWER])
     page = report(source, runs=["seen-1"])
-    words = words_of(page)
+    words = curve_label(page)
     assert "Confusion matrix" in words and 'data-shade="4">3</td><td data-shade="1">1</td>' in page
     assert "&lt;b&gt;cat, predicted dog ✗" in page and "warning: Rank 1 is slow." in words
     sent = re.search(r'<img src="data:image/png;base64,([^"]+)"', page)
@@ -201,7 +201,7 @@ def test_a_run_with_a_mistake_is_called_broken_on_purpose(
 
     about = request.about_run
     monkeypatch.setattr(request, "about_run", lambda *given: about(*given) | {"mistake": "no_sampler"})
-    words = words_of(report(source, runs=["a-1"]))
+    words = curve_label(report(source, runs=["a-1"]))
     assert "broken on purpose" in words and "the mistake no_sampler" in words
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: Source, tmp_pa
     run.events.write_bytes(b"".join(lines) + b"nonsense\n")
     empty = make_run(tmp_path, "empty-1")
     empty.events.unlink()
-    words = words_of(report(source, runs=["damaged-1", "empty-1", "gone-1", "a-1"]))
+    words = curve_label(report(source, runs=["damaged-1", "empty-1", "gone-1", "a-1"]))
     assert "cannot be read (damaged, altered or missing)" in words
     assert "It has no events yet." in words and "and 3 runs" not in words and "3 runs" in words
     with pytest.raises(ValueError, match="none of these runs"):
@@ -289,9 +289,9 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({}, "a report needs a lesson or a run"),
         ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
         ({"lessons": [done("chosen", prediction=[1, 2])]}, "lessons[0].prediction is [1, 2], but"),
-        ({"lessons": [done("chosen", runs=["../a"])]}, "runs has '../a', but allowed are: ids of runs"),
-        ({"lessons": [done("chosen", answers=["<b>"])]}, "answers[0] is '<b>', but allowed is"),
-        ({"runs": ["a-1"], "more": 1}, "'more' is not a field, but allowed is: name, lessons, runs"),
+        ({"lessons": [done("chosen", runs=["../a"])]}, "runs has '../a'; allowed: ids of runs"),
+        ({"lessons": [done("chosen", answers=["<b>"])]}, "answers[0] is '<b>'; allowed:"),
+        ({"runs": ["a-1"], "more": 1}, "'more' is not a field; allowed: name, lessons, runs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words: str) -> None:

@@ -1046,7 +1046,7 @@ def test_columns_are_overridden(tmp_path: Path) -> None:
         assert column["is_chosen"] and column["decision"].startswith(words), said(answer)
     check(inspected(path, reading='{"columns": {"width": "number"}}'), OAKS)
     answer = inspected(path, reading='{"columns": {"width": "colour"}}')
-    assert not answer["ok"] and "allowed is" in said(answer)
+    assert not answer["ok"] and "allowed: " in said(answer)
 
 
 @pytest.mark.parametrize("sheet", ["", "Second"])

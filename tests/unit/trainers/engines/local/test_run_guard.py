@@ -11,7 +11,7 @@ from tests.harness import all_events
 from trainers.contract import config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import stopping
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import LocalRanks
@@ -80,7 +80,9 @@ class Guarded:
     def watch_ranks(self, on_hang: str = "end") -> None:
         """Attach the fake watch to the guard."""
         self._monkeypatch.setattr(stopping, "HangWatch", lambda *_: self.watch)
-        self.guard.watch_ranks(config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, Board(1)))
+        self.guard.watch_ranks(
+            config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, HeartbeatBoard(1))
+        )
 
     def say(self, *states: State) -> None:
         """Let rank 0 report these states."""
@@ -168,7 +170,7 @@ def test_stop_that_was_refused_is_not_enforced_later(
 
 def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Guarded(run, monkeypatch, "running")
-    subject.guard.tell_to_end()
+    subject.guard.request_end()
     subject.enforce()
     assert subject.torchrun.num_terminated == 1
 

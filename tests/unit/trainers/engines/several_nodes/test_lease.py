@@ -14,7 +14,7 @@ import pytest
 from tests.harness import create_run, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.several_nodes import restarts
-from trainers.engines.several_nodes.engine_commands import EngineCommands, Signs
+from trainers.engines.several_nodes.engine_commands import EngineCommands, ScriptSignals
 from trainers.engines.several_nodes.node import LEASE_S, Lease, Part
 from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Node, Peers
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
@@ -53,7 +53,7 @@ def test_a_node_that_nobody_replaces_waits_for_its_folder(
     node = Node(rank=0, num_nodes=num_nodes, head="node1", port=29500)
     run = create_run(tmp_path)
     commands = EngineCommands(again=again)
-    part = Part(run, node, NodesFolder(run, "1-0"), 0, restarts_left, commands, Signs(None))
+    part = Part(run, node, NodesFolder(run, "1-0"), 0, restarts_left, commands, ScriptSignals(None))
     assert part.lease_s == length_s
 
 
@@ -70,14 +70,14 @@ def pair() -> list[Peers]:
 
 def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[Peers]) -> None:
     for peers in pair:
-        assert not peers.vouch(2), "nothing was heard yet"
+        assert not peers.is_confirmed_alive(2), "nothing was heard yet"
         peers.begin()
-    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
-    assert not pair[0].vouch(3), "node 2 has not answered"
-    assert not pair[0].vouch(1), "without others nobody vouches"
+    wait_until("answers", lambda: all(peers.is_confirmed_alive(2) for peers in pair), SOON_S)
+    assert not pair[0].is_confirmed_alive(3), "node 2 has not answered"
+    assert not pair[0].is_confirmed_alive(1), "without others nobody vouches"
     pair[1].close()
     wait_until("the silence", lambda: 1 in pair[0].unreachable(), SOON_S)
-    assert not pair[0].vouch(2) and pair[0].unreachable()[1] >= UNREACHABLE_AFTER_S
+    assert not pair[0].is_confirmed_alive(2) and pair[0].unreachable()[1] >= UNREACHABLE_AFTER_S
     pair[0].close()
 
 
@@ -88,7 +88,7 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     for peers in (pair[0], stranger):
         peers.begin()
     time.sleep(2.5)  # long enough for two requests and their responses
-    assert not stranger.vouch(2) and stranger.unreachable() == {}
+    assert not stranger.is_confirmed_alive(2) and stranger.unreachable() == {}
     for peers in (pair[0], stranger):
         peers.close()
 
@@ -120,7 +120,7 @@ def test_no_datagram_ends_the_answers(datagram: bytes, pair: list[Peers]) -> Non
         stranger.sendto(datagram, there)  # it arrives before the first request
     for peers in pair:
         peers.begin()
-    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
+    wait_until("answers", lambda: all(peers.is_confirmed_alive(2) for peers in pair), SOON_S)
     for peers in pair:
         peers.close()
 

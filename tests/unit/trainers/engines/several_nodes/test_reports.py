@@ -13,7 +13,7 @@ from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
 from trainers.contract.heartbeats import COMPUTING, Place
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import Board
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import LocalRanks
 from trainers.engines.several_nodes import reports
@@ -31,9 +31,9 @@ SOON_S = 10.0
 
 
 @pytest.fixture
-def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[Board]:
+def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoard]:
     """Run the reporter of node 1; its rank 1 is this process."""
-    board = Board(2)
+    board = HeartbeatBoard(2)
     Place(board.address, 1).beat(COMPUTING, 41)
     reporter = Reporter(folder, 1, "pc2", LocalRanks(run, board), (1,))
     reporter.begin()
@@ -42,7 +42,7 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[Board]:
 
 
 def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) -> RanksOfNodes:
-    return RanksOfNodes(LocalRanks(run, Board(2)), folder, 2, lambda: can_hear)
+    return RanksOfNodes(LocalRanks(run, HeartbeatBoard(2)), folder, 2, lambda: can_hear)
 
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
@@ -53,7 +53,7 @@ def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1
 
 
 def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_stacks(
-    run: RunDirectory, folder: NodesFolder, other_node: Board, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, folder: NodesFolder, other_node: HeartbeatBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
     wait_until("a report", lambda: look(head, monkeypatch) == "" and head.beat(1), SOON_S)

@@ -11,7 +11,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.several_nodes import restarts
-from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
+from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import NodesFolder
 
 LOST = Cause(code="node_lost", message="Node 1 is lost.", hint="Look.")
@@ -30,7 +30,7 @@ def ends(
 ) -> str | None:
     """End a start in a state; return the reason for a restart, or None."""
     told = EngineAnswer(starts_again=more.pop("starts_again"), why=DOWN) if "starts_again" in more else None
-    return restarts.why_again(folder, left, state, cause, told, **more)
+    return restarts.restart_reason(folder, left, state, cause, told, **more)
 
 
 def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folder: NodesFolder) -> None:
@@ -43,7 +43,7 @@ def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folde
     )
     assert ends(folder, "stopped") == "Its time is over."
     in_state(run, "queued")
-    assert restarts.why_started_again(run) == "Its time is over."
+    assert restarts.last_restart_reason(run) == "Its time is over."
     assert not restarts.has_ended(run)
 
 
@@ -78,12 +78,14 @@ def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
     assert ends(folder, "stopped", starts_again=False) is None
     assert ends(folder, "stopped", starts_again=True) == DOWN
     in_state(run, "stopped")
-    restarts.close_start(folder, Signs(None), asks_again=False, by_system=True, others_end_within_s=2.0)
+    restarts.close_start(
+        folder, ScriptSignals(None), asks_again=False, by_system=True, others_end_within_s=2.0
+    )
     assert (folder.path / "over").read_text() == "2\n" and folder.end_within_s() == 2.0
     assert not (folder.path / "again").exists()
     assert not restarts.has_ended(run)
-    assert restarts.why_started_again(run) == DOWN
-    restarts.say_started_again(run, 1, restarts.NOT_SAID, None)
+    assert restarts.last_restart_reason(run) == DOWN
+    restarts.append_restart(run, 1, restarts.NOT_SAID, None)
     (mark,) = [event for event in events.read_all(run.events) if event["kind"] == "warning"]
     assert mark["code"] == "restarted" and "from the beginning" in mark["message"]
     assert restarts.step_to_resume_from(run) is None
@@ -94,11 +96,11 @@ def test_only_the_newest_start_writes(run: RunDirectory, folder: NodesFolder) ->
     in_state(run, "running")
     restarts.claim(run, "7-0", "slurm", {"job_id": "7"}, 0)
     try:
-        restarts.say_started_again(run, 1, "A node was lost.", None)
+        restarts.append_restart(run, 1, "A node was lost.", None)
         fence.write_newest(run.path, fence.Newest(start="7-1", handle={"job_id": "7"}, restart=1))
         before = run.events.read_bytes(), run.status.read_bytes()
         with pytest.raises(fence.SupersededError):
-            restarts.say_started_again(run, 1, "A node was lost.", None)
+            restarts.append_restart(run, 1, "A node was lost.", None)
         with pytest.raises(fence.SupersededError):
             in_state(run, "failed")
         for start, handle, restart in [("7-0", "7", 0), ("6-3", "6", 3)]:  # an earlier start, an earlier job

@@ -31,7 +31,7 @@ class Place:
 
     def __post_init__(self) -> None:
         if self.limit_s <= 0:
-            raise ValueError(f"limit_s is {self.limit_s:g}, but allowed is: more than 0")
+            raise ValueError(f"limit_s is {self.limit_s:g}; allowed: more than 0")
 
 
 def read(folder: Path, text: str | bytes) -> Place:
@@ -54,18 +54,18 @@ def test_values_of_each_kind_are_read_and_the_rest_has_its_defaults(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[slrum]", "has 'slrum', but allowed is: slurm, ssh (did you mean slurm?)"),
-        ("[ssh]\nlimits = 1", "has 'limits' in [ssh], but allowed is: limit_s, retries, "),
-        ('[ssh]\nlimit_s = "5"', "ssh.limit_s is '5', but allowed is: a number"),
-        ("[ssh]\nlimit_s = nan", "ssh.limit_s is nan, but allowed is: a number"),
-        ("[ssh]\nlimit_s = -1", "[ssh]: limit_s is -1, but allowed is: more than 0"),
-        ("[ssh]\nretries = true", "ssh.retries is True, but allowed is: a whole number"),
-        ("[ssh]\nis_shared = 1", "ssh.is_shared is 1, but allowed is: true or false"),
-        ('[ssh]\nlines = "a"', "ssh.lines is 'a', but allowed is: a list in brackets, each a text in quotes"),
-        ("[ssh]\nlines = [1]", "ssh.lines[1] is 1, but allowed is: a text in quotes"),
-        ("[ssh]\nhosts = [1]", "ssh.hosts[1] is 1, but allowed is: a table"),
+        ("[slrum]", "has 'slrum'; allowed: slurm, ssh (did you mean slurm?)"),
+        ("[ssh]\nlimits = 1", "has 'limits' in [ssh]; allowed: limit_s, retries, "),
+        ('[ssh]\nlimit_s = "5"', "ssh.limit_s is '5'; allowed: a number"),
+        ("[ssh]\nlimit_s = nan", "ssh.limit_s is nan; allowed: a number"),
+        ("[ssh]\nlimit_s = -1", "[ssh]: limit_s is -1; allowed: more than 0"),
+        ("[ssh]\nretries = true", "ssh.retries is True; allowed: a whole number"),
+        ("[ssh]\nis_shared = 1", "ssh.is_shared is 1; allowed: true or false"),
+        ('[ssh]\nlines = "a"', "ssh.lines is 'a'; allowed: a list in brackets, each a text in quotes"),
+        ("[ssh]\nlines = [1]", "ssh.lines[1] is 1; allowed: a text in quotes"),
+        ("[ssh]\nhosts = [1]", "ssh.hosts[1] is 1; allowed: a table"),
         ("[[ssh.hosts]]\nport = 1", "lacks ssh.hosts[1].name: a text in quotes"),
-        ("ssh = 3", "ssh is 3, but allowed is: a table"),
+        ("ssh = 3", "ssh is 3; allowed: a table"),
         ("[ssh", "is not TOML: "),
         (b"[ssh]\nlines = ['\xff']", "is not text in UTF-8"),
     ],

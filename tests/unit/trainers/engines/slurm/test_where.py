@@ -248,12 +248,12 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("partitions = 1", "has 'partitions' in [slurm], but allowed is: partition, num_nodes"),
+        ("partitions = 1", "has 'partitions' in [slurm]; allowed: partition, num_nodes"),
         (
             "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
             "[slurm.account]: fixed excludes default and allowed",
         ),
-        ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
+        ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b'; allowed: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
         ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
         ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),

@@ -1,10 +1,10 @@
 // Slows ranks down while they train, kills a rank, and shows the waiting time of all ranks live.
 
-import { complain, inform, openDialog } from "../../shared/dialog.js";
+import { showError, showMessage, openDialog } from "../../shared/dialog.js";
 import { el, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, UNKNOWN, count, resumedBits, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
-import { resumeFrom } from "../head/header.js";
+import { resumeFrom } from "../header/header.js";
 import { legendEntry } from "../../shared/widgets.js";
 
 const MAX_DELAY_MS = 1000;
@@ -245,7 +245,7 @@ export class SlowRank {
     try {
       await callEndpoint("slow_rank", this.runId, rank, delayMs);
     } catch (error) {
-      complain(error.message);
+      showError(error.message);
     }
   }
 
@@ -268,7 +268,7 @@ export class SlowRank {
       ),
       confirm: `Kill rank ${rank}`,
       isDangerous: true,
-      onConfirm: async () => inform((await callEndpoint("kill_rank", this.runId, rank)).message),
+      onConfirm: async () => showMessage((await callEndpoint("kill_rank", this.runId, rank)).message),
     });
   }
 

@@ -13,7 +13,7 @@ import pytest
 
 from ddp_gui.auth.rights import NOBODY, NotAllowedError, asked_by
 from ddp_gui.learn import lesson_file, polls
-from ddp_gui.learn.polls import Room, Rooms
+from ddp_gui.learn.polls import PollSession, PollSessions
 from tests.unit.class_of import ANN, EVE
 from tests.unit.ddp_gui.learn.lessons import LESSON
 
@@ -54,8 +54,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path)
 
 
-def school(runs: Runs) -> Rooms:
-    return Rooms(runs, runs, has_login=True, is_anonymous=False)  # type: ignore[arg-type]
+def school(runs: Runs) -> PollSessions:
+    return PollSessions(runs, runs, has_login=True, is_anonymous=False)  # type: ignore[arg-type]
 
 
 def asynchronously(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -72,35 +72,35 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-def opened(made: Rooms) -> Room:
+def opened(made: PollSessions) -> PollSession:
     return made.find(made.open(lesson_file.parse("batch", LESSON)).poll_id)
 
 
 def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
-        room = opened(made)
-        await made.change(room.poll.poll_id, "close")
+        session = opened(made)
+        await made.change(session.poll.poll_id, "close")
         runs.refusal = "there is no room"
         with pytest.raises(ValueError, match="there is no room"):
-            await made.change(room.poll.poll_id, "start")
-        assert room.poll.state == "closed"
+            await made.change(session.poll.poll_id, "start")
+        assert session.poll.state == "closed"
         runs.refusal = ""
-        await made.change(room.poll.poll_id, "start")
+        await made.change(session.poll.poll_id, "start")
         # The lesson's commands to a run may be refused as well; the next start request resumes the poll.
         runs.refusal = "the run is not yours"
-        await until(lambda: room.trouble == "the run is not yours")
+        await until(lambda: session.trouble == "the run is not yours")
         runs.refusal = ""
-        await made.change(room.poll.poll_id, "start")
-        assert room.trouble == "" and room.poll.run_ids == ["batch-0"]
+        await made.change(session.poll.poll_id, "start")
+        assert session.trouble == "" and session.poll.run_ids == ["batch-0"]
         runs.states["batch-0"] = "finished"
         runs.refusal = "the disk is full"
-        await until(lambda: room.trouble)
-        assert made.describe(room, shows_early=False)["trouble"] == "the disk is full"
+        await until(lambda: session.trouble)
+        assert made.describe(session, shows_early=False)["trouble"] == "the disk is full"
         runs.refusal = ""
-        await made.change(room.poll.poll_id, "start")
-        await until(lambda: room.poll.run_ids == ["batch-0", "batch-1"])
-        assert room.trouble == ""
+        await made.change(session.poll.poll_id, "start")
+        await until(lambda: session.poll.run_ids == ["batch-0", "batch-1"])
+        assert session.trouble == ""
 
     asynchronously(scenario)
 
@@ -108,18 +108,18 @@ def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> Non
 def test_a_page_that_was_started_again_goes_on_with_the_runs(runs: Runs) -> None:
     async def before() -> None:
         made = school(runs)
-        room = opened(made)
-        await made.change(room.poll.poll_id, "close")
-        await made.change(room.poll.poll_id, "start")
-        file = runs.runs_dir / ".class" / "polls" / f"{room.poll.poll_id}.json"
+        session = opened(made)
+        await made.change(session.poll.poll_id, "close")
+        await made.change(session.poll.poll_id, "start")
+        file = runs.runs_dir / ".class" / "polls" / f"{session.poll.poll_id}.json"
         await until(lambda: file.exists() and json.loads(file.read_text())["run_ids"])
 
     async def after() -> None:
         made = school(runs)
         assert runs.shown_to_all == {"batch-0"}
-        room = made.find(made.listed()[0]["poll_id"])
+        session = made.find(made.listed()[0]["poll_id"])
         runs.states["batch-0"] = "finished"
-        await until(lambda: room.poll.run_ids == ["batch-0", "batch-1"])
+        await until(lambda: session.poll.run_ids == ["batch-0", "batch-1"])
 
     asynchronously(before)
     runs.shown_to_all.clear()
@@ -129,8 +129,8 @@ def test_a_page_that_was_started_again_goes_on_with_the_runs(runs: Runs) -> None
 def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
-        room = opened(made)
-        everybody, teacher = (made.messages(room, shows_early=each) for each in (False, True))
+        session = opened(made)
+        everybody, teacher = (made.messages(session, shows_early=each) for each in (False, True))
 
         async def next_of(stream: Any) -> dict[str, Any]:
             return json.loads((await anext(stream)).partition(b"data: ")[2])
@@ -138,15 +138,15 @@ def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
         assert (await next_of(everybody))["results"] is None, "nor does a teacher who did not ask for it"
         assert (await next_of(teacher))["results"] == {"counts": [0, 0]}
         with asked_by(ANN):
-            made.answer(room.poll.poll_id, 1, "")
+            made.answer(session.poll.poll_id, 1, "")
             with pytest.raises(NotAllowedError):
-                made.people(room)
+                made.people(session)
         told = await next_of(everybody)
         assert (told["num_answers"], told["results"]) == (1, None)
         assert (await next_of(teacher))["results"] == {"counts": [0, 1]}
-        await made.change(room.poll.poll_id, "close")
+        await made.change(session.poll.poll_id, "close")
         assert (await next_of(everybody))["results"] == {"counts": [0, 1]}
-        await made.change(room.poll.poll_id, "end")
+        await made.change(session.poll.poll_id, "end")
         assert (await next_of(everybody))["state"] == "ended"
         with pytest.raises(StopAsyncIteration):
             await anext(everybody)

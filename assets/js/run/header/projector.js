@@ -2,8 +2,8 @@
 
 import { reportAddress, comparePage } from "../../shared/net.js";
 import { el, icon, makeButton, setAttribute } from "../../shared/dom.js";
-import { prefer, preference } from "../../shared/browser.js";
-import { complain, inform } from "../../shared/dialog.js";
+import { setPreference, preference } from "../../shared/browser.js";
+import { showError, showMessage } from "../../shared/dialog.js";
 
 /** Returns the row of buttons, and the projector button, which the page handles. */
 export function headerTools(runId) {
@@ -48,9 +48,9 @@ function notifyButton() {
   const button = tool("bell", "Notify me", "A browser notification when the run ends", async () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     if (!isOn && !(await mayNotify())) return;
-    prefer("notify", !isOn);
+    setPreference("notify", !isOn);
     setAttribute(button, "aria-pressed", String(!isOn));
-    inform(
+    showMessage(
       isOn
         ? "No notification when a run ends."
         : "While the page of a run is open, this browser notifies you when the run ends.",
@@ -65,14 +65,14 @@ function notifyButton() {
 
 async function mayNotify() {
   if (!("Notification" in window) || !window.isSecureContext) {
-    complain(
+    showError(
       "This browser cannot show notifications for this page: they need https, or the page on the same machine.",
     );
     return false;
   }
   const answer = await Notification.requestPermission();
   if (answer !== "granted") {
-    complain("Notifications are blocked: allow them for this page in the browser's settings.");
+    showError("Notifications are blocked: allow them for this page in the browser's settings.");
   }
   return answer === "granted";
 }
@@ -87,9 +87,9 @@ async function copyWatchLink() {
     : "";
   try {
     await navigator.clipboard.writeText(url.href);
-    inform(`Copied: ${url.href}.${reach}`);
+    showMessage(`Copied: ${url.href}.${reach}`);
   } catch {
-    inform(`The link: ${url.href}.${reach}`);
+    showMessage(`The link: ${url.href}.${reach}`);
   }
 }
 
@@ -175,7 +175,7 @@ async function fillScreen() {
     await document.documentElement.requestFullscreen();
     return true;
   } catch {
-    inform("This browser does not allow a page to use the full screen. Try its own key, often F11.");
+    showMessage("This browser does not allow a page to use the full screen. Try its own key, often F11.");
     return false;
   }
 }
