@@ -31,9 +31,9 @@ def run_of(tmp_path: Path, **values: object) -> RunDirectory:
 
 def test_what_cannot_be_written_is_a_reason_and_no_download(asking: TestClient, tmp_path: Path) -> None:
     place = PLACE.format(run_of(tmp_path, strategy="pipeline", model="vit").run_id)
-    assert "Strategy pipeline is not written" in asking.get(place).json()["reason"]
+    assert "Strategy pipeline cannot be exported" in asking.get(place).json()["reason"]
     answer = asking.get(f"{place}/train.py")
-    assert answer.status_code == 409 and "Strategy pipeline is not written" in answer.json()["detail"]
+    assert answer.status_code == 409 and "Strategy pipeline cannot be exported" in answer.json()["detail"]
 
 
 def test_other_names_and_other_runs_are_not_there(asking: TestClient, tmp_path: Path) -> None:

@@ -173,15 +173,15 @@ def test_no_text_of_a_copied_run_becomes_code() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"strategy": "pipeline"}, "Strategy pipeline is not written"),
-        ({"strategy": "data_tensor"}, "Strategy data_tensor is not written"),
+        ({"strategy": "pipeline"}, "Strategy pipeline cannot be exported"),
+        ({"strategy": "data_tensor"}, "Strategy data_tensor cannot be exported"),
         (
             {"strategy": "tensor", "model": "vit", "max_grad_norm": 1},
-            "Clipping gradients with strategy tensor",
+            "Gradient clipping with strategy tensor",
         ),
-        ({"gradient_compression": "bf16"}, "compressed to bf16"),
-        ({"model": "timm_image"}, "Model timm_image is not written"),
-        ({"model": "mine"}, "Model mine is not written"),
+        ({"gradient_compression": "bf16"}, "compression to bf16"),
+        ({"model": "timm_image"}, "Model timm_image cannot be exported"),
+        ({"model": "mine"}, "Model mine cannot be exported"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_a_reason(settings: dict[str, Any], words: str) -> None:
@@ -196,7 +196,7 @@ def test_a_plug_in_that_was_removed_is_a_reason() -> None:
     for dataset, strategy in ((None, strategy_of("ddp")), (DIGITS, None)):
         found = script.describe(config_of(dataset="digits"), dataset, strategy)
         assert "is not there any more" in found["reason"]
-    with pytest.raises(NotAsCodeError, match="Data set mine is not written"):
+    with pytest.raises(NotAsCodeError, match="Data set mine cannot be exported"):
         script.write(config_of(dataset="mine"), replace(DIGITS, name="mine"), strategy_of("ddp"))
 
 

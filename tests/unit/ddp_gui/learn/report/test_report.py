@@ -288,7 +288,7 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
     [
         ({}, "a report needs a lesson or a run"),
         ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
-        ({"lessons": [done("chosen", prediction=[1, 2])]}, "lessons[0].prediction is [1, 2], but"),
+        ({"lessons": [done("chosen", prediction=[1, 2])]}, "lessons[0].prediction is [1, 2]; allowed"),
         ({"lessons": [done("chosen", runs=["../a"])]}, "runs has '../a'; allowed: ids of runs"),
         ({"lessons": [done("chosen", answers=["<b>"])]}, "answers[0] is '<b>'; allowed:"),
         ({"runs": ["a-1"], "more": 1}, "'more' is not a field; allowed: name, lessons, runs"),
