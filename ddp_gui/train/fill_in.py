@@ -269,8 +269,10 @@ def _value(value: Any, name: str, catalogue: Catalogue) -> str:
         "strategy": catalogue.strategies,
         "mistake": catalogue.mistakes,
     }
+    labels = catalogue.own_data if name == "dataset" else {}
     entry = entries.get(name, {}).get(str(value))
-    text = f"{value:g}" if isinstance(value, float) else str(entry.label if entry else value)
+    label = entry.label if entry else labels.get(str(value), value)
+    text = f"{value:g}" if isinstance(value, float) else str(label)
     return as_html(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
 
 
