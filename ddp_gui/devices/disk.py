@@ -23,7 +23,7 @@ class DiskForecast:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
-        self._runs: frozenset[str] = frozenset()
+        self._runs: frozenset[str] | None = None  # None: not read yet
         self._lock = threading.Lock()
 
     def add(self, size_of: Mapping[str, int], now_s: float) -> None:
@@ -43,7 +43,7 @@ class DiskForecast:
         """Return the write rate, its measurement interval, and how long the free space lasts."""
         with self._lock:
             if not self._samples:
-                return _forecast("no_run", 0.0)
+                return _forecast("measuring" if self._runs is None else "no_run", 0.0)
             (first_s, first_bytes), (last_s, last_bytes) = self._samples[0], self._samples[-1]
         span_s = last_s - first_s
         if span_s < SHORTEST_SPAN_S:

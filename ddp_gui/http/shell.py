@@ -248,6 +248,8 @@ POLL_PAGE = ("poll", "Poll", "ddp-poll")
 MODULES = {POLL_PAGE[0]: "learn/polls/page.js"}
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "(\.[\w./]+)"')
+# Pages that belong to a page in the navigation.
+SECTIONS = {RUN_PAGE[0]: "runs", SCRIPT_PAGE[0]: ""}
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 
 
@@ -300,10 +302,8 @@ def preloads(path: str) -> str:
 
 def navigation(current: str) -> str:
     """Return the navigation; `current` is the address of the page that contains it."""
-    links = "".join(
-        f'<a href="./{path}"{" aria-current=page" if path == current else ""}>{name}</a>'
-        for path, name in NAVIGATION
-    )
+    marks = {SECTIONS.get(current): " aria-current=true", current: " aria-current=page"}
+    links = "".join(f'<a href="./{path}"{marks.get(path, "")}>{name}</a>' for path, name in NAVIGATION)
     # The tour is for first-time visitors of the first page.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
     # Gradio lays out the first page; on all other pages the skip link precedes the navigation already.

@@ -127,7 +127,7 @@ class MachineReport:
 
     def _build_report(self, is_stale: bool) -> Report:
         here = capacity.read()
-        runs = self._runs.value() or []
+        runs = self._runs.value()
         if self._versions is None:
             self._versions = list_versions()
         return {
@@ -137,7 +137,7 @@ class MachineReport:
             "num_gpus_for_runs": here.num_gpus,
             "cpu": self._cpu(here.num_cores, is_stale),
             "memory": _memory(runs),
-            "runs": runs,
+            "runs": runs or [],
             "standby": self._standby.value(),
             "hosts": self._host_reports(),
             "links": self._links.to_json() if self._hosts else None,
@@ -228,9 +228,9 @@ class MachineReport:
         }
 
 
-def _memory(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _memory(runs: list[dict[str, Any]] | None) -> dict[str, Any]:
     used, total = host.memory_bytes()
-    of_runs = [run["memory_bytes"] for run in runs]
+    of_runs = [None] if runs is None else [run["memory_bytes"] for run in runs]
     return {
         "used_bytes": used,
         "total_bytes": total,

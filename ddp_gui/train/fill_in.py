@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
@@ -26,12 +26,14 @@ FIELDS = (
     "nproc_per_node",
 )  # fmt: skip
 MAX_CHARACTERS = 10_000
-# Gradio expects an array with one value per input of `suggestion_updates`. Takes the suggestions (form.js).
+Json = TypeVar("Json", dict[str, Any], list[Any])
+# Takes the suggestions clicked since the last request (assets/js/train/form.js). Gradio expects an array with
+# one value per input of `suggestion_updates`.
 CLICKED = """(_, reading) => {
   const place = document.getElementById("suggestion");
-  const values = place.dataset.values;
-  place.dataset.values = "";
-  return [values, reading];
+  const clicked = place.dataset.values ?? "[]";
+  delete place.dataset.values;
+  return [clicked, reading];
 }"""
 
 
@@ -58,21 +60,26 @@ def add_place() -> Place:
 
 
 def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
-    """Return updates that set the controls of `FIELDS` to a suggestion's values; others stay unchanged.
+    """Return updates that set the controls of `FIELDS` to suggested values; others stay unchanged.
 
     Args:
+        sent: JSON array of the suggestions, each an object; a later one overrides an earlier one.
         reading: current value of `data_reading`, which a suggestion changes in part.
     """
-    values = _object(sent)
-    if change := values.get("data_reading"):
-        values["data_reading"] = merge_suggestion(reading, change)
+    values: dict[str, Any] = {}
+    for suggestion in _loaded(sent, list):
+        if not isinstance(suggestion, dict):
+            continue
+        values |= suggestion
+        if change := suggestion.get("data_reading"):
+            values["data_reading"] = reading = merge_suggestion(reading, change)
     return updates_of(form, FIELDS, values)
 
 
 def merge_suggestion(reading: str, change: Any) -> str:
     """Merge a change into `data_reading`, both JSON objects; null removes a name."""
-    current = _object(reading)
-    for name, value in (change if isinstance(change, dict) else _object(change)).items():
+    current = _loaded(reading, dict)
+    for name, value in (change if isinstance(change, dict) else _loaded(change, dict)).items():
         if isinstance(value, dict) and isinstance(old := current.get(name, {}), dict):
             kept = {key: each for key, each in {**old, **value}.items() if each is not None}
             value = kept or None
@@ -81,12 +88,13 @@ def merge_suggestion(reading: str, change: Any) -> str:
     return json.dumps(current, ensure_ascii=False) if current else ""
 
 
-def _object(text: Any) -> dict[str, Any]:
+def _loaded(text: Any, kind: type[Json]) -> Json:
+    """Return the value that JSON text holds; an empty one if it holds another kind or is not JSON."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        return kind()
+    return values if isinstance(values, kind) else kind()
 
 
 MAX_SHOWN_PROBLEMS = 60
@@ -261,8 +269,10 @@ def _value(value: Any, name: str, catalogue: Catalogue) -> str:
         "strategy": catalogue.strategies,
         "mistake": catalogue.mistakes,
     }
+    labels = catalogue.own_data if name == "dataset" else {}
     entry = entries.get(name, {}).get(str(value))
-    text = f"{value:g}" if isinstance(value, float) else str(entry.label if entry else value)
+    label = entry.label if entry else labels.get(str(value), value)
+    text = f"{value:g}" if isinstance(value, float) else str(label)
     return as_html(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
 
 

@@ -296,9 +296,11 @@ def _size_summary(inspection: Inspection) -> str:
             f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
         )
     if words := preview.get("num_words"):
+        shortest, longest = words["shortest"], words["longest"]
         parts.append(
-            f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
-            f"{words['median']:,}."
+            f"Texts of {shortest:,} to {longest:,} words, half of them at most {words['median']:,}."
+            if shortest < longest
+            else f"Each text has {longest:,} word{'' if longest == 1 else 's'}."
         )
     if characters := preview.get("num_characters"):
         parts.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")

@@ -5,6 +5,7 @@
 // Thresholds in units of the text size: labels must leave most of the chart to the curves.
 const NARROW_BELOW = 47;
 const LOW_BELOW = 14;
+const SHORT_LEGEND_BELOW = 20;
 const LINES_PER_TICK = 1.6;
 const LINES_PER_PLACE = 5.5; // "12,000" and a gap
 const MAX_TICKS = 6;
@@ -13,8 +14,9 @@ const LETTER = 0.54;
 /** @typedef {{ isNarrow: boolean, isLow: boolean, numPlaces: number, numTicks: number, titleLetters: number }} Room */
 
 /**
- * What fits into a chart: whether its legend is short, whether its horizontal axis has no title, the number
- * of ticks of each axis, and the number of letters of the vertical title.
+ * What fits into a chart: whether its legend is short ("narrow", or too low for several rows), whether its
+ * horizontal axis has no title, the number of ticks of each axis, and the number of letters of the vertical
+ * title.
  * @param {number} width pixels
  * @param {number} height pixels
  * @param {number} size text size in pixels
@@ -26,7 +28,7 @@ export function roomFor(width, height, size) {
   /** @type {(most: number) => number} */
   const fitting = (most) => Math.max(2, Math.min(MAX_TICKS, Math.floor(most)));
   return {
-    isNarrow: width < NARROW_BELOW * size,
+    isNarrow: width < NARROW_BELOW * size || height < SHORT_LEGEND_BELOW * size,
     isLow,
     numPlaces: fitting((width - 4 * size) / (LINES_PER_PLACE * size)),
     numTicks: fitting(axis / (LINES_PER_TICK * size)),

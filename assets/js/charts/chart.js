@@ -333,7 +333,9 @@ export class Chart {
   async resized() {
     if (!this.plot.isConnected || this.plot.offsetWidth === 0) return;
     await this.plotly.Plots.resize(this.plot);
-    if (JSON.stringify(this.roomNow()) !== JSON.stringify(this.room)) this.redraw();
+    // Plotly moves a legend that gets another row in a resize only when it draws the next time.
+    const hasLegend = this.plot.layout.showlegend;
+    if (hasLegend || JSON.stringify(this.roomNow()) !== JSON.stringify(this.room)) this.redraw();
   }
 
   async drawWhole({ data, layout, revision = "", end }, parts) {

@@ -16,7 +16,9 @@ export function showChanges() {
   if (!line) return;
   keep(line.getAttribute("data-values") ?? "{}");
   for (const button of document.querySelectorAll("button.ddp-preset")) {
-    setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));
+    const isChosen = button.id === `preset-${line.getAttribute("data-preset")}`;
+    if (isChosen && button.getAttribute("aria-pressed") !== "true") showInStrip(button);
+    setAttribute(button, "aria-pressed", String(isChosen));
   }
   const topics = JSON.parse(line.getAttribute("data-topics") ?? "{}");
   for (const fold of document.querySelectorAll(".ddp-fold")) {
@@ -28,6 +30,13 @@ export function showChanges() {
     const num = topics[fold.id.replace("fold-", "")] ?? 0;
     setText(note, num ? `· ${num} changed` : "");
   }
+}
+
+/** Scrolls the presets, which are a strip on a phone, to one of them; does not scroll the page. */
+function showInStrip(button) {
+  const strip = button.parentElement;
+  const [inside, seen] = [button.getBoundingClientRect(), strip.getBoundingClientRect()];
+  strip.scrollLeft += Math.min(0, inside.left - seen.left) + Math.max(0, inside.right - seen.right);
 }
 
 /**
@@ -159,25 +168,16 @@ export function beginSuggestions() {
 }
 
 /**
- * Adds a suggestion to those that are still to be sent: CLICKED in ddp_gui/train/fill_in.py takes them all, after
- * the answer to the last ones.
+ * Adds a suggestion to those that wait. While a request is on its way, Gradio puts all further clicks off to
+ * one request, and that takes all that wait (CLICKED in ddp_gui/train/fill_in.py).
  * @param {string | undefined} values
  */
 function apply(values) {
   const place = document.getElementById("suggestion");
   if (!place || !values) return;
-  place.dataset.values = JSON.stringify(merged(JSON.parse(place.dataset.values || "{}"), JSON.parse(values)));
+  const waiting = JSON.parse(place.dataset.values ?? "[]");
+  place.dataset.values = JSON.stringify([...waiting, JSON.parse(values)]);
   place.click();
-}
-
-/** Returns the values of both objects; those of the second replace others, except in nested objects. */
-function merged(before, now) {
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  const all = { ...before };
-  for (const [name, value] of Object.entries(now)) {
-    all[name] = isObject(all[name]) && isObject(value) ? merged(all[name], value) : value;
-  }
-  return all;
 }
 
 // Drag and drop: a file dropped on the form becomes own data, as with the Upload button.

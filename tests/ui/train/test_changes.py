@@ -80,6 +80,16 @@ def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watch
     assert watched.complaints == []
 
 
+def test_a_phone_shows_the_chosen_preset_after_a_reload(server: Server, watched: Watched) -> None:
+    watched.page.set_viewport_size({"width": 390, "height": 844})
+    line = _choose_moons(server, watched)
+    watched.page.reload()
+    expect(line).to_contain_text("Two moons")
+    expect(watched.page.locator("#preset-moons")).to_be_in_viewport(ratio=0.99)
+    assert watched.page.evaluate("scrollY") == 0
+    assert watched.complaints == []
+
+
 def test_a_reload_during_a_reload_keeps_what_was_typed(server: Server, watched: Watched) -> None:
     page, line = watched.page, _choose_moons(server, watched)
     watched.wait_until_answered()

@@ -31,6 +31,10 @@ Deno.test("a low chart with large text has fewer ticks, and only the titles that
   assert.equal(fitted({ ...LAYOUT, showlegend: true }, room).margin.t, LAYOUT.margin.t);
 });
 
+Deno.test("a projector's chart has a short legend: its rows would take most of the height", () => {
+  assert.equal(roomFor(830, 323, 17).isNarrow, true);
+});
+
 Deno.test("ticks of a narrow chart stand beside each other", () => {
   const room = roomFor(300, 230, 22);
   assert.equal(room.numPlaces, 2);

@@ -55,6 +55,13 @@ def test_the_disk_lasts_as_long_as_free_space_by_rate_over_the_span_that_is_said
     assert found["lasts_s"] == 10_000
 
 
+def test_before_the_first_reading_it_is_not_known_whether_a_run_is_live() -> None:
+    forecast = DiskForecast()
+    assert forecast.sample(1)["state"] == "measuring"
+    forecast.add({}, 0.0)
+    assert forecast.sample(1)["state"] == "no_run"
+
+
 def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
     (tmp_path / "run-1" / "logs").mkdir(parents=True)
     (tmp_path / "run-1" / "logs" / "rank_0.log").write_bytes(b"x" * 100_000)

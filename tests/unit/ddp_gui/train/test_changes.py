@@ -48,6 +48,8 @@ def test_each_change_is_told_and_counted_once_as_people_typed_it(
     assert "Learning rate" not in words, "0.002 is the default, whether typed or not"
     assert "Stop after steps empty → 50" in words and "off → on" in words
     assert topics == {"schedule": 1, "optimizer": 1}
+    (own, label), *_ = catalogue.own_data.items()
+    assert f"→ {label}" in said(form, catalogue, {"dataset": own})[0]
 
 
 def test_a_form_filled_in_from_a_run_says_what_differs_from_it(

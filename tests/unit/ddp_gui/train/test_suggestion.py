@@ -7,9 +7,11 @@ import json
 import re
 from typing import Any
 
+import gradio as gr
 import pytest
 
-from ddp_gui.train import own_data
+from ddp_gui.train import fill_in, own_data
+from ddp_gui.train.form import Form
 from tests.unit.ddp_gui.plan.test_own_data import EVIL, inspection_of, problem
 from tests.unit.ddp_gui.train.test_form_help import form, real  # noqa: F401 - fixtures
 
@@ -41,6 +43,23 @@ def test_what_helps_against_a_fault_is_a_click(suggested: dict[str, str], label:
     )
     assert buttons(said) == [(suggested, label)]
     assert "<img" not in said
+
+
+def test_all_that_was_clicked_during_a_request_is_applied_in_order(form: Form) -> None:  # noqa: F811
+    clicked = [
+        {"data_reading": {"columns": {"price": "number"}}},
+        {"data_reading": {"columns": {"colour": "ignored", "price": "text"}}, "label_column": "kind"},
+        "nonsense",
+        {"label_column": "size"},
+    ]
+    reading = '{"columns": {"weight": "ignored"}}'
+    updates = dict(
+        zip(fill_in.FIELDS, fill_in.suggestion_updates(form, json.dumps(clicked), reading), strict=True)
+    )
+    assert updates["label_column"]["value"] == "size"
+    columns = {"weight": "ignored", "price": "text", "colour": "ignored"}
+    assert json.loads(updates["data_reading"]["value"]) == {"columns": columns}
+    assert updates["data_path"] == gr.skip()
 
 
 @pytest.mark.parametrize(("most", "lowered"), [(1, 1), (3, 3), (4, 4), (15, 4), (16, 4), (48, 8), (500, 64)])
