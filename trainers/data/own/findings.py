@@ -289,8 +289,10 @@ def _note_as_missing(
     table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
 ) -> None:
     """Report the cells that meet a condition; offer to read them as missing, up to 20 spellings."""
-    shown, line = table.examples(each.cell, condition)
-    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21")
+    shown, line = table.examples(column(each.index), condition)
+    spelled = table.query(
+        f"SELECT DISTINCT {column(each.index)} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21"
+    )
     is_offered = len(spelled) <= 20
     action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
     problems.note(
