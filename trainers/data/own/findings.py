@@ -48,29 +48,19 @@ def report_findings(
             as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
-            suggested = patch(columns={each.name: f"number, decimal {mark}"})
-            problems.note(
-                f"column {quoted(each.name)}",
-                message,
-                suggested=suggested,
-                action=f"Read the {mark} as a decimal mark",
-            )
+            kind, action = f"number, decimal {mark}", f"Read the {mark} as a decimal mark"
         elif each.reason == columns_module.YEAR_OR_DAY and not each.is_chosen:
             example = quoted(table.value(f"SELECT min({each.cell}) FROM rows"))
-            problems.note(
-                f"column {quoted(each.name)}",
-                f"in {example} {each.reason}; it is read as a year.",
-                suggested=patch(columns={each.name: columns_module.CATEGORY}),
-                action="Read it as a category",
-            )
+            message = f"in {example} {each.reason}; it is read as a year."
+            kind, action = columns_module.CATEGORY, "Read it as a category"
         elif each.reason == columns_module.DAY_OR_MONTH:
             first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
-            problems.note(
-                f"column {quoted(each.name)}",
-                f"{each.reason}; the {first} is read first.",
-                suggested=patch(columns={each.name: f"date, {other} first"}),
-                action=f"Read the {other} first",
-            )
+            message = f"{each.reason}; the {first} is read first."
+            kind, action = f"date, {other} first", f"Read the {other} first"
+        else:
+            continue
+        change = patch(columns={each.name: kind})
+        problems.note(f"column {quoted(each.name)}", message, suggested=change, action=action)
 
 
 def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -132,20 +122,18 @@ def totals_of_groups(table: Table) -> str:
     num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
     if not 0 < num < 0.5 * table.num_rows:
         return ""
-    numbers = [f"TRY_CAST(replace({place}, ',', '.') AS DOUBLE)" for place in places]
-    asked = [f"[count({place}), count({n}), sum({n})]" for place, n in zip(places, numbers, strict=True)]
+    number = "TRY_CAST(replace({0}, ',', '.') AS DOUBLE)"
+    asked = [f"[count({{0}}), count({number}), sum({number})]".format(place) for place in places]
     (some,) = table.query_wide(asked, f"FROM rows WHERE {is_total}")
     (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {is_total}")
     least = 0.95 * (table.num_rows - num)
-    lacks = any(not here[0] and there[0] >= least for here, there in zip(some, every, strict=True))
-    sums = [
-        (here[2], there[2])
-        for here, there in zip(some, every, strict=True)
-        if here[1] == num and there[1] >= least and there[1] > MIN_SUMMANDS
-    ]
+    pairs = list(zip(some, every, strict=True))
+    if any(not here[0] and there[0] >= least for here, there in pairs):
+        return is_total
+    sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(least, 5)]
     # Subtotals add up to the other rows, and to twice as much with a grand total.
-    is_sum = [any(_is_close(each, times * whole) for times in (1, 2)) for each, whole in sums]
-    return is_total if lacks or 2 * sum(is_sum) >= len(sums) > 0 else ""
+    is_sum = [any(_is_close(total, times * whole) for times in (1, 2)) for total, whole in sums]
+    return is_total if 2 * sum(is_sum) >= len(sums) > 0 else ""
 
 
 def _is_close(one: float, other: float, tolerance: float = 1e-6) -> bool:
@@ -187,15 +175,13 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
     row, *cells = last[0]
     named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
     num = 1
-    if named:
-        place = named[0]
-        of_totals = itertools.takewhile(lambda each: TOTALS.fullmatch(str(each[place + 1])[:MAX_TOTAL]), last)
-        num = len(list(of_totals))
+    for place in named[:1]:
+        are_totals = [TOTALS.fullmatch(str(each[place + 1])[:MAX_TOTAL]) is not None for each in last]
+        num = [*are_totals, False].index(False)
         row = last[num - 1][0]
-        word = f"left({column(columns[place].index)}, {MAX_TOTAL})"
-        is_word = f"regexp_full_match({word}, {literal('(?i)' + TOTALS.pattern)})"
         # A word that occurs elsewhere in its column does not indicate a total.
-        if table.value(f"SELECT count(*) FROM rows WHERE {is_word}") > num:
+        is_word = f"{column(columns[place].index)} = {literal(cells[place])}"
+        if table.value(f"SELECT count(*) FROM rows WHERE {is_word} AND row < {row}"):
             return 0
     some = [
         each.number
