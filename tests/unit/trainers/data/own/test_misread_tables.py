@@ -390,7 +390,7 @@ CASES |= {
     "no power: sizes": form(lambda n: f"{n * 7 % 20 + 2} x 10", kind="category"),
     **{
         f"pair: 120/80{unit}": form(
-            lambda n, unit=unit: f"{95 + n}/{60 + n * 7 % 31}{unit}", "becomes two numbers", kind="coordinates"
+            lambda n, unit=unit: f"{95 + n}/{60 + n}{unit}", "becomes two numbers", kind="coordinates"
         )
         for unit in ("", " mmHg", " mm Hg")
     },
