@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from trainers.data.own.images import TRAIN_WORDS, VALIDATION_WORDS, side_of
-from trainers.data.own.table_file import EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
+from trainers.data.own.table_file import AROUND_CELLS, EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
@@ -151,13 +151,26 @@ _ADDRESS = (
     r"|(?:calle|c/|avenida|avda|plaza|paseo|via|viale|piazza|corso|rua|praça|travessa)\b[^!?0-9]{0,50}[0-9].*"
     r"|[^,!?0-9]{0,40}(?:stra(?:ß|ss)e|str\.?|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein) [0-9].*"
 )
-# Two numbers in one cell: 52.52, 13.405; (52.52 13.405).
-_PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
+# Two numbers in one cell: 52.52, 13.405; (52.52 13.405); a blood pressure, 120/80 mmHg.
+_PAIR = (
+    r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
+    r"|(9[0-9]|[12][0-9]{2})\s*/\s*([3-9][0-9]|1[0-4][0-9])|([0-9]{2,3})\s*/\s*([0-9]{2,3})\s*(?i)mm ?hg"
+)
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
+POWER = "power"
 _HOURS = r"(?i)([0-9]{1,3}(?:[.,][0-9]+)?)\s*h(?:rs?|ours?)?\.?"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
+# After a number: x 10^3, and digits of a unit, as in 10^3/µL and mL/min/1.73m2.
+_TIMES = r"\s*[x×*·\s]\s*10 ?(?:\^|\*{1,2}|E) ?([-+]?[0-9]+)"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LOWERED = {raised: chr(digit) for digit, raised in _RAISED.items()}
 _FORM_PATTERNS = {
+    POWER: (
+        r"([-+−]?[0-9][0-9.,]*)"
+        r"(\s*[x×*·\s]\s*10(?: ?(?:\^|\*{1,2}|E) ?[-+−]?[0-9]+|[⁻⁰¹²³⁴-⁹]+)[^0-9]{0,12}"
+        r"|\s?\pL[^0-9]{0,10}/ ?[0-9][0-9.,]* ?\pL.{0,5})()"
+    ),
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
     FEET: (
         r"([0-9]{1,2})\s*(?:'|’|′|ft\.?|feet)\s*"
@@ -174,6 +187,7 @@ _FORM_PATTERNS = {
 _FORM_UNITS = {FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", MINUTES: "m"}
 _FORM_LINES = {
     WIDE: " in digits of another script",
+    POWER: " with powers of ten: 5.2 x 10^3 is read as 5200",
     UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
     FEET: " of inches: 5'11\" is read as 71",
     FRACTION: ": the fraction 1/8 is read as 0.125",
@@ -319,12 +333,13 @@ class Column:
     @property
     def cell(self) -> str:
         """SQL of a cell as text; NULL for a missing value."""
-        plain = column(self.index)
+        written = plain = column(self.index)
         if self.form and self.kind in (NUMBER, MIXED, DATE):
             plain = _rewritten(plain, self.form)
         if not self.missing:
             return plain
-        return f"CASE WHEN {plain} IN ({', '.join(map(literal, self.missing))}) THEN NULL ELSE {plain} END"
+        spelled = plain if self.form == WIDE else written
+        return f"CASE WHEN {spelled} IN ({', '.join(map(literal, self.missing))}) THEN NULL ELSE {plain} END"
 
     @property
     def number(self) -> str:
@@ -338,7 +353,8 @@ class Column:
 
     def coordinate(self, place: int) -> str:
         """Return SQL of the first (1) or second (2) number of a cell with coordinates."""
-        return _group(self.cell, _PAIR, place)
+        numbers = [_group(self.cell, f"^(?:{_PAIR})$", each) for each in (place, place + 2, place + 4)]
+        return f"coalesce({', '.join(numbers)})"
 
     def line(self, *, is_label: bool = False) -> str:
         """Return the decision in one line, without the column's name."""
@@ -357,7 +373,8 @@ class Column:
         elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
             what += ", ignored"
         if self.form and self.kind in (NUMBER, MIXED):
-            what += _FORM_LINES[self.form]
+            is_unit = self.form == POWER and self.notation.unit
+            what = what.translate(_LOWERED) if is_unit else what + _FORM_LINES[self.form]
         if self.missing and self.num_missing:
             shown = ", ".join(f"‘{each}’" for each in self.missing[:3])
             what += f"; {shown} {'means' if len(self.missing) == 1 else 'mean'} missing"
@@ -647,7 +664,11 @@ class _Batch:
             phones = self._with_missing(profile, MISSING_NUMBER)
             return replace(phones, kind=IDENTIFIER, reason="phone numbers")
         pairs = self._with_missing(profile, MISSING)
-        return replace(pairs, kind=COORDINATES) if 0 < shares["pairs"] == pairs.num_present else None
+        return (
+            replace(pairs, kind=COORDINATES)
+            if 0 < shares["pairs"] == pairs.num_present and not profile.form
+            else None
+        )
 
     def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
         """Return the columns of numbers, with their formats."""
@@ -670,7 +691,9 @@ class _Batch:
             if unit and form in _FORM_UNITS and not re.fullmatch(_FORM_UNITS[form], unit.lower()):
                 unit, units = "", [form, unit]
             if units:
-                self._doubts[place] = f"numbers with different units: {', '.join(units[:4])}"
+                self._doubts[place] = (
+                    f"numbers with different units: {', '.join(units[:4]).translate(_LOWERED)}"
+                )
             decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
             by_notations.setdefault((unit, decimal, bool(unscaled)), []).append(place)
         found = {}
@@ -858,12 +881,12 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
             others[text] = count
             continue
         text = re.sub(_TAIL + "$", "", text)
-        before, _, after = (re.sub(r"[-+−–()\s]", "", part) for part in text.partition(_NUMBER_HERE))
+        before, _, after = (part.strip(f"-+−–(){AROUND_CELLS}") for part in text.partition(_NUMBER_HERE))
         unit = before + after
         is_name = re.search(r"[^\W\d_]", before) and not _CURRENCIES.fullmatch(before)
         if unit == "":
             num_bare += count
-        elif not is_name and not re.search(rf"(?<![^\W\d_])\d|{_NUMBER_HERE}", unit) and len(unit) <= 12:
+        elif not is_name and not re.search(rf"(?<![^\W\d_])\d|{_NUMBER_HERE}", unit) and len(unit) <= 16:
             units[unit] = units.get(unit, 0) + count
     unit = max(units, key=lambda name: units[name], default="")
     num_like = num_bare + sum(units.values())
@@ -911,14 +934,23 @@ def _rewritten(cell: str, form: str) -> str:
         return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
     if form == UNCERTAIN:
         return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
+    is_such = f"regexp_full_match({cell}, {literal(_FORM_PATTERNS[form])})"
+    if form == POWER:
+        plain = f"regexp_replace({cell}, '10([⁻⁰¹²³⁴-⁹])', '10^\\1')"
+        plain = f"translate({plain}, '−{''.join(map(chr, _LOWERED))}', '--0123456789')"
+        number = f"regexp_extract({plain}, '^[-+]?[0-9][0-9.,]*')"
+        rest = f"substr({plain}, length({number}) + 1)"
+        raised = f"translate({rest}, '-0123456789', '{'-0123456789'.translate(_RAISED)}')"
+        power = f"'e' || regexp_extract({rest}, {literal(_TIMES)}, 1)"
+        unit = f"CASE WHEN regexp_full_match({rest}, {literal(_TIMES)}) THEN {power} ELSE {raised} END"
+        return f"CASE WHEN {is_such} THEN {number} || {unit} ELSE {cell} END"
     point = f"replace({cell}, ',', '.')" if form == MINUTES else cell
-    first, second, third = (_group(point, _FORM_PATTERNS[form] + "()", group) for group in (1, 2, 3))
+    first, second, third = (_group(point, f"^(?:{_FORM_PATTERNS[form]})()$", group) for group in (1, 2, 3))
     number = f"12 * {first} + coalesce({second}, 0)"
     if form == MINUTES:
         number = f"coalesce(60 * {first}, 0) + coalesce({second}, {third}, 0)"
     if form == FRACTION:
         number = f"coalesce({first}, 0) + {second} / {third}"
-    is_such = f"regexp_full_match({cell}, {literal(_FORM_PATTERNS[form])})"
     return f"CASE WHEN {is_such} THEN CAST({number} AS VARCHAR) ELSE {cell} END"
 
 

@@ -11,10 +11,11 @@ from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own import columns as columns_module
 from trainers.data.own.columns import Column, batches, long_cells
 from trainers.data.own.problems import Problems, listed, quoted
-from trainers.data.own.table_file import MAX_TOTAL, TOTALS, Table, column, literal
+from trainers.data.own.table_file import MAX_FOOTER, MAX_TOTAL, TOTALS, Table, column, literal
 from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
+MIN_SUMMANDS = 4
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
 TOTAL_WORDS = (
     r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summ[ae]|suma|gesamt\w*|ergebnis)\b"
@@ -25,9 +26,11 @@ LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 
 
-def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+def report_findings(
+    table: Table, columns: Sequence[Column], plan: Plan, reading: Mapping[str, Any], problems: Problems
+) -> None:
     """Add a note for each finding; for an unusable table only for a row of totals, which may explain it."""
-    _totals(table, columns, problems)
+    _totals(table, columns, reading, problems)
     if problems.num_faults:
         return
     _other_label(columns, plan, problems)
@@ -45,29 +48,19 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
             as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
-            suggested = patch(columns={each.name: f"number, decimal {mark}"})
-            problems.note(
-                f"column {quoted(each.name)}",
-                message,
-                suggested=suggested,
-                action=f"Read the {mark} as a decimal mark",
-            )
+            kind, action = f"number, decimal {mark}", f"Read the {mark} as a decimal mark"
         elif each.reason == columns_module.YEAR_OR_DAY and not each.is_chosen:
             example = quoted(table.value(f"SELECT min({each.cell}) FROM rows"))
-            problems.note(
-                f"column {quoted(each.name)}",
-                f"in {example} {each.reason}; it is read as a year.",
-                suggested=patch(columns={each.name: columns_module.CATEGORY}),
-                action="Read it as a category",
-            )
+            message = f"in {example} {each.reason}; it is read as a year."
+            kind, action = columns_module.CATEGORY, "Read it as a category"
         elif each.reason == columns_module.DAY_OR_MONTH:
             first, other = ("month", "day") if each.date_format.startswith("%m") else ("day", "month")
-            problems.note(
-                f"column {quoted(each.name)}",
-                f"{each.reason}; the {first} is read first.",
-                suggested=patch(columns={each.name: f"date, {other} first"}),
-                action=f"Read the {other} first",
-            )
+            message = f"{each.reason}; the {first} is read first."
+            kind, action = f"date, {other} first", f"Read the {other} first"
+        else:
+            continue
+        change = patch(columns={each.name: kind})
+        problems.note(f"column {quoted(each.name)}", message, suggested=change, action=action)
 
 
 def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -121,61 +114,98 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
 def totals_of_groups(table: Table) -> str:
     """Return SQL, true for rows of totals between the others; empty if there are none.
 
-    They have such a word in one of the first cells, and all of them lack a cell that the other rows have.
+    They have such a word in one of the first cells, and all of them lack a cell that the other rows have, or
+    add up to the others in at least half of the columns of numbers.
     """
     places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
     is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
     num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
     if not 0 < num < 0.5 * table.num_rows:
         return ""
-    (some,) = table.query_wide([f"count({place})" for place in places], f"FROM rows WHERE {is_total}")
-    (every,) = table.query_wide([f"count({place})" for place in places])
+    number = "TRY_CAST(replace({0}, ',', '.') AS DOUBLE)"
+    asked = [f"[count({{0}}), count({number}), sum({number})]".format(place) for place in places]
+    (some,) = table.query_wide(asked, f"FROM rows WHERE {is_total}")
+    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {is_total}")
     least = 0.95 * (table.num_rows - num)
-    lacks = any(not here and there >= least for here, there in zip(some, every, strict=True))
-    return is_total if lacks else ""
+    pairs = list(zip(some, every, strict=True))
+    if any(not here[0] and there[0] >= least for here, there in pairs):
+        return is_total
+    sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(least, 5)]
+    # Subtotals add up to the other rows, and to twice as much with a grand total.
+    is_sum = [any(_is_close(total, times * whole) for times in (1, 2)) for total, whole in sums]
+    return is_total if 2 * sum(is_sum) >= len(sums) > 0 else ""
 
 
-def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report rows of totals between the others, or a last row of totals."""
-    last = table.value("SELECT max(row) FROM rows")
+def _is_close(one: float, other: float, tolerance: float = 1e-6) -> bool:
+    return bool(one and other) and math.isclose(one, other, rel_tol=tolerance)
+
+
+def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any], problems: Problems) -> None:
+    """Report rows of totals between the others, or last rows of totals."""
+    columns = columns[:MAX_CHECKED]
+    last = table.query_wide(
+        ["row", *(column(each.index) for each in columns)], f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER}"
+    )
     is_group = totals_of_groups(table)
-    if is_group and (lines := table.lines_where(is_group)) != [last]:
+    if is_group and (lines := table.lines_where(is_group)) != [last[0][0]]:
         num = table.value(f"SELECT count(*) FROM rows WHERE {is_group}")
         more = ", …" * (num > len(lines))
-        message = f"{num:,} rows look like totals of the others: lines {listed(lines)}{more}."
-        action = f"Leave out the totals ({num:,} rows)"
+        which = "1 row looks like a total" if num == 1 else f"{num:,} rows look like totals"
+        message = f"{which} of the others: lines {listed(lines)}{more}."
+        action = f"Leave out the totals ({num:,} {'row' if num == 1 else 'rows'})"
         problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
         return
-    (cells,) = table.query_wide(
-        [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
-    )
-    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
-    # A word that occurs elsewhere in its column does not indicate a total.
-    is_total = bool(named) and (
-        table.value(f"SELECT count(*) FROM rows WHERE {column(named[0])} = {literal(cells[named[0]])}") == 1
-    )
-    sums = [
-        each
-        for each in columns[:MAX_CHECKED]
-        if each.kind == columns_module.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
-    ]
-    if not is_total and sums:
-        (wholes,) = table.query_wide(
-            [f"sum({each.number})" for each in sums], f"FROM rows WHERE row < {last}"
-        )
-        (ends,) = table.query_wide([each.number for each in sums], f"FROM rows WHERE row = {last}")
-        pairs = [(whole, end) for whole, end in zip(wholes, ends, strict=True) if whole and end is not None]
-        is_total = bool(pairs) and all(math.isclose(whole, end, rel_tol=1e-6) for whole, end in pairs)
-    if is_total:
+    if num := _num_last_totals(table, columns, last):
+        row, *cells = last[num - 1]
         shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
         message = f"the last row, {shown}, looks like a total of the others."
-        problems.note(
-            "the table",
-            message,
-            line=last,
-            suggested=patch(leave_out_last=1),
-            action="Leave out the last row (1 row)",
-        )
+        if num > 1:
+            message = f"the last {num} rows, from {shown} on, look like totals of the others."
+        change = patch(leave_out_last=reading.get("leave_out_last", 0) + num)
+        action = "Leave out the last row (1 row)" if num == 1 else f"Leave out the last {num} rows"
+        problems.note("the table", message, line=row, suggested=change, action=action)
+
+
+def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Sequence[Any]]) -> int:
+    """Return the number of last rows that are totals by a word in them, or by the numbers of the last one.
+
+    Args:
+        last: row number and cells of the last rows, the last one first.
+    """
+    row, *cells = last[0]
+    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
+    num = 1
+    for place in named[:1]:
+        are_totals = [TOTALS.fullmatch(str(each[place + 1])[:MAX_TOTAL]) is not None for each in last]
+        num = [*are_totals, False].index(False)
+        row = last[num - 1][0]
+        # A word that occurs elsewhere in its column does not indicate a total.
+        is_word = f"{column(columns[place].index)} = {literal(cells[place])}"
+        if table.value(f"SELECT count(*) FROM rows WHERE {is_word} AND row < {row}"):
+            return 0
+    some = [
+        each.number
+        for each in columns
+        if each.kind == columns_module.NUMBER and each.num_numbers > MIN_SUMMANDS and each.num_distinct > 1
+    ]
+    if not some:
+        return num * bool(named)
+    asked = "[sum({0}), max({0}), min({0}), avg({0}), stddev({0}), count({0}), count({0}) FILTER ({0} <> 0)]"
+    (others,) = table.query_wide([asked.format(number) for number in some], f"FROM rows WHERE row < {row}")
+    (ends,) = table.query_wide(some, f"FROM rows WHERE row = {row}")
+    pairs = [pair for pair in zip(ends, others, strict=True) if None not in (pair[0], *pair[1])]
+    if named:
+        # A row of the others may have such a name: an average child, a filling station of Total.
+        is_other = [
+            low < end < high and not any(_is_close(end, each, 0.01) for each in (whole, *means))
+            for end, (whole, high, low, *means, _) in pairs
+        ]
+        return 0 if pairs and None not in cells and all(is_other) else num
+    sums = [
+        _is_close(end, whole) and abs(end) > max(high, -low) and num_summands > MIN_SUMMANDS
+        for end, (whole, high, low, *_, num_summands) in pairs
+    ]
+    return int(2 * sum(sums) >= len(sums) > 0)
 
 
 def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -245,8 +275,10 @@ def _note_as_missing(
     table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
 ) -> None:
     """Report the cells that meet a condition; offer to read them as missing, up to 20 spellings."""
-    shown, line = table.examples(each.cell, condition)
-    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21")
+    shown, line = table.examples(column(each.index), condition)
+    spelled = table.query(
+        f"SELECT DISTINCT {column(each.index)} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21"
+    )
     is_offered = len(spelled) <= 20
     action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
     problems.note(

@@ -312,7 +312,7 @@ class TableData:
             if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
             if plan is not None:
-                report_findings(table, columns, plan, problems)
+                report_findings(table, columns, plan, reading, problems)
         return TableInspection(table=table, columns=columns, plan=plan)
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:

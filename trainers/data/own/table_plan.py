@@ -599,7 +599,9 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
         problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
         return
     if each.num_too_large:
-        shown, line = table.examples(each.cell, f"abs({each.number}) > {columns_module.LARGEST_NUMBER!r}")
+        shown, line = table.examples(
+            column(each.index), f"abs({each.number}) > {columns_module.LARGEST_NUMBER!r}"
+        )
         message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
         hint = (
             f"Correct them, or use another unit; numbers up to {columns_module.LARGEST_NUMBER:g} can be used."
@@ -607,8 +609,8 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
         problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
-        shown, line = table.examples(each.cell, other)
-        spelled = table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
+        shown, line = table.examples(column(each.index), other)
+        spelled = table.query(f"SELECT DISTINCT {column(each.index)} FROM rows WHERE {other} LIMIT 21")
         values = sorted(str(value) for (value,) in spelled)
         problems.unreadable(
             where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.unit.trainers.data.own.test_people_files import NUMBER, TEXTS, Readin
 from tests.unit.trainers.data.own.test_table_variants import (
     FILM,
     HEIGHT,
+    HEIGHTS,
     KIND,
     MONTHS,
     MOOD,
@@ -25,10 +27,12 @@ from tests.unit.trainers.data.own.test_table_variants import (
     TREES,
     W0,
     WIDTH,
+    WIDTHS,
     Case,
     check_case,
     cycle,
     each,
+    form,
     is_refused,
     lines,
     make,
@@ -258,6 +262,16 @@ def totals(*rows: str, is_total: bool = True, **changes: Any) -> Case:
     )
 
 
+def last_row(cells: str, words: str = "the last row", *, is_total: bool = True) -> Case:
+    kinds = {line.rpartition(",")[2] for line in cells.split("\n")}
+    changes = {"classes": {*KIND, *kinds}, "is_faulty": not kinds <= set(KIND)}
+    return Case(
+        content=table(below=cells + "\n"),
+        expected=told(*[words, "of the others"] * is_total, rows=NUM + 1 + cells.count("\n"), **changes),
+        silent=() if is_total else ("of the others.",),
+    )
+
+
 CASES |= {
     "totals: North Total": totals("{} Total,,975.5,800"),
     "totals: Total North": totals("Total {},,975.5,800"),
@@ -268,6 +282,40 @@ CASES |= {
     "no totals: a brand": totals("Total,shop 9,12.5,80", is_total=False),
     "no totals: names of games with missing values": totals(
         "Total War {},shop 1,12.5,80", "Total War {},,12.5,81", "Rome {},,12.5,82", is_total=False
+    ),
+    "totals: all cells are filled": Case(
+        content="region,shop,sales,size\n"
+        + "".join(
+            f"{group},shop {n},{n * 31 % 97}.5,{n * 13 % 90}\n"
+            if n < 20
+            else f"{group} Total,all,953.0,801\n"
+            for group in ("North", "South", "West")
+            for n in range(21)
+        ),
+        expected=told(
+            "3 rows look like totals",
+            label="size",
+            task=NUMBER,
+            used=("region", "shop", "sales"),
+            classes=set(),
+            rows=63,
+            suggested=("data_reading", "leave_out_totals"),
+        ),
+    ),
+    "last row: Average": last_row(f"{sum(HEIGHTS) / NUM:.2f},{sum(WIDTHS) / NUM:.0f},Average"),
+    "last row: Summe": last_row(f"{sum(HEIGHTS):.2f},{sum(WIDTHS)},Summe"),
+    "last row: sums without a word": last_row(f"{sum(HEIGHTS):.2f},{sum(WIDTHS)},oak"),
+    "last row: a sum and a mean": last_row(f"{sum(HEIGHTS) / NUM:.2f},{sum(WIDTHS)},oak"),
+    "last row: a sum and an average below": last_row(
+        f"{sum(HEIGHTS):.2f},{sum(WIDTHS)},Total\n{sum(HEIGHTS) / NUM:.2f},{sum(WIDTHS) / NUM:.0f},Mean",
+        "the last 2 rows",
+    ),
+    "no total: a kind of this name": last_row("50.5,90000,total", is_total=False),
+    "no total: the largest row": last_row("99.5,9000000,oak", is_total=False),
+    "no total: a rare flag": Case(
+        content=table({"flag": each(lambda n: str(int(n in (7, NUM - 1)))), "kind": KIND}),
+        expected=told(used=("flag",)),
+        silent=("total",),
     ),
     "no totals: a column of totals": Case(
         content=table({"total": WIDTH, **TREES}),
@@ -317,6 +365,41 @@ CASES |= {
 }
 
 
+# ---- units with digits and spaces, powers of ten, pairs and fractions
+
+
+def measured(unit: Callable[[int], str], *words: str, kind: str = "number") -> Case:
+    number = kind == "number"
+    return form(lambda n: f"{n * 7 % 60 + 2}.5{unit(n)}", *words, first=2.5 if number else None, kind=kind)
+
+
+CASES |= {
+    **{
+        f"unit: {unit}": measured(lambda n, unit=unit: unit, "number with the unit")  # type: ignore[misc]
+        for unit in (
+            " 10^3/µL", " x10^9/L", "×10⁹/L", " x 10*9/L", "·10³/µl", " mL/min/1.73m2", " mL/min/1,73 m²",
+            " g/dL", " g / dL", " mg/24h", " g/100 mL", " sq ft",
+        )
+    },
+    "unit: decimal commas": form(lambda n: f"{n + 2},5 10^3/µL", "comma and the unit 10^3/µL", first=2.5),
+    "unit: different powers": measured(
+        lambda n: f" 10^{3 + n % 2 * 3}/µL", "different units: 10^3/µL, 10^6/µL", kind="ignored"
+    ),
+    "powers of ten": measured(lambda n: f" × 10^{n % 4}", "5.2 x 10^3 is read as 5200"),
+    "powers of ten: raised": form(lambda n: f"{n * 7 % 60 + 2}×10⁻{'²³⁴'[n % 3]}", "as 5200", first=0.02),
+    "no power: sizes": form(lambda n: f"{n * 7 % 20 + 2} x 10", kind="category"),
+    **{
+        f"pair: 120/80{unit}": form(
+            lambda n, unit=unit: f"{95 + n}/{60 + n}{unit}", "becomes two numbers", kind="coordinates"
+        )
+        for unit in ("", " mmHg", " mm Hg")
+    },
+    "no pair: seasons": form(lambda n: f"{70 + n % 29}/{71 + n % 29}", kind="category"),
+    "fraction: 3/20": form(lambda n: f"{n % 7 + 1}/{(20, 16, 32, 64)[n % 4]}", first=0.05),
+    "fraction: 82/100": form(lambda n: f"{82 + n * 7 % 18}/100", first=0.82),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_table_is_no_longer_misread(tmp_path: Path, name: str) -> None:
     check_case(CASES[name], tmp_path)
@@ -330,3 +413,23 @@ def test_totals_are_left_out_by_a_click(tmp_path: Path, name: str) -> None:
     answer = inspected(path, reading=click["suggested"]["data_reading"])
     assert answer["ok"] and answer["preview"]["num_rows"] == 60, said(answer)
     assert "3 rows of totals are left out" in said(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "num"), [("last row: Summe", 1), ("last row: a sum and an average below", 2)]
+)
+def test_last_totals_are_left_out_by_a_click(tmp_path: Path, name: str, num: int) -> None:
+    path = make(CASES[name], tmp_path)
+    [click] = [one for one in inspected(path)["problems"] if "leave_out_last" in str(one["suggested"])]
+    answer = inspected(path, reading=click["suggested"]["data_reading"])
+    assert json.loads(click["suggested"]["data_reading"]) == {"leave_out_last": num}
+    assert answer["ok"] and answer["preview"]["num_rows"] == NUM, said(answer)
+
+
+def test_rewritten_cells_are_read_as_missing_by_a_click(tmp_path: Path) -> None:
+    heights = each(lambda n: f"{5 + n % 2}'{n * 7 % 12}\"" if n != 9 else "99'0\"")
+    path = make(Case(content=table({"v": heights, **TREES}), expected=told()), tmp_path)
+    [click] = [one for one in inspected(path)["problems"] if "far from the others" in one["message"]]
+    answer = inspected(path, reading=click["suggested"]["data_reading"])
+    assert "far from the others" not in said(answer)
+    assert "1 of 60 values are missing: lines 11." in said(answer)
