@@ -151,24 +151,25 @@ _ADDRESS = (
     r"|(?:calle|c/|avenida|avda|plaza|paseo|via|viale|piazza|corso|rua|praça|travessa)\b[^!?0-9]{0,50}[0-9].*"
     r"|[^,!?0-9]{0,40}(?:stra(?:ß|ss)e|str\.?|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein) [0-9].*"
 )
-# Two numbers in one cell: 52.52, 13.405; (52.52 13.405); a blood pressure, 120/80 mmHg.
-_PAIR = (
-    r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
-    r"|(9[0-9]|[12][0-9]{2})\s*/\s*([3-9][0-9]|1[0-4][0-9])|([0-9]{2,3})\s*/\s*([0-9]{2,3})\s*(?i)mm ?hg"
-)
+# Two numbers in one cell: 52.52, 13.405; (52.52 13.405); a blood pressure, 120/80 mmHg. Without the unit, the name
+# has to say so: 195/65 is a tyre, 70/71 a season.
+_COORDINATES = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
+_PRESSURE, _OF_MERCURY = r"([0-9]{2,3})\s*/\s*([0-9]{2,3})", r"\s*(?i)mm ?hg"
+_PAIR = f"{_COORDINATES}|{_PRESSURE}{_OF_MERCURY}"
+_PRESSURE_NAME = r"(?i)bp|rr|nibp|.*(?:blood|blut|pressure|mm ?hg|presión|tension|血压).*"
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
 POWER = "power"
 _HOURS = r"(?i)([0-9]{1,3}(?:[.,][0-9]+)?)\s*h(?:rs?|ours?)?\.?"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 # After a number: x 10^3, and digits of a unit, as in 10^3/µL and mL/min/1.73m2.
-_TIMES = r"\s*[x×*·\s]\s*10 ?(?:\^|\*{1,2}|E) ?([-+]?[0-9]+)"
+_TIMES = r"\s*[x×*·\s]\s*10 ?(?:\^|\*{1,2}|[eE]) ?([-+]?[0-9]+)"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = {raised: chr(digit) for digit, raised in _RAISED.items()}
 _FORM_PATTERNS = {
     POWER: (
         r"([-+−]?[0-9][0-9.,]*)"
-        r"(\s*[x×*·\s]\s*10(?: ?(?:\^|\*{1,2}|E) ?[-+−]?[0-9]+|[⁻⁰¹²³⁴-⁹]+)[^0-9]{0,12}"
+        r"(\s*[x×*·\s]\s*10(?: ?(?:\^|\*{1,2}|[eE]) ?[-+−]?[0-9]+|[⁻⁰¹²³⁴-⁹]+)[^0-9]{0,12}[23]?"
         r"|\s?\pL[^0-9]{0,10}/ ?[0-9][0-9.,]* ?\pL.{0,5})()"
     ),
     UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
@@ -353,7 +354,8 @@ class Column:
 
     def coordinate(self, place: int) -> str:
         """Return SQL of the first (1) or second (2) number of a cell with coordinates."""
-        numbers = [_group(self.cell, f"^(?:{_PAIR})$", each) for each in (place, place + 2, place + 4)]
+        pattern = f"^(?:{_COORDINATES}|{_PRESSURE}(?:{_OF_MERCURY})?)$"
+        numbers = [_group(self.cell, pattern, each) for each in (place, place + 2)]
         return f"coalesce({', '.join(numbers)})"
 
     def line(self, *, is_label: bool = False) -> str:
@@ -543,8 +545,8 @@ class _Batch:
         self._table.execute(f"DELETE FROM vals WHERE {spelled}")
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
         patterns = {
-            "dates": _LIKE_A_DATE, "splits": SPLITS, "phones": _PHONE, "pairs": _PAIR, "hours": _HOURS,
-            "addresses": _ADDRESS, **_FORM_PATTERNS,
+            "dates": _LIKE_A_DATE, "splits": SPLITS, "phones": _PHONE, "pairs": _PAIR, "pressures": _PRESSURE,
+            "hours": _HOURS, "addresses": _ADDRESS, **_FORM_PATTERNS,
         }  # fmt: skip
         tests = {name: f"regexp_full_match(v, {literal(pattern)})" for name, pattern in patterns.items()}
         tests["digits"] = "regexp_matches(v, '[0-9]')"
@@ -664,11 +666,11 @@ class _Batch:
             phones = self._with_missing(profile, MISSING_NUMBER)
             return replace(phones, kind=IDENTIFIER, reason="phone numbers")
         pairs = self._with_missing(profile, MISSING)
-        return (
-            replace(pairs, kind=COORDINATES)
-            if 0 < shares["pairs"] == pairs.num_present and not profile.form
-            else None
-        )
+        num_pairs = shares["pairs"]
+        if re.fullmatch(_PRESSURE_NAME, profile.name):
+            num_pairs += shares["pressures"]
+        is_pair = 0 < num_pairs == pairs.num_present and not profile.form
+        return replace(pairs, kind=COORDINATES) if is_pair else None
 
     def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
         """Return the columns of numbers, with their formats."""

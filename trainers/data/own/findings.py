@@ -205,7 +205,10 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
         _is_close(end, whole) and abs(end) > max(high, -low) and num_summands > MIN_SUMMANDS
         for end, (whole, high, low, *_, num_summands) in pairs
     ]
-    return int(2 * sum(sums) >= len(sums) > 0)
+    # A share or a price has its mean there; of the others, most have to be sums.
+    means = [_is_close(end, mean, 0.01) for end, (_, _, _, mean, *_) in pairs]
+    num_others = sum(not (is_sum or is_mean) for is_sum, is_mean in zip(sums, means, strict=True))
+    return int(sum(sums) > num_others)
 
 
 def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:

@@ -317,6 +317,11 @@ CASES |= {
         expected=told(used=("flag",)),
         silent=("total",),
     ),
+    "no total: a number that doubles": Case(
+        content=table({"height": HEIGHT, "copies": each(lambda n: str(2 ** max(0, n - 1))), "kind": KIND}),
+        expected=told(used=("height", "copies")),
+        silent=("total",),
+    ),
     "no totals: a column of totals": Case(
         content=table({"total": WIDTH, **TREES}),
         expected=told(used=("total", "height", "width")),
@@ -378,7 +383,7 @@ CASES |= {
         f"unit: {unit}": measured(lambda n, unit=unit: unit, "number with the unit")  # type: ignore[misc]
         for unit in (
             " 10^3/µL", " x10^9/L", "×10⁹/L", " x 10*9/L", "·10³/µl", " mL/min/1.73m2", " mL/min/1,73 m²",
-            " g/dL", " g / dL", " mg/24h", " g/100 mL", " sq ft",
+            " g/dL", " g / dL", " mg/24h", " g/100 mL", " sq ft", " 10^3/mm3", " x10e3/µL",
         )
     },
     "unit: decimal commas": form(lambda n: f"{n + 2},5 10^3/µL", "comma and the unit 10^3/µL", first=2.5),
@@ -392,8 +397,14 @@ CASES |= {
         f"pair: 120/80{unit}": form(
             lambda n, unit=unit: f"{95 + n}/{60 + n}{unit}", "becomes two numbers", kind="coordinates"
         )
-        for unit in ("", " mmHg", " mm Hg")
+        for unit in (" mmHg", " mm Hg")
     },
+    "pair: blood pressures by name": Case(
+        content=table({"bp": each(lambda n: f"{85 + n}/{50 + n}"), "kind": KIND}),
+        expected=told("becomes two numbers", used=("bp",)),
+        kinds={"bp": "coordinates"},
+    ),
+    "no pair: tyres": form(lambda n: f"{165 + n * 10 % 90}/{40 + n * 5 % 30}", kind="category"),
     "no pair: seasons": form(lambda n: f"{70 + n % 29}/{71 + n % 29}", kind="category"),
     "fraction: 3/20": form(lambda n: f"{n % 7 + 1}/{(20, 16, 32, 64)[n % 4]}", first=0.05),
     "fraction: 82/100": form(lambda n: f"{82 + n * 7 % 18}/100", first=0.82),
