@@ -151,8 +151,8 @@ _ADDRESS = (
     r"|(?:calle|c/|avenida|avda|plaza|paseo|via|viale|piazza|corso|rua|praça|travessa)\b[^!?0-9]{0,50}[0-9].*"
     r"|[^,!?0-9]{0,40}(?:stra(?:ß|ss)e|str\.?|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein) [0-9].*"
 )
-# Two numbers in one cell: 52.52, 13.405; (52.52 13.405); a blood pressure, 120/80 mmHg. Without the unit, the name
-# has to say so: 195/65 is a tyre, 70/71 a season.
+# Two numbers in one cell: 52.52, 13.405; (52.52 13.405); a blood pressure, 120/80 mmHg. Without the unit, the
+# name has to say so: 195/65 is a tyre, 70/71 a season.
 _COORDINATES = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
 _PRESSURE, _OF_MERCURY = r"([0-9]{2,3})\s*/\s*([0-9]{2,3})", r"\s*(?i)mm ?hg"
 _PAIR = f"{_COORDINATES}|{_PRESSURE}{_OF_MERCURY}"
