@@ -333,9 +333,15 @@ export class Chart {
   async resized() {
     if (!this.plot.isConnected || this.plot.offsetWidth === 0) return;
     await this.plotly.Plots.resize(this.plot);
-    // Plotly moves a legend that gets another row in a resize only when it draws the next time.
-    const hasLegend = this.plot.layout.showlegend;
-    if (hasLegend || JSON.stringify(this.roomNow()) !== JSON.stringify(this.room)) this.redraw();
+    const hasOtherRoom = JSON.stringify(this.roomNow()) !== JSON.stringify(this.room);
+    if (hasOtherRoom || this.isLegendOverCurves()) this.redraw();
+  }
+
+  /** Plotly moves a legend that gets another row in a resize only when it draws the next time. */
+  isLegendOverCurves() {
+    const [legend, curves] = [".legend", ".nsewdrag"].map((part) => this.plot.querySelector(part));
+    if (!legend || !curves) return false;
+    return legend.getBoundingClientRect().bottom > curves.getBoundingClientRect().top + 1;
   }
 
   async drawWhole({ data, layout, revision = "", end }, parts) {
