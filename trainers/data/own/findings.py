@@ -190,7 +190,11 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
     ]
     if not some:
         return num * bool(named)
-    asked = "[sum({0}), max({0}), min({0}), avg({0}), stddev({0}), count({0}), count({0}) FILTER ({0} <> 0)]"
+    # DuckDB 1.3 raises an error for the deviation of infinite numbers.
+    asked = (
+        "[sum({0}), max({0}), min({0}), avg({0}), stddev({0}) FILTER (abs({0}) < 1e150), count({0}), "
+        "count({0}) FILTER ({0} <> 0)]"
+    )
     (others,) = table.query_wide([asked.format(number) for number in some], f"FROM rows WHERE row < {row}")
     (ends,) = table.query_wide(some, f"FROM rows WHERE row = {row}")
     pairs = [pair for pair in zip(ends, others, strict=True) if None not in (pair[0], *pair[1])]
