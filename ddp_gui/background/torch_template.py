@@ -144,8 +144,8 @@ class TorchTemplate:
                 return kind(ours, control)
             except (OSError, LookupError, ValueError) as error:
                 ours.close()
-                # The template exits when it is idle, perhaps at this moment. One that lives is kept, because
-                # others use its forks. Another thread may have replaced it.
+                # An idle template exits, perhaps at this moment. A running template is kept, because other
+                # threads use its forks. Another thread may have replaced it.
                 with self._lock:
                     if control is not None and self._control is control:
                         has_ended = plain_files.is_readable(control)

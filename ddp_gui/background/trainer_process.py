@@ -137,8 +137,8 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
     """Return the inspection of a configuration's data, as printed by the process.
 
     Args:
-        template: forks the process, which otherwise would spend seconds on importing torch. If it cannot, or
-            is killed meanwhile, a process of its own inspects the data.
+        template: forks the process, which otherwise would spend seconds on importing torch. If it
+            cannot, or is killed meanwhile, a newly started process inspects the data.
     Raises:
         InspectionError: if it failed or took too long.
     """

@@ -1,8 +1,8 @@
 """The processes that answer for trained models: started on request, one or two per user, short-lived.
 
-They compute on the CPU. One that is asked for a large model uses a GPU while no run needs it. When the queue
-allocates this GPU, the process is killed and the question is asked again, of another process on the CPU. The
-same happens if CUDA fails or the GPU's memory is full.
+They compute on the CPU. For a large model, a process uses a GPU while no run needs it. When the queue
+allocates this GPU, the process is killed, and another process answers on the CPU. The same happens if CUDA
+fails or the GPU's memory is full.
 
 `trainers.predict.server` describes the other side. The page has no torch, so it only passes JSON on.
 """
