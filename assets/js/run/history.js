@@ -261,6 +261,9 @@ function describe(mark) {
   if (mark.kind === "command") {
     return [mark.accepted ? "flag" : "cross", commandWords(mark)];
   }
+  if (mark.kind === "finding") {
+    return [mark.level === "mistake" ? "warning" : "flag", `The review of the code: ${mark.message}`];
+  }
   return describeMessage(mark);
 }
 

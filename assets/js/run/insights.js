@@ -165,10 +165,10 @@ function entry({ field, label, help, value }) {
   return el("div", { title: help }, el("dt", {}, label, el("code", {}, field)), el("dd", {}, words(value)));
 }
 
-function changesFrom({ run_id: runId, changes }) {
+function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
-    return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
+    return [el("p", { class: "ddp-caption" }, "The same settings as the run before, ", link, isOtherCode ? ", with other code." : ".")];
   }
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
@@ -176,6 +176,7 @@ function changesFrom({ run_id: runId, changes }) {
   return [
     el("h3", {}, "Changed since the run before, ", link),
     makeTable("ddp-table", ["setting", "then", "now"], rows),
+    isOtherCode ? el("p", { class: "ddp-caption" }, "The code is another one, too.") : null,
   ];
 }
 

@@ -282,7 +282,7 @@ class ScriptPage {
     };
     const rest = `Nothing can stand in for ${left.join(", ")}: add it yourself.`;
     return [
-      el("p", {}, "Something is missing in this script:"),
+      el("p", {}, "Something is missing in this script. These lines can be added to it:"),
       el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
       makeButton({ class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
     ]; // prettier-ignore
