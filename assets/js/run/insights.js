@@ -22,7 +22,13 @@ const WAITING = {
   title: "Is it learning?",
   reason: "Appears after the first steps.",
 };
-const FAILED = { code: "too_short", title: "Not judged.", reason: "The run did not finish." };
+
+/** What is shown in place of the verdict on a run that has none: it has no step yet, or failed. */
+export function withoutVerdict(state) {
+  if (LIVE_STATES.has(state)) return WAITING;
+  const reason = state === "finished" ? "It made no optimizer step." : "The run did not finish.";
+  return { code: "too_short", title: "Not judged.", reason };
+}
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
@@ -45,7 +51,7 @@ export class InsightStrip {
   }
 
   update(insights, head) {
-    this.verdict.update(head.verdict ?? (LIVE_STATES.has(head.state) ? WAITING : FAILED));
+    this.verdict.update(head.verdict ?? withoutVerdict(head.state));
     if (!insights) return;
     // Keep the elements of a message whose numbers change, so that its button keeps the focus.
     const codes = JSON.stringify(insights.map((insight) => [insight.code, insight.action]));
@@ -176,7 +182,7 @@ function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   return [
     el("h3", {}, "Changed since the run before, ", link),
     makeTable("ddp-table", ["setting", "then", "now"], rows),
-    isOtherCode ? el("p", { class: "ddp-caption" }, "The code is another one, too.") : null,
+    ...(isOtherCode ? [el("p", { class: "ddp-caption" }, "The code is another one, too.")] : []),
   ];
 }
 
