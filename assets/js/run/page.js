@@ -172,14 +172,9 @@ class RunPage {
         ),
       ),
       isScript ? null : this.tryIt,
-      isScript
-        ? this.checkpoints
-        : el(
-            "div",
-            { class: "ddp-pair" },
-            el("div", { class: "ddp-stack" }, this.checkpoints, this.takeHome),
-            this.events,
-          ),
+      ...(isScript
+        ? [this.checkpoints]
+        : [el("div", { class: "ddp-pair" }, this.checkpoints, this.takeHome), this.events]),
       this.closer,
       this.logs,
       new ConfigurationPanel(runId, isScript),
