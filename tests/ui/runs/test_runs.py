@@ -212,7 +212,7 @@ def test_the_page_of_a_run_that_is_deleted_leads_to_the_bin(
     expect(page.locator(".ddp-pill")).to_be_visible()
     Client(page_server.address, verbose=False).predict([run_id], api_name="/delete_runs")
     expect(page.get_by_role("heading", level=1)).to_have_text(f"The run {run_id} cannot be shown.")
-    expect(page.locator("main")).to_contain_text("but there is no run of this id. ")
+    expect(page.locator("main")).to_contain_text("but there is no run of this id.")
     expect(page.locator("main")).not_to_contain_text("Trying again")
     page.get_by_role("link", name="bin").click()
     page.get_by_role("button", name=re.compile("^Restore")).click()
