@@ -174,7 +174,15 @@ function entry({ field, label, help, value }) {
 function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
-    return [el("p", { class: "ddp-caption" }, "The same settings as the run before, ", link, isOtherCode ? ", with other code." : ".")];
+    return [
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "The same settings as the run before, ",
+        link,
+        isOtherCode ? ", with other code." : ".",
+      ),
+    ];
   }
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
