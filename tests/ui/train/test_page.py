@@ -215,3 +215,22 @@ def _last_step(run: RunDirectory) -> int:
 
 def _checkpoint_reasons(run: RunDirectory) -> set[str]:
     return {event["reason"] for event in all_events(run) if event["kind"] == "checkpoint"}
+
+
+UNCOVERED = """() => {
+  const start = document.getElementById("start-button");
+  const command = document.getElementById("command").getBoundingClientRect();
+  window.scrollBy({ top: command.top - start.getBoundingClientRect().top, behavior: "instant" });
+  const box = start.getBoundingClientRect();
+  const at = (x, y) => document.elementFromPoint(box.left + x * box.width, box.top + y * box.height);
+  const parts = Array.from({ length: 99 }, (_, index) => (index + 1) / 100);
+  return parts.flatMap((x) => [0.2, 0.5].map((y) => at(x, y))).filter((each) => !start.contains(each)).length;
+}"""
+
+
+def test_what_scrolls_below_start_never_covers_it(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 1440, "height": 620})
+    page.goto(server.address)
+    expect(page.locator("#command button").first).to_be_visible()
+    assert page.evaluate(UNCOVERED) == 0
