@@ -180,6 +180,8 @@ class Api:
             sent = launcher.stop(run, status, save=save and not is_script)
             if status.state != "queued":  # else it has waited in the engine's queue
                 command_id, message = sent, STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
+                if status.state == "starting":  # there may be nothing to save yet
+                    message = "Stopping."
         # Without a command the run has ended already.
         return _answer(run, message, status if command_id else None) | {"command_id": command_id}
 

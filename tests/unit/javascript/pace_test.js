@@ -27,6 +27,7 @@ Deno.test("a run that ended after a few steps was too short to measure", () => {
   const { samples, step } = paceInWords({ state: "finished", step: 3, pace: null });
   assert.deepEqual(samples, ["–", "too short to measure"]);
   assert.deepEqual(step, ["–", "too short to measure"]);
+  assert.deepEqual(paceInWords({ state: "stopped", step: 0, pace: null }).step[1], "too short to measure");
   assert.deepEqual(paceInWords({ state: "running", step: 3, pace: null }).step, [
     "–",
     "after the first steps",

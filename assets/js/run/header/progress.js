@@ -36,12 +36,12 @@ import { term } from "../../shared/terms.js";
 
 /**
  * The value and the note of both tiles.
- * @param {{ state: string, step: number, pace: Pace | null }} head
+ * @param {{ state: string, pace: Pace | null }} head
  * @returns {{ samples: [string, string], step: [string, string] }}
  */
-export function paceInWords({ state, step, pace }) {
+export function paceInWords({ state, pace }) {
   if (!pace) {
-    const note = step > 0 && !LIVE_STATES.has(state) ? "too short to measure" : "after the first steps";
+    const note = LIVE_STATES.has(state) ? "after the first steps" : "too short to measure";
     return { samples: [UNKNOWN, note], step: [UNKNOWN, note] };
   }
   const samples = number(pace.samples_per_s, 3);
@@ -193,7 +193,8 @@ export class Tiles {
     );
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
     if (name === undefined) {
-      tiles.metric.set(UNKNOWN, this.isScript ? "shown by watch.log(…)" : "after the first evaluation");
+      const note = LIVE_STATES.has(head.state) ? "after the first evaluation" : "not evaluated";
+      tiles.metric.set(UNKNOWN, this.isScript ? "shown by watch.log(…)" : note);
     } else {
       const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
       tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);

@@ -19,6 +19,18 @@ from trainers.contract.status import Status
 PAGE_MODULES = {"operations", "train/api", "runs/runs", "auth/rights", "launch/launcher"}
 
 
+def test_a_stop_while_the_run_starts_promises_no_checkpoint(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, config.parse({}))
+    run.write_status(Status(state="starting"))
+    nothing = cast("Any", SimpleNamespace())
+    lock = run.acquire_lock()
+    try:
+        answer = Api(RunStore(tmp_path, nothing), nothing, nothing, DataAccess(tmp_path)).stop_run(run.run_id)
+    finally:
+        os.close(lock)
+    assert answer["message"] == "Stopping." and answer["command_id"] is not None
+
+
 def test_stop_passes_five_modules_of_the_page_and_reads_the_state_once(tmp_path: Path) -> None:
     run = rundir.create(tmp_path, config.parse({}))
     run.write_status(Status(state="running"))
