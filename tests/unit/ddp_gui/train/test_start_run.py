@@ -106,7 +106,7 @@ def test_a_data_set_and_a_model_are_a_whole_configuration(
     planned = start(MACHINES[machine], tmp_path, {"dataset": dataset, "model": model})
     is_small = planned.global_batch * recipe.STEPS_PER_EPOCH <= planned.num_train
     assert is_small or planned.config.batch_size == 1
-    rule = recipe.rule_for(CATALOGUE.datasets[dataset].task, CATALOGUE.models[model].family)
+    rule = recipe.rule_for(CATALOGUE.datasets[dataset], CATALOGUE.models[model].family)
     assert planned.num_steps >= rule.least_steps
     assert planned.config.learning_rate == rule.learning_rate
 
