@@ -20,7 +20,6 @@ from ddp_gui.http import front
 from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, Message, Receive, Refused, RequestCounter, Scope, Send
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
-NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
 # An open stream ends within this time after its session.
 POLL_EVERY_S = 2.0
 NOT_LOGGED_IN = "You are not logged in, or your session has ended. Log in, then try again."
@@ -39,12 +38,11 @@ class SessionGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         token = front.cookies(scope["headers"]).get(self._login.cookie_name)
         person = self._login.person(token)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
         if person is None and path not in OPEN_PATHS:
-            await _refuse(scope, headers, path, send)
+            await _refuse(scope, path, send)
             return
         scope[rights.SCOPE_KEY] = asker = person or rights.NOBODY
         with contextlib.ExitStack() as stack:
@@ -105,11 +103,9 @@ def forbid_caching(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
     return [*others, (b"cache-control", b"no-store")]
 
 
-async def _refuse(scope: Scope, headers: dict[bytes, str], path: str, send: Send) -> None:
+async def _refuse(scope: Scope, path: str, send: Send) -> None:
     """Redirect a browser to the login page; answer a program with 401."""
-    asks_for_page = scope["method"] in ("GET", "HEAD") and "text/html" in headers.get(b"accept", "")
-    is_page = asks_for_page and not path.startswith(NO_PAGES)
-    if is_page:
+    if front.asks_for_page(scope, path):
         query = scope.get("query_string", b"").decode("latin-1")
         wished = f"{path.lstrip('/')}{'?' if query else ''}{query}"
         asks_more = f"?next={quote(wished, safe='')}" if wished else ""

@@ -33,7 +33,7 @@ from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes import uploads as uploads_module
 from ddp_gui.gradio_routes.sent_values import Functions, checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
-from ddp_gui.http import front
+from ddp_gui.http import front, shell
 from ddp_gui.http.front import (
     FORWARDED_KEY,
     MAX_BODY_BYTES,
@@ -114,6 +114,9 @@ class _Allowlist:
         path = route_path(scope)
         try:
             if not is_open(scope["method"], path):
+                if front.asks_for_page(scope, path):
+                    await shell.nothing_here(path)(scope, receive, send)
+                    return
                 raise Refused(404, "There is nothing here.")
             if path.rstrip("/") == UPLOAD:
                 await take_upload(self._uploads, scope, receive, send)

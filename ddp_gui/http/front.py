@@ -32,6 +32,16 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
         self.status = status
 
 
+# Below these, no address is a page.
+NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
+
+
+def asks_for_page(scope: Scope, path: str) -> bool:
+    """Return True if a browser opens an address as a page; `path` is without the prefix of a proxy."""
+    accepted = b"".join(value for name, value in scope["headers"] if name == b"accept")
+    return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not path.startswith(NO_PAGES)
+
+
 async def send_answer(send: Send, refused: Refused) -> None:
     """Answer with a status and a sentence, as JSON."""
     body = orjson.dumps({"detail": str(refused)})

@@ -244,6 +244,8 @@ SCRIPT_PAGE = ("script", "Run my script", "ddp-script")
 FORM = "ddp-form"
 # A poll on a phone: the question, and no links to other pages.
 POLL_PAGE = ("poll", "Poll", "ddp-poll")
+# An address that names no page.
+NOT_FOUND = "not-found"
 # Modules of pages whose module is not PATH/page.js.
 MODULES = {POLL_PAGE[0]: "learn/polls/page.js"}
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -313,21 +315,37 @@ def navigation(current: str) -> str:
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 
 
-def page(name: str, path: str, place: str) -> str:
-    """Return a page with an element for a script to fill."""
+def nothing_here(path: str) -> HTMLResponse:
+    """Return the page for an address that names none; `path` is without the prefix of a proxy."""
+    words = """<div class="ddp ddp-nothing"><h1>There is no page at this address.</h1>
+<p>Your runs are under <a href="./runs">Runs</a>; a new one begins under <a href="./">Train</a>.</p></div>"""
+    # The links of every page are relative to the root.
+    base = f'<base href="{"../" * (path.count("/") - 1)}./">'
+    body = page("Not found", NOT_FOUND, "ddp-not-found", words, base)
+    policy = {front.POLICY_HEADER.decode(): front.own_page()}
+    return HTMLResponse(body, status_code=404, headers=policy)
+
+
+def page(name: str, path: str, place: str, content: str = "", base: str = "") -> str:
+    """Return a page with an element for a script to fill, unless there is content.
+
+    Args:
+        base: element to which relative links refer; with it there is no skip link, which is relative, too.
+    """
+    skip = "" if base else f'<a class="ddp-skip" href="#{place}">Skip to the page</a>'
     return f"""<!doctype html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
+<meta charset="utf-8">{base}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{name} · {TITLE}</title>
 {EARLY.get(path, "")}{preloads(path)}
 {head(has_charts=path == RUN_PAGE[0])}
 </head>
 <body class="ddp-own-page">
-<a class="ddp-skip" href="#{place}">Skip to the page</a>
+{skip}
 {navigation(path) if path != POLL_PAGE[0] else ""}
-<main><div id="{place}" tabindex="-1"></div>
+<main><div id="{place}" tabindex="-1">{content}</div>
 <noscript>This page is drawn by a script: please allow scripts for it.</noscript></main>
 </body>
 </html>

@@ -117,7 +117,10 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         unit=data["sample_unit"],
         results=_results(view, step, data["num_validation"]),
         configuration="\n".join(
-            f"| `{name}` | {_cell(value)} |" for name, value in sorted(config.to_json().items())
+            f"| `{name}` | {_cell(value)} |"
+            for name, value in sorted(config.to_json().items())
+            # Fields of scripts have no effect on a model, and those without a value are not set.
+            if value not in (None, "") and not name.startswith("script")
         ),
         files="\n".join(_row(name, each) for name, each in files.items()),
         checks=_checks(facts),

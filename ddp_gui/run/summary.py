@@ -111,13 +111,14 @@ def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: i
 def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
     """Return every field of a run's configuration with its label, and the changes since the previous run."""
     config = run.read_config()
-    before = _run_before(run, store, is_script=config.is_script)
-    return {
-        "fields": fields_of(config, store.catalogue.get()),
-        "before": None
-        if before is None
-        else {"run_id": before[0].run_id, "changes": differences(before[1], config)},
-    }
+    found = _run_before(run, store, is_script=config.is_script)
+    before: dict[str, Any] | None = None
+    if found is not None:
+        other, its_config = found
+        is_other_code = config.is_script and code.read(run.path) != code.read(other.path)
+        changes = differences(its_config, config)
+        before = {"run_id": other.run_id, "changes": changes, "is_other_code": is_other_code}
+    return {"fields": fields_of(config, store.catalogue.get()), "before": before}
 
 
 def differences(before: Config, now: Config) -> list[dict[str, Any]]:

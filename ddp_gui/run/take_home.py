@@ -55,7 +55,7 @@ class Copy:
     run_id: str
     person: str
     state: str = "running"
-    doing: str = "waiting for others"
+    doing: str = "waiting for its turn"
     done: int = 0
     of: int = 1
     step: int | None = None
@@ -155,6 +155,7 @@ class Copies:
 
     def _pack(self, view: RunView, item: Checkpoint, copy: Copy) -> None:
         """Pack it and note the end; runs in a thread."""
+        copy.doing = "reading the checkpoint"
         try:
             if self._folder is None:
                 self._folder = self._at_end.enter_context(temporary_folder("ddp-take-home-"))

@@ -132,6 +132,10 @@ def _constant(node: ast.expr | None) -> Any:
     return None
 
 
+# Names of numbers that select a GPU, as in `.to(rank)`.
+_NAMES_OF_GPUS = ("rank", "local_rank", "gpu", "gpu_id", "device_id")
+
+
 @dataclass
 class Facts:
     """Names and calls of a script."""
@@ -258,17 +262,16 @@ class Facts:
 
     def _is_gpu(self, node: ast.expr) -> bool:
         """True if an argument surely names a GPU: "cuda…", or the rank in `.to(rank)`."""
+        is_rank = isinstance(node, ast.Name) and node.id.lower() in _NAMES_OF_GPUS
         node = self._resolved(node)
         if isinstance(node, ast.IfExp):
             return False  # "cuda" if there is one
         if isinstance(node, ast.JoinedStr):
             node = node.values[0] if node.values else node
-        if isinstance(node, ast.Call):
-            return _called(node) == "torch.device" and bool(node.args) and self._is_gpu(node.args[0])
+        if isinstance(node, ast.Call) and _called(node) == "torch.device":
+            return bool(node.args) and self._is_gpu(node.args[0])
         text = _constant(node)
-        if isinstance(text, str):
-            return text.startswith("cuda")
-        return isinstance(node, ast.Name) and node.id in ("rank", "local_rank", "gpu", "gpu_id")
+        return text.startswith("cuda") if isinstance(text, str) else is_rank
 
     # Missing parts of a listing
 

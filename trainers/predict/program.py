@@ -108,23 +108,27 @@ def read(path):
 
 '''
 
-EXAMPLE = 'Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "{example}"'
+FILE = """\
+file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "{example}"
+if not file.is_file():
+    sys.exit(f"There is no file {{file}}.")
+"""
 
 ANSWER_CLASSES = """\
-scores = load()(read({path}))
+scores = load()(read(file))
 powers = [math.exp(score - max(scores)) for score in scores]
 probabilities = [power / sum(powers) for power in powers]
 for place in sorted(range(len(powers)), key=lambda place: -powers[place])[:10]:
-    print(f"{{probabilities[place]:7.2%}}  {{OUTPUT['class_names'][place]}}")
+    print(f"{probabilities[place]:7.2%}  {OUTPUT['class_names'][place]}")
 """
 
 ANSWER_NUMBER = """\
-print(load()(read({path}))[0] * OUTPUT["std"] + OUTPUT["mean"])
+print(load()(read(file))[0] * OUTPUT["std"] + OUTPUT["mean"])
 """
 
 CONTINUE = """\
 model, length = load(), INPUT["shape"][0]
-text = ({path}).read_text("utf-8")
+text = file.read_text("utf-8")
 tokens = tokens_of(text) or [0]
 random.seed(0)
 for _ in range(200):
@@ -167,15 +171,15 @@ def program(about: Description, example: str) -> str:
         whole += block.replace("{marks}", str(not is_language)).replace("{length}", str(length))
     if not is_language:
         whole += {IMAGE: READ_IMAGE, TABLE: READ_ROW}.get(inputs["kind"], READ_TEXT)
-    path = EXAMPLE.format(example=example)
+    whole += FILE.format(example=example)
     decode = (
         'AutoTokenizer.from_pretrained(HERE / "huggingface").decode(tokens)'
         if is_pretrained
         else 'text + "".join(INPUT["tokenizer"]["vocabulary"][token] for token in tokens[-200:])'
     )
     if is_language:
-        return whole + CONTINUE.format(path=path, decode=decode)
-    return whole + (ANSWER_NUMBER if task == TABULAR_REGRESSION else ANSWER_CLASSES).format(path=path)
+        return whole + CONTINUE.format(decode=decode)
+    return whole + (ANSWER_NUMBER if task == TABULAR_REGRESSION else ANSWER_CLASSES)
 
 
 def snippet(about: Description) -> str:

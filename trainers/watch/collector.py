@@ -91,7 +91,7 @@ class Collector:
         now = time.monotonic()
         if is_over or now - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = now
-            self._report()
+            self._report(is_over=is_over)
         self._read_commands()
         self._ask_when_due()
         if self._events:
@@ -259,8 +259,8 @@ class Collector:
             self._told = {**fields, "replaced": list(self._replaced)}
             self._add("script", self._told)
 
-    def _report(self) -> None:
-        if self.step >= STEPS_TO_KNOW:
+    def _report(self, *, is_over: bool) -> None:
+        if self.step >= STEPS_TO_KNOW or is_over:
             self._describe()
         if self._samples:
             ordered = [self._samples[rank] for rank in sorted(self._samples)]

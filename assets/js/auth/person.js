@@ -127,7 +127,8 @@ function personTools({ name, role, has_logout: hasLogout }) {
     hasLogout
       ? el(
           "form",
-          { method: "post", action: address("logout") },
+          // Nothing that was entered in this tab is left for the next user of this computer.
+          { method: "post", action: address("logout"), onsubmit: () => sessionStorage.clear() },
           el("button", { type: "submit", class: "ddp-tool" }, "Log out"),
         )
       : null,

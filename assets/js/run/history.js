@@ -234,8 +234,8 @@ function eventItem(mark) {
   return el("li", { "data-kind": mark.kind, "data-seq": mark.seq }, time, icon(shape), el("span", {}, words));
 }
 
-/** The icon and the text of an event. */
-function describe(mark) {
+/** The icon and the text of an event. @param {Record<string, any>} mark */
+export function describe(mark) {
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
     const reason = String(mark.reason ?? "");
@@ -260,6 +260,9 @@ function describe(mark) {
   }
   if (mark.kind === "command") {
     return [mark.accepted ? "flag" : "cross", commandWords(mark)];
+  }
+  if (mark.kind === "finding") {
+    return [mark.level === "mistake" ? "warning" : "flag", `The review of the code: ${mark.message}`];
   }
   return describeMessage(mark);
 }

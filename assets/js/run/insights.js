@@ -22,7 +22,13 @@ const WAITING = {
   title: "Is it learning?",
   reason: "Appears after the first steps.",
 };
-const FAILED = { code: "too_short", title: "Not judged.", reason: "The run did not finish." };
+
+/** What is shown in place of the verdict on a run that has none: it has no step yet, or failed. */
+export function withoutVerdict(state) {
+  if (LIVE_STATES.has(state)) return WAITING;
+  const reason = state === "finished" ? "It made no optimizer step." : "The run did not finish.";
+  return { code: "too_short", title: "Not judged.", reason };
+}
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
@@ -45,7 +51,7 @@ export class InsightStrip {
   }
 
   update(insights, head) {
-    this.verdict.update(head.verdict ?? (LIVE_STATES.has(head.state) ? WAITING : FAILED));
+    this.verdict.update(head.verdict ?? withoutVerdict(head.state));
     if (!insights) return;
     // Keep the elements of a message whose numbers change, so that its button keeps the focus.
     const codes = JSON.stringify(insights.map((insight) => [insight.code, insight.action]));
@@ -165,10 +171,10 @@ function entry({ field, label, help, value }) {
   return el("div", { title: help }, el("dt", {}, label, el("code", {}, field)), el("dd", {}, words(value)));
 }
 
-function changesFrom({ run_id: runId, changes }) {
+function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
-    return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
+    return [el("p", { class: "ddp-caption" }, "The same settings as the run before, ", link, isOtherCode ? ", with other code." : ".")];
   }
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
@@ -176,6 +182,7 @@ function changesFrom({ run_id: runId, changes }) {
   return [
     el("h3", {}, "Changed since the run before, ", link),
     makeTable("ddp-table", ["setting", "then", "now"], rows),
+    ...(isOtherCode ? [el("p", { class: "ddp-caption" }, "The code is another one, too.")] : []),
   ];
 }
 

@@ -56,11 +56,14 @@ function openRun(root, runId, isAlone) {
     try {
       const summary = await fetchSummary(runId);
       if (isClosed) return;
-      page = new RunPage(root, runId, summary, isAlone);
+      page = new RunPage(root, runId, summary, isAlone, (error) => {
+        page.close();
+        root.replaceChildren(unreadable(runId, error));
+      });
       if (!isAlone) nameParts(root);
     } catch (error) {
       if (isClosed) return;
-      root.replaceChildren(nothing(`The run ${runId} cannot be shown.`, error.message));
+      root.replaceChildren(unreadable(runId, error));
       if (error.status !== 404) setTimeout(open, ASK_AGAIN_MS);
     }
   };
@@ -82,9 +85,9 @@ async function fetchSummary(runId) {
 class RunPage {
   /**
    * `isAlone`: the run is not side by side with another, so it controls the tab's title and the projector
-   * mode.
+   * mode. `onGone(error)`: the run does not exist any more.
    */
-  constructor(root, runId, summary, isAlone) {
+  constructor(root, runId, summary, isAlone, onGone) {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
     this.gpus = [];
@@ -130,7 +133,7 @@ class RunPage {
       runId,
       { ...this.board.look, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
-      (error) => this.connection.heard(error),
+      (error) => (error?.status === 404 ? onGone(error) : this.connection.heard(error)),
     );
     this.stream.asked.then(() => this.board.begin());
   }
@@ -169,14 +172,9 @@ class RunPage {
         ),
       ),
       isScript ? null : this.tryIt,
-      isScript
-        ? this.checkpoints
-        : el(
-            "div",
-            { class: "ddp-pair" },
-            el("div", { class: "ddp-stack" }, this.checkpoints, this.takeHome),
-            this.events,
-          ),
+      ...(isScript
+        ? [this.checkpoints]
+        : [el("div", { class: "ddp-pair" }, this.checkpoints, this.takeHome), this.events]),
       this.closer,
       this.logs,
       new ConfigurationPanel(runId, isScript),
@@ -287,12 +285,19 @@ class RunPage {
   }
 }
 
-function nothing(title, words) {
+/** What is shown in place of a run that cannot be read. */
+function unreadable(runId, { status, message }) {
+  const bin = el("a", { href: address("runs?bin=1") }, "bin");
+  const hints = status === 404 ? [["A deleted run stays in the ", bin, " until the bin is emptied."]] : [];
+  return nothing(`The run ${runId} cannot be shown.`, message, ...hints);
+}
+
+function nothing(title, ...words) {
   return el(
     "div",
     { class: "ddp ddp-nothing" },
     el("h1", {}, title),
-    el("p", {}, words),
+    ...words.map((each) => el("p", {}, each)),
     el("p", {}, el("a", { href: address("runs") }, "All runs")),
   );
 }

@@ -110,7 +110,8 @@ export class ScriptPanel {
       return { message, line: Number(line ?? 1), level: "gpu" };
     });
     const words = el("summary", {});
-    setText(words, `${replaced.length} requests for a GPU have no effect on CPU ranks`);
+    const requests = replaced.length === 1 ? "1 request for a GPU has" : `${replaced.length} requests for a GPU have`;
+    setText(words, `${requests} no effect on CPU ranks`);
     this.replaced.replaceChildren(words, markList(this.editor, marks));
   }
 

@@ -149,13 +149,16 @@ export function openInEditor(files, entry, settings = {}) {
   window.location.assign(address("script"));
 }
 
-/** Returns what `openInEditor` has left, once. */
-export function takeOpened() {
-  const kept = sessionStorage.getItem(KEY);
-  sessionStorage.removeItem(KEY);
+/** Keeps in this tab what is in the editor of the page at `search`, the query of its address. */
+export function keepOpened(search, opened) {
   try {
-    return kept === null ? null : JSON.parse(kept);
+    sessionStorage.setItem(KEY + search, JSON.stringify(opened));
   } catch {
-    return null;
+    // Storage is optional, and a large folder does not fit.
   }
+}
+
+/** Returns what `openInEditor` or `keepOpened` has left; null if there is nothing. */
+export function keptOpened(search) {
+  return JSON.parse(sessionStorage.getItem(KEY + search) ?? "null");
 }

@@ -1,6 +1,6 @@
 // "Run my script": the code, and what was read from it.
 
-import { Editor, markList, takeOpened } from "./editor.js";
+import { Editor, keepOpened, keptOpened, markList } from "./editor.js";
 import { labelled, StartCard } from "./start_card.js";
 import { el, makeButton, section, show } from "../shared/dom.js";
 import { address, callEndpoint, PlainError } from "../shared/net.js";
@@ -122,6 +122,7 @@ class ScriptPage {
     root.addEventListener("drop", (event) => this.drop(event), { signal: this.ended.signal });
     this.load({ files: this.files, entry: NEW_FILE });
     this.fillFromAddress();
+    window.addEventListener("pagehide", () => this.keep(), { signal: this.ended.signal });
   }
 
   layOut() {
@@ -187,10 +188,18 @@ class ScriptPage {
     }
   }
 
+  /** Keeps code and settings for a reload and for the way back from the run. */
+  keep() {
+    keepOpened(window.location.search, { files: this.files, entry: this.entry, ...this.card.settings() });
+  }
+
   async fillFromAddress() {
-    const opened = takeOpened();
-    const from = new URLSearchParams(window.location.search).get("from");
+    const { search } = window.location;
+    const from = new URLSearchParams(search).get("from");
+    const [arrival] = performance.getEntriesByType("navigation");
+    const isBack = arrival instanceof PerformanceNavigationTiming && arrival.type !== "navigate";
     try {
+      const opened = from === null || isBack ? keptOpened(search) : null;
       if (opened) this.load(opened);
       else if (from) this.load(await callEndpoint("script_code", from));
     } catch (error) {
@@ -282,7 +291,7 @@ class ScriptPage {
     };
     const rest = `Nothing can stand in for ${left.join(", ")}: add it yourself.`;
     return [
-      el("p", {}, "Something is missing in this script:"),
+      el("p", {}, "Something is missing in this script. These lines can be added to it:"),
       el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
       makeButton({ class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
     ]; // prettier-ignore

@@ -232,6 +232,17 @@ export class StartCard {
     if (!this.chosen.has("on_cpu")) this.cpu.checked = asks && this.about.num_gpus === 0;
   }
 
+  /** The settings that were entered or chosen, as /start_script takes them. */
+  settings() {
+    const fields = Object.entries(this.where).map(([name, field]) => [name, valueOf(field)]);
+    const found = { ranks: Number(this.ranks.value), start: this.start.value, on_cpu: this.cpu.checked };
+    return {
+      ...Object.fromEntries(Object.entries(this.texts).map(([name, field]) => [name, field.value])),
+      ...Object.fromEntries(fields),
+      ...Object.fromEntries(Object.entries(found).filter(([name]) => this.chosen.has(name))),
+    };
+  }
+
   async checkPython(button) {
     button.disabled = true;
     setText(this.pythonWords, "Starting it …");
@@ -247,12 +258,10 @@ export class StartCard {
   async go() {
     show(this.problem, false);
     this.button.disabled = true;
-    const texts = Object.entries(this.texts).map(([name, field]) => [name, field.value]);
     try {
       const { run_id: runId } = await callEndpoint("start_script", {
         ...this.code(),
-        ...Object.fromEntries(texts),
-        ...Object.fromEntries(Object.entries(this.where).map(([name, field]) => [name, valueOf(field)])),
+        ...this.settings(),
         ranks: Number(this.ranks.value),
         start: this.start.value,
         on_cpu: this.cpu.checked,

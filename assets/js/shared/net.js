@@ -121,13 +121,16 @@ export async function fetchSized(url, options = {}) {
   if (!response.ok) {
     const words = body?.error ?? body?.detail;
     const error = new PlainError(
-      typeof words === "string" ? words : `The server answered ${response.status}.`,
+      typeof words === "string" ? asSentence(words) : `The server answered ${response.status}.`,
     );
     error.status = response.status;
     throw error;
   }
   return { body, bytes: byteLength(text) };
 }
+
+/** Messages of the server are sentences, or name a field first and have no full stop. @param {string} words */
+const asSentence = (words) => (/[.!?…:)]$/.test(words) ? words : `${words}.`);
 
 /**
  * Returns the JSON at a URL; throws a PlainError.

@@ -273,6 +273,13 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
             title="Still improving: train longer.",
             reason=reason,
         )
+    # The insights on a script's run do not include `loss_does_not_fall`.
+    has_fallen = medians[0] - medians[-1] > (1 - insights.HARDLY_FALLEN) * abs(medians[0])
+    if series.evaluations.best is None and not has_fallen:
+        if series.steps.length < TELLING_STEPS:
+            return Verdict(code="too_short", title="Too short to judge.", reason=_losses(series))
+        title = "Did not learn: the loss did not fall."
+        return Verdict(code="did_not_learn", title=title, reason=_losses(series))
     return Verdict(code="learnt", title="Learned.", reason=reason)
 
 

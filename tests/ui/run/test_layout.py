@@ -26,6 +26,8 @@ new PerformanceObserver((list) => {
 }).observe({ type: "layout-shift", buffered: true });
 """
 TOP = "(element) => element.getBoundingClientRect().top"
+BELOW_LIST = """(card) =>
+  card.getBoundingClientRect().bottom - card.querySelector("ol").getBoundingClientRect().bottom"""
 FIRST_SECOND_MS = 1000.0
 MOST_SHIFT = 0.01
 MOST_SHIFT_OF_LOADING = 0.05
@@ -66,4 +68,6 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     assert page.locator(".ddp-tiles").evaluate(TOP) < kept - 60
     page.wait_for_function("() => window.ddpLastDrawn")
     again = page.evaluate("window.shifts")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    assert page.locator(".ddp-events").evaluate(BELOW_LIST) < 40, "the card of the events has no blank space"
     assert sum(shift["value"] for shift in again) <= MOST_SHIFT_OF_LOADING, again

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gradio_client import Client
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests import made_up_runs
@@ -201,6 +202,22 @@ def test_delete_undo_delete_restore_and_empty(page: Page, page_server: Server, s
     page.get_by_role("dialog").get_by_role("button", name="permanently").click()
     expect(page.get_by_text("The bin is empty.")).to_be_visible()
     assert not (shelf / ".bin" / ids[1]).exists()
+
+
+def test_the_page_of_a_run_that_is_deleted_leads_to_the_bin(
+    page: Page, page_server: Server, watched: Watched
+) -> None:
+    run_id = shown_ids(page)[4]
+    page.goto(f"{page_server.address}/run?id={run_id}")
+    expect(page.locator(".ddp-pill")).to_be_visible()
+    Client(page_server.address, verbose=False).predict([run_id], api_name="/delete_runs")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"The run {run_id} cannot be shown.")
+    expect(page.locator("main")).to_contain_text("but there is no run of this id.")
+    expect(page.locator("main")).not_to_contain_text("Trying again")
+    page.get_by_role("link", name="bin").click()
+    page.get_by_role("button", name=re.compile("^Restore")).click()
+    expect(page.get_by_text("The bin is empty.")).to_be_visible()
+    watched.complaints.clear()  # the browser logs the 404
 
 
 def test_a_run_that_goes_on_is_not_deleted(page: Page, shelf: Path) -> None:

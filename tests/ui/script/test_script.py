@@ -178,6 +178,23 @@ def test_options_become_fields_and_the_line_of_arguments(server: Server, watched
     assert watched.complaints == []
 
 
+def test_the_code_stays_through_a_reload_and_is_there_on_the_way_back(
+    server: Server, watched: Watched
+) -> None:
+    page = open_page(watched, server)
+    paste(page, "x = 1  # mine")
+    page.locator("#ddp-script-ranks").fill("3")
+    for leave_and_return in (page.reload, lambda: (page.goto(f"{server.address}/runs"), page.go_back())):
+        leave_and_return()
+        expect(page.locator(".cm-content")).to_contain_text("x = 1  # mine")
+        expect(page.locator("#ddp-script-ranks")).to_have_value("3")
+        expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started as python")
+    # What was found in this script and not chosen does not hold for the next one.
+    paste(page, LISTING)
+    expect(page.locator("#ddp-script-start")).to_have_value("torchrun")
+    assert watched.complaints == []
+
+
 def test_tab_indents_and_escape_leaves_the_editor(server: Server, watched: Watched) -> None:
     page = open_page(watched, server)
     paste(page, "x = 1")

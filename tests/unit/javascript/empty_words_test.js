@@ -6,6 +6,7 @@ import {
   nextEvaluation,
   stepWords,
 } from "../../../assets/js/run/charts/figures.js";
+import { withoutVerdict } from "../../../assets/js/run/insights.js";
 
 // 1,000 samples in batches of 96 are 11 steps per epoch.
 const HEAD = {
@@ -68,4 +69,10 @@ Deno.test("a chart that stays empty says why", () => {
   assert.match(lossWords(nan), /NaN \(not a number\) from the first step on/);
   assert.equal(lossWords(STARTING), "The training loss appears with the first steps.");
   assert.equal(lossWords({ ...STARTING, state: "failed" }), "The run ended before its first step.");
+});
+
+Deno.test("a run without a verdict says why, and a finished one not that it did not finish", () => {
+  assert.equal(withoutVerdict("running").title, "Is it learning?");
+  assert.equal(withoutVerdict("failed").reason, "The run did not finish.");
+  assert.equal(withoutVerdict("finished").reason, "It made no optimizer step.");
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { checkpointWords, commandWords, EventFilter } from "../../../assets/js/run/history.js";
+import { checkpointWords, commandWords, describe, EventFilter } from "../../../assets/js/run/history.js";
 
 /** Returns the `seq` of each listed event. */
 function listed(marks) {
@@ -61,4 +61,10 @@ Deno.test("a checkpoint says why it was saved, where that is known", () => {
 Deno.test("a command is named once", () => {
   assert.equal(commandWords({ name: "set_lr", message: "Learning rate is 0.1." }), "Learning rate is 0.1.");
   assert.equal(commandWords({ name: "pause", message: "No space." }), "Pause: No space.");
+});
+
+Deno.test("a finding of the review is an event of its own, not one of a newer version", () => {
+  const finding = { kind: "finding", level: "mistake", message: "Ranks see the same samples." };
+  assert.deepEqual(describe(finding), ["warning", "The review of the code: Ranks see the same samples."]);
+  assert.match(describe({ kind: "from_the_future" })[1], /from a newer version/);
 });

@@ -18,7 +18,8 @@ from ddp_gui import options
 from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.login_routes import SessionGate
-from ddp_gui.http.front import Front, Refused, cookies
+from ddp_gui.http import shell
+from ddp_gui.http.front import Front, Refused, asks_for_page, cookies
 from ddp_gui.run import stream
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
@@ -293,3 +294,28 @@ def test_a_stream_ends_when_its_run_is_hidden(monkeypatch: pytest.MonkeyPatch) -
 
     assert asyncio.run(watch()) == [b"news", b"news"]
     assert is_closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "accepts", "expected"),
+    [
+        ("GET", "/no/such", "text/html,*/*", True),
+        ("HEAD", "/no", "text/html", True),
+        ("GET", "/no", "application/json", False),
+        ("POST", "/no", "text/html", False),
+        ("GET", "/live/no", "text/html", False),
+    ],
+)
+def test_a_browser_that_opens_an_address_gets_a_page(
+    method: str, path: str, accepts: str, *, expected: bool
+) -> None:
+    scope = {"type": "http", "method": method, "headers": [(b"accept", accepts.encode())]}
+    assert asks_for_page(scope, path) is expected
+
+
+@pytest.mark.parametrize(("path", "root"), [("/no", "./"), ("/no/such", ".././"), ("//a/", "../.././")])
+def test_the_page_of_an_unknown_address_links_to_the_others(path: str, root: str) -> None:
+    answer = shell.nothing_here(path)
+    text = bytes(answer.body).decode()
+    assert answer.status_code == 404 and f'<base href="{root}">' in text and 'href="./runs"' in text
+    assert 'href="#' not in text, "a link to a part of the page would leave it"

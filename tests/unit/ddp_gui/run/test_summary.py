@@ -9,12 +9,12 @@ from typing import Any
 from ddp_gui.events.run_view import RunView
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run.summary import summarise
+from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.train import choices
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from tests.unit.stand_in import FakeDevices
-from trainers.contract import config, rundir
+from trainers.contract import code, config, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import Handle
@@ -34,6 +34,17 @@ def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: 
     assert summary["config"]["by_hand.piece_mb"] == 2
     known = summarise(RunView(run_with(tmp_path, 200), 1), store_of(tmp_path, catalogue))
     assert known["strategy_sharing"].startswith("After every backward pass DDP averages")
+
+
+def test_scripts_with_equal_settings_and_other_code_are_not_called_equal(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    store, codes = store_of(tmp_path, catalogue), ("x = 1", "x = 2", "x = 2")
+    runs = [run_with(tmp_path, 100 + number, script="train.py") for number in range(len(codes))]
+    for run, text in zip(runs, codes, strict=True):
+        (run.path / code.FOLDER).mkdir()
+        (run.path / code.FOLDER / "train.py").write_text(text)
+    before = [describe_configuration(run, store)["before"] for run in runs]
+    assert before[0] is None and [found["is_other_code"] for found in before[1:]] == [True, False]
+    assert [found["changes"] for found in before[1:]] == [[], []]
 
 
 class Cluster:

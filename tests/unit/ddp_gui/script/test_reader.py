@@ -95,6 +95,12 @@ def test_requests_for_gpus_have_their_lines_and_checked_ones_are_none() -> None:
     assert reader.read(read_script("single")).marks == (), "it asks whether there is a GPU"
 
 
+@pytest.mark.parametrize("value", ['int(os.environ["LOCAL_RANK"])', "rank % 8", "dist.get_rank()"])
+def test_a_rank_that_is_assigned_selects_a_gpu_too(value: str) -> None:
+    assert [mark.line for mark in reader.read(f"device_id = {value}\nmodel.to(device_id)\n").marks] == [2]
+    assert reader.read('gpu = "cpu"\nmodel.to(gpu)\n').marks == ()
+
+
 def test_what_only_symbols_show_is_a_problem_too() -> None:
     reading = reader.read("import torch\ndef f():\n    x = 1\n    global x\n")
     assert reading.problem is not None and reading.marks[0].line == 4

@@ -178,6 +178,18 @@ def test_a_save_that_fails_on_one_rank_is_one_warning(tmp_path: Path) -> None:
     ]
 
 
+def test_a_script_that_ends_early_is_described_too(tmp_path: Path) -> None:
+    run = rundir.RunDirectory(tmp_path / "run")
+    rundir.make(run, Config(script="train.py", nproc_per_node=1))
+    (run.path / spool.FOLDER).mkdir(exist_ok=True)
+    SpoolWriter(run.path, 0).add_note("replaced", what=".cuda() has no effect", line=7)
+    collector = Collector(run.path, 1, Control(run.path))
+    collector.pump()
+    collector.close()
+    (described,) = events.read(run.events, 0, ("script",))[0]
+    assert described["replaced"] == [".cuda() has no effect, line 7"] and described["num_steps"] is None
+
+
 def test_stop_brings_forward_a_periodic_checkpoint_that_is_announced(tmp_path: Path) -> None:
     run = rundir.RunDirectory(tmp_path / "run")
     rundir.make(run, Config(script="train.py", nproc_per_node=1, checkpoint_every_steps=100))

@@ -14,6 +14,7 @@ from ddp_gui.events.analysis.learning import short
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.analysis.test_insights import PLAIN, falling, found, steps
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
+from trainers.contract.config import Config
 
 Event = dict[str, Any]
 PLAN = {"kind": "plan", "num_train": 6000, "num_validation": 1000, "num_steps": 1000, "global_batch": 64}
@@ -36,6 +37,19 @@ def evaluated(losses: Sequence[float], accuracies: Sequence[float], every: int =
         evaluation(every * (n + 1), 5_000 + n, accuracy=accuracy) | {"loss": loss, "epoch": n}
         for n, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True))
     ]
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "last", "expected"),
+    [(40, 2.2, "too_short"), (40, 1e9, "too_short"), (120, 2.2, "did_not_learn"), (120, 1.9, "learnt")],
+)
+def test_a_script_learned_only_if_its_loss_fell(num_steps: int, last: float, expected: str) -> None:
+    series = Series()
+    losses = [2.3 if number < num_steps // 2 else last for number in range(num_steps)]
+    series.feed([*(step(n, n, loss=loss) for n, loss in enumerate(losses, 1)), state("finished", 999, 2000.0)])
+    script = Config(script="train.py")
+    said = verdict.judge(series, "finished", insights.find(series, script, "finished"))
+    assert said is not None and said.code == expected
 
 
 @pytest.mark.parametrize(
