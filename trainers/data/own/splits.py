@@ -160,7 +160,8 @@ class MappedTextSplit(Split):
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return (batch, sequence_length) inputs, and targets of the same shape shifted by one token."""
         starts = self._start + indices.numpy() * self._length
-        windows = torch.from_numpy(self._tokens.windows(starts, self._length + 1).astype(np.int64))
+        places = starts[:, None] + np.arange(self._length + 1)
+        windows = torch.from_numpy(self._tokens.take(places).astype(np.int64))
         return windows[:, :-1], windows[:, 1:]
 
 

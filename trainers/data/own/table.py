@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -45,7 +45,6 @@ from trainers.data.own.columns import (
     read_columns,
 )
 from trainers.data.own.features import (
-    TooFarError,
     chunks,
     feature_names,
     split_by,
@@ -53,7 +52,7 @@ from trainers.data.own.features import (
 )
 from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
-from trainers.data.own.problems import DataError, Problems, quoted
+from trainers.data.own.problems import Problems, quoted
 from trainers.data.own.processes import Progress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
@@ -82,20 +81,17 @@ _TEXTS_AT_ONCE = 4096
 _TEXTS_MEASURED = 20_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
-    """A serialisable tokenizer; `of` is WORDS, CHARACTERS, or "" for a pretrained model's tokenizer."""
+def tokenizer_of(reader: Mapping[str, Any], own: Tokenizer | None) -> Tokenizer:
+    """Return the tokenizer of prepared texts.
 
-    of: str
-    vocabulary: list[str]
-
-    def tokenizer(self, own: Tokenizer | None) -> Tokenizer:
-        """Return the tokenizer; `own` is the tokenizer of a pretrained model, if any."""
-        if own is not None:
-            return own
-        return (
-            CharacterTokenizer(self.vocabulary) if self.of == CHARACTERS else WordTokenizer(self.vocabulary)
-        )
+    Args:
+        reader: its description: `of` is WORDS, CHARACTERS, or "" for `own`; and its `vocabulary`.
+        own: the tokenizer of a pretrained model, if any.
+    """
+    if own is not None:
+        return own
+    kind = CharacterTokenizer if reader["of"] == CHARACTERS else WordTokenizer
+    return kind(reader["vocabulary"])
 
 
 class MappedTexts(Sequence[str]):
@@ -138,7 +134,7 @@ def write_texts(
     single_words: bool,
     length: int | None,
     own: Tokenizer | None,
-) -> tuple[dict[str, Any], Reader]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the arrays `texts`, `ends`, `inputs`, `targets`, `train` and `validation`.
 
     Args:
@@ -147,7 +143,7 @@ def write_texts(
         own: the tokenizer of a pretrained model.
 
     Returns:
-        The arrays' metadata, and the tokenizer.
+        The arrays' metadata, and the description of the tokenizer.
     """
     require_space(folder, file_bytes)
     arrays, targets, texts, held = _write_whole(table, plan, folder)
@@ -155,10 +151,10 @@ def write_texts(
     ends = MappedArray.of(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
-    reader = (
-        _make_reader(training, single_words=single_words) if own is None else Reader(of="", vocabulary=[])
-    )
-    tokenizer = reader.tokenizer(own)
+    reader: dict[str, Any] = {"of": "", "vocabulary": []}
+    if own is None:
+        reader = _make_reader(training, single_words=single_words)
+    tokenizer = tokenizer_of(reader, own)
     length = length or _usual_length(tokenizer, training)
     dtype = np.dtype(str(token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
     require_space(folder, len(targets) * length * dtype.itemsize)
@@ -209,16 +205,14 @@ def _write_whole(
     return arrays, np.concatenate(all_targets), MappedArray.of(folder, "texts", arrays), all_held
 
 
-def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
+def _make_reader(training: Sequence[str], *, single_words: bool) -> dict[str, Any]:
     if not single_words:
         words = frequent_words(_counted(training, "texts' words counted"), MAX_WORDS - NUM_SPECIAL)
-        return Reader(of=WORDS, vocabulary=words)
+        return {"of": WORDS, "vocabulary": words}
     counts: Counter[str] = Counter()
     for text in _counted(training, "texts' characters counted"):
         counts.update(text)
-    return Reader(
-        of=CHARACTERS, vocabulary=sorted(letter for letter, _ in counts.most_common(MAX_CHARACTERS))
-    )
+    return {"of": CHARACTERS, "vocabulary": sorted(each for each, _ in counts.most_common(MAX_CHARACTERS))}
 
 
 def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
@@ -397,25 +391,14 @@ class TableData:
         """Write the rows as numbers or tokens; return the metadata."""
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
-        about = {"task": plan.task, "class_names": list(plan.class_names)}
+        about: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
-            try:
-                arrays, scale = write_features(inspection.table, plan, folder)
-            except TooFarError as error:
-                where, message = error.args
-                problems.fault(where, message, "Mend it, or take it out.")
-                raise DataError(str(self._path), problems.shown, problems.num_faults) from error
+            arrays, scale = write_features(inspection.table, plan, folder)
             self._check_classes(folder, arrays, plan, problems)
             written = [field.name for field in fields(TableColumn)]
             columns = [{name: getattr(each, name) for name in written} for each in plan.features]
-            names = feature_names(plan)
-            return {
-                "arrays": arrays,
-                "feature_names": names,
-                "columns": columns,
-                "scale": vars(scale),
-                **about,
-            }
+            about |= {"feature_names": feature_names(plan), "columns": columns, "scale": scale}
+            return {"arrays": arrays, **about}
         (average,) = inspection.table.query(f"SELECT avg({_num_words(plan)}) FROM rows")[0]
         arrays, reader = write_texts(
             inspection.table,
@@ -428,7 +411,7 @@ class TableData:
             own=self._options.tokenizer,
         )
         self._check_classes(folder, arrays, plan, problems)
-        return {"arrays": arrays, "reader": vars(reader), **about}
+        return {"arrays": arrays, "reader": reader, **about}
 
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
@@ -496,7 +479,7 @@ class TableData:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
-        tokenizer = Reader(**prepared.meta["reader"]).tokenizer(self._options.tokenizer)
+        tokenizer = tokenizer_of(prepared.meta["reader"], self._options.tokenizer)
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
             return MappedRowsSplit(inputs, targets, rows, texts=texts, tokenizer=tokenizer)
         tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets[rows])
@@ -525,10 +508,10 @@ class TableData:
     def _text_spec(
         self, prepared: Prepared, names: tuple[str, ...], num_train: int, num_held: int
     ) -> DataSpec:
-        reader = Reader(**prepared.meta["reader"])
-        tokenizer = reader.tokenizer(self._options.tokenizer)
+        reader = prepared.meta["reader"]
+        tokenizer = tokenizer_of(reader, self._options.tokenizer)
         inputs = prepared.array("inputs")
-        units = reader.of or "tokens"
+        units = reader["of"] or "tokens"
         return DataSpec(
             task=TEXT_CLASSIFICATION,
             input_shape=inputs.shape[1:],

@@ -515,6 +515,7 @@ class Table:
     each query, `rows` is a join of the blocks whose columns occur in the SQL.
 
     Attributes:
+        path: the file.
         names: column names.
         index_columns: indices of columns that the file declares as its row index.
     """
@@ -526,7 +527,7 @@ class Table:
         self.index_columns: set[int] = set()
         self.num_rows = 0
         self._blocks: list[str] = []
-        self._path = path
+        self.path = path
         self._folder = TemporaryFolder("table")
         self._place = self._folder.path
         self._database, self._duckdb = self._open()
@@ -636,7 +637,7 @@ class Table:
             "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         })  # fmt: skip
-        allowed = os.fsencode(os.path.realpath(self._path)).decode("utf-8", errors="replace")
+        allowed = os.fsencode(os.path.realpath(self.path)).decode("utf-8", errors="replace")
         database.execute(f"SET allowed_directories = [{literal(str(self._place))}]")
         database.execute(f"SET allowed_paths = [{literal(allowed)}]")
         database.execute("SET enable_external_access = false")
@@ -652,18 +653,18 @@ class Table:
 
     def _read_text(self, suffix: str, options: Mapping[str, Any], skip: bool, problems: Problems) -> None:
         text = self._place / "text"
-        with self._path.open("rb") as opened:
+        with self.path.open("rb") as opened:
             is_sheet = opened.read(8).startswith((b"PK", b"\xd0\xcf\x11\xe0"))
         if suffix in SHEET_SUFFIXES and is_sheet:  # some programs call a text .xls
-            _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
+            _write_sheet(self.path, str(options.get("sheet", "")), text, problems)
             delimiter = ","
         else:
-            encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
+            encoding = reading.find_encoding(self.path, str(options.get("encoding", "")))
             if encoding.note:
-                problems.note(self._path.name, encoding.note)
+                problems.note(self.path.name, encoding.note)
             open_line = 0  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-                for piece in reading.text_chunks(self._path, encoding):
+                for piece in reading.text_chunks(self.path, encoding):
                     processes.check_time()
                     file.write(piece)
                     open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
@@ -687,7 +688,7 @@ class Table:
                 "Cells are separated by a comma, semicolon, tab or bar; at least two columns are needed.", 1,
             )  # fmt: skip
         for note in dialect.notes:
-            problems.note(self._path.name, note)
+            problems.note(self.path.name, note)
         if dialect.num_cells > MAX_COLUMNS:
             message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.", 1)
@@ -701,7 +702,7 @@ class Table:
             return None
         names = tuple(formats.as_csv(form, text))
         more = ", in which features that a line does not name are 0" * (form == "LibSVM")
-        problems.note(self._path.name, f"it is read as {form}{more}.")
+        problems.note(self.path.name, f"it is read as {form}{more}.")
         return Dialect(delimiter=",", num_cells=len(names), names=names, share=1.0)
 
     def _load(self, dialect: Dialect, rejected: Rejected, skip: bool, problems: Problems) -> None:
@@ -733,7 +734,7 @@ class Table:
         if num := self.value(f"SELECT count(*) FROM rows WHERE {again}"):
             self.drop(again)
             lines = "1 line" if num == 1 else f"{num:,} lines"
-            problems.note(self._path.name, f"{lines} with the column names again left out.")
+            problems.note(self.path.name, f"{lines} with the column names again left out.")
 
     def _drop_footer(self, problems: Problems) -> None:
         """Drop last rows that have only text in the first cell, or incomplete totals."""
@@ -765,12 +766,12 @@ class Table:
 
     def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
         shown = quoted(" / ".join(texts))
-        problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
+        problems.note(self.path.name, f"below the table there is {shown}. It is left out.")
 
     def _report_rejected(self, rejected: Rejected, num_cells: int, skip: bool, problems: Problems) -> None:
         if footer := rejected.take_footer():
             self._note_footer(footer, problems)
-        where = self._path.name
+        where = self.path.name
         if num := rejected.num_wrong:
             which = "1 row has" if num == 1 else f"{num:,} rows have"
             shown = ", ".join(f"line {line:,} has {len(cells):,}" for line, cells in rejected.wrong)
@@ -798,7 +799,7 @@ class Table:
 
     def _read_columns(self, suffix: str, problems: Problems) -> None:
         link = self._place / f"source{suffix}"
-        link.symlink_to(self._path.absolute())
+        link.symlink_to(self.path.absolute())
         source = literal(str(link))
         is_json = suffix in JSON_SUFFIXES
         layout = "auto" if suffix == ".json" else "newline_delimited"
@@ -847,17 +848,17 @@ class Table:
 
     def _list_in_object(self, problems: Problems) -> str:
         """Write the rows in a single JSON object as a list; return the path, or "" if it is another JSON."""
-        if self._path.stat().st_size > MAX_ROW_BYTES:
+        if self.path.stat().st_size > MAX_ROW_BYTES:
             return ""
         try:
-            whole = json.loads(self._path.read_text("utf-8-sig"))
+            whole = json.loads(self.path.read_text("utf-8-sig"))
         except (ValueError, RecursionError):
             return ""
         rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
         if not rows:
             return ""
         if note:
-            problems.note(self._path.name, note)
+            problems.note(self.path.name, note)
         path = self._place / "list.json"
         path.write_text(json.dumps(rows), "utf-8")
         return str(path)
