@@ -186,9 +186,7 @@ def by_file_names(names: Sequence[str]) -> dict[str, str]:
     return virtual
 
 
-def listed_files(
-    source: ImageSource, labels: Mapping[str, str], problems: Problems
-) -> list[LabelledFile]:
+def listed_files(source: ImageSource, labels: Mapping[str, str], problems: Problems) -> list[LabelledFile]:
     """Return the images named in a table with their labels; they can be at any depth below the folder."""
     by_name: dict[str, str] = {}
     for name in source.files:
@@ -832,6 +830,7 @@ def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
         except UnreadableImageError:
             continue  # preparing reports it
         encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
-        about = dict(zip(("channels", "height", "width"), shape, strict=True))
-        found.append({"class": inspection.class_names[number], "name": name.rpartition("/")[2], **about, "pixels": encoded})
+        about: dict[str, Any] = dict(zip(("channels", "height", "width"), shape, strict=True))
+        about |= {"class": inspection.class_names[number], "name": name.rpartition("/")[2], "pixels": encoded}
+        found.append(about)
     return sorted(found, key=lambda item: str(item["class"]))

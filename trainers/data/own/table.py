@@ -52,7 +52,7 @@ from trainers.data.own.features import (
 )
 from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
-from trainers.data.own.problems import Problems, quoted
+from trainers.data.own.problems import Problems
 from trainers.data.own.processes import Progress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
@@ -230,7 +230,6 @@ def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
 
 NUM_PREVIEW_ROWS = 8
 MAX_PREVIEW_CELL = 200
-NUM_BINS = 20
 SINGLE_WORDS = 2.0  # texts with fewer words on average are tokenized by character
 
 
@@ -325,7 +324,7 @@ class TableData:
             if not (named or found):
                 continue
             problems.fault(
-                f"column {quoted(each.name)}",
+                each.where,
                 "the cells are names of image files.",
                 "Give the folder that contains the images, and the images are learned from.",
                 suggested={"images_path": str(found[0])} if found else {},
@@ -351,7 +350,9 @@ class TableData:
         if plan is not None:
             used = {*plan.used, *plan.texts, plan.label}
             if plan.task == TABULAR_REGRESSION:
-                preview["target"] = _histogram(table, columns[plan.label])
+                label = columns[plan.label]
+                target = {"min": label.lowest, "median": label.quartiles[1], "max": label.highest}
+                preview["target"] = target if label.num_numbers else {}
             else:
                 preview["class_counts"] = dict(plan.class_counts)
             if plan.texts:
@@ -587,21 +588,6 @@ def listed_images(
     return {str(name).replace("\\", "/"): str(value) for name, value in found}
 
 
-def _histogram(table: Table, label: Column) -> dict[str, Any]:
-    if not label.num_numbers:
-        return {}
-    low, high = label.lowest, label.highest
-    number = label.number
-    place = (
-        f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
-        f"* {NUM_BINS}) AS INTEGER))"
-    )
-    counted = f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
-    counts: dict[int, int] = dict(table.query(counted))
-    histogram = [int(counts.get(bin_, 0)) for bin_ in range(NUM_BINS)]
-    return {"min": low, "median": label.quartiles[1], "max": high, "histogram": histogram}
-
-
 def _num_words(plan: Plan) -> str:
     text = f"concat_ws(' ', {', '.join(map(column, plan.texts))})"
     return f"(length({text}) - length(replace({text}, ' ', '')) + 1)"
@@ -625,8 +611,6 @@ def _about(each: Column, plan: Plan | None, used: set[int]) -> dict[str, Any]:
     return {
         "name": each.name,
         "type": each.kind,
-        "num_distinct": each.num_distinct,
-        "has_more_values": False,
         "num_missing": each.num_missing,
         "decision": each.line(is_label=is_label),
         "confidence": each.confidence,

@@ -370,6 +370,7 @@ MAX_COLUMNS = 10_000
 # DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
+CELLS_AT_ONCE = 2_000_000
 MAX_ROW_BYTES = 16 * 2**20
 MAX_ROW_LINES = 100_000
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
@@ -586,6 +587,10 @@ class Table:
         """Return the rows of a SELECT of any number of expressions, split into several queries."""
         parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
         return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
+
+    def batches(self, columns: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """Yield groups of columns for a query each: one column of a long table, many of a wide one."""
+        return parts_of(columns, max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, self.num_rows))))
 
     def lines_where(self, condition: str) -> list[int]:
         """Return the line numbers of the first five rows that meet a condition."""
