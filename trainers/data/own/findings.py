@@ -11,16 +11,12 @@ from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own import columns as columns_module
 from trainers.data.own.columns import Column, query_cells
 from trainers.data.own.problems import Problems, listed, quoted
-from trainers.data.own.table_file import MAX_FOOTER, MAX_TOTAL, TOTALS, Table, column, literal
+from trainers.data.own.table_file import IDEOGRAPHIC_SUMS, MAX_FOOTER, SUMS, Table, column, is_total, literal
 from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, as_missing, patch
 
 MAX_CHECKED = 200  # columns
 MIN_SUMMANDS = 4
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
-TOTAL_WORDS = (
-    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summ[ae]|suma|gesamt\w*|ergebnis)\b"
-    r"|[小合总總][计計]"
-)
 SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
@@ -118,22 +114,23 @@ def totals_of_groups(table: Table) -> str:
     add up to the others in at least half of the columns of numbers.
     """
     places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
-    is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
-    num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
+    word = literal(rf"(?i)(?:^|\PL){SUMS}(?:$|\PL)|{IDEOGRAPHIC_SUMS}")
+    has_word = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {word})"
+    num = table.value(f"SELECT count(*) FROM rows WHERE {has_word}")
     if not 0 < num < 0.5 * table.num_rows:
         return ""
     number = "TRY_CAST(replace({0}, ',', '.') AS DOUBLE)"
     asked = [f"[count({{0}}), count({number}), sum({number})]".format(place) for place in places]
-    (some,) = table.query_wide(asked, f"FROM rows WHERE {is_total}")
-    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {is_total}")
+    (some,) = table.query_wide(asked, f"FROM rows WHERE {has_word}")
+    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {has_word}")
     least = 0.95 * (table.num_rows - num)
     pairs = list(zip(some, every, strict=True))
     if any(not here[0] and there[0] >= least for here, there in pairs):
-        return is_total
+        return has_word
     sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(least, 5)]
     # Subtotals add up to the other rows, and to twice as much with a grand total.
     is_sum = [any(_is_close(total, times * whole) for times in (1, 2)) for total, whole in sums]
-    return is_total if 2 * sum(is_sum) >= len(sums) > 0 else ""
+    return has_word if 2 * sum(is_sum) >= len(sums) > 0 else ""
 
 
 def _is_close(one: float, other: float, tolerance: float = 1e-6) -> bool:
@@ -175,11 +172,10 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
         last: row number and cells of the last rows, the last one first.
     """
     row, *cells = last[0]
-    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
+    named = [place for place, cell in enumerate(cells) if is_total(cell)]
     num = 1
     for place in named[:1]:
-        are_totals = [TOTALS.fullmatch(str(each[place + 1])[:MAX_TOTAL]) is not None for each in last]
-        num = [*are_totals, False].index(False)
+        num = [*(is_total(each[place + 1]) for each in last), False].index(False)
         row = last[num - 1][0]
         # A word that occurs elsewhere in its column does not indicate a total.
         is_word = f"{column(columns[place].index)} = {literal(cells[place])}"

@@ -380,10 +380,15 @@ MAX_START = 200  # characters of a row in a message
 ROWS = "rows.csv"
 DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u2009\u202f\u200b\ufeff"
-TOTALS = re.compile(
-    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe|ergebnis)?|insgesamt|"
-    r"overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio|"
-    r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
+# Words of a sum, which may be a part of a cell such as North Total; other totals are a cell of their own.
+SUMS = (
+    r"(?:(?:grand|sub|sous|zwischen)?[\s-]*(?:total(?:s|e|en|i|es)?|sum(?:me|ma)?)|totaal|gesamt\w*|ergebnis"
+    r"|insgesamt|somme|suma|razem|celkem|итого|всего|Σ)"
+)
+IDEOGRAPHIC_SUMS = "[小合总總総][计計]|합계"
+_TOTAL = re.compile(
+    rf"({SUMS}|{IDEOGRAPHIC_SUMS}|total \w+|overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max"
+    r"|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters
@@ -409,6 +414,11 @@ def column(index: int) -> str:
 def literal(text: str) -> str:
     """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def is_total(cell: object) -> bool:
+    """Return True for a cell that is only a word for a total."""
+    return _TOTAL.fullmatch(str(cell)[:MAX_TOTAL]) is not None
 
 
 class _EndlessRowError(Exception):
@@ -499,7 +509,7 @@ class Rejected:
         while self.below:
             cells = [cell.strip() for cell in self.below[-1][1] if cell.strip()]
             is_text = len(cells) == 1 and not LIKE_A_NUMBER.fullmatch(cells[0])
-            if not (is_text or TOTALS.fullmatch(cells[0][:MAX_TOTAL]) or _FOOTNOTE.match(cells[0])):
+            if not (is_text or is_total(cells[0]) or _FOOTNOTE.match(cells[0])):
                 break
             found.append(", ".join(cells))
             self.below.pop()
@@ -749,10 +759,7 @@ class Table:
         last = self.query_wide(cells, f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER + 1}")
         found: list[str] = []
         for place, (row, first, *others) in enumerate(last):
-            is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
-            above = next(
-                (x[1:] for x in last[place + 1 :] if not TOTALS.fullmatch(str(x[1])[:MAX_TOTAL])), None
-            )
+            above = next((x[1:] for x in last[place + 1 :] if not is_total(x[1])), None)
             if above is None:
                 break
             is_incomplete = any(
@@ -761,7 +768,7 @@ class Table:
             # Other incomplete totals are readable rows; `findings` reports them.
             is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
             is_note = _FOOTNOTE.match(str(first)) is not None and not _FOOTNOTE.match(str(above[0]))
-            is_below = is_incomplete and is_unusable if is_total else is_note or not any(others)
+            is_below = is_incomplete and is_unusable if is_total(first) else is_note or not any(others)
             if LIKE_A_NUMBER.fullmatch(first or "1") or not is_below:
                 break
             found.append(", ".join(filter(None, [first, *others])))
