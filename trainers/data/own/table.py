@@ -454,26 +454,22 @@ class TableData:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
-        mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
         # The rows on disk are standardised; the split keeps the scale to convert them back.
-        is_scaled = self._options.normalise
-        kept = (mean, std) if is_scaled else (np.zeros_like(mean), np.ones_like(std))
+        stored = {"mean": scale["mean"], "std": scale["std"]}
+        width = len(scale["mean"])
+        plain = {"mean": [0.0] * width, "std": [1.0] * width}
+        kept = stored if self._options.normalise else plain
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            preparation = {"mean": kept[0].tolist(), "std": kept[1].tolist()}
-            scale_back = None if is_scaled else (mean, std)
-            return MappedRowsSplit(inputs, targets, rows, scale=scale_back, preparation=preparation)
+            return MappedRowsSplit(inputs, targets, rows, stored=stored, preparation=kept)
         values = whole(inputs, rows, device)
-        if not is_scaled:
-            by, to = torch.from_numpy(std).to(device), torch.from_numpy(mean).to(device)
-            values = (values.double() * by + to).float()
+        if not self._options.normalise:
+            mean, std = (torch.tensor(each, dtype=torch.float64, device=device) for each in stored.values())
+            values = (values.double() * std + mean).float()
+        zero, one = (torch.tensor(each, device=device) for each in plain.values())
         split = TableSplit(
-            values,
-            torch.from_numpy(targets[rows]),
-            feature_mean=torch.zeros(len(mean), device=device),
-            feature_std=torch.ones(len(std), device=device),
-            device=device,
+            values, torch.from_numpy(targets[rows]), feature_mean=zero, feature_std=one, device=device
         )
-        split.feature_mean, split.feature_std = (torch.tensor(each).float() for each in kept)
+        split.feature_mean, split.feature_std = (torch.tensor(each) for each in kept.values())
         return split
 
     def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
