@@ -261,6 +261,7 @@ class ScriptApi:
         }
         config = config_module.parse(raw)
         plan_module.refuse_ranks(config, machine)
+        self.scheduler.refuse_for_engine(config)
         return ScriptPlan(
             config=config,
             device_kind=machine.device_kind(config.device),
@@ -281,6 +282,7 @@ class ScriptApi:
             raise NotAllowedError("this script was started without a sandbox: start its code as a new run")
         machine = self.scheduler.capacity(config)
         plan_module.refuse_ranks(config, machine)
+        self.scheduler.refuse_for_engine(config)
         kind = machine.device_kind(config.device)
         return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
 

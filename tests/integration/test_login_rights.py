@@ -29,7 +29,7 @@ from trainers.contract.rundir import RunDirectory
 
 NO_RULE = (
     "Something new can be asked of the page. Say in this file who may: add it to ENDPOINTS or ROUTES, and "
-    "where it is about a run open that with RunStore.open (looking) or open_to_change (changing)."
+    "where it is about a run open that with RunStore.open, to change it with to_change."
 )
 ABSENT = "not-there-1"
 
