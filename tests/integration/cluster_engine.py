@@ -107,7 +107,7 @@ class ClusterEngine(Engine):
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, grant and grant.token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             name = f"job {len(self._jobs) + 1}"
             worker = torchrun.worker_arguments(run.read_config(), run.path, resume_step)
             command = torchrun_that_forks(worker)

@@ -398,8 +398,8 @@ class Engine(ABC):
 
     name: ClassVar[str]
     # Runs train on this machine: the page's queue assigns its cores and GPUs, and the page can kill a single
-    # rank, to demonstrate how the others react. Other engines schedule runs themselves, so the queue submits each run
-    # immediately.
+    # rank, to demonstrate how the others react. Other engines schedule runs themselves, so the queue submits
+    # each run immediately.
     is_this_machine: ClassVar[bool] = False
     # File in the run's folder with the script that submitted it; empty: the engine uses none.
     script_name: ClassVar[str] = ""

@@ -24,13 +24,20 @@ def read_status(run: RunDirectory) -> Status:
 
     A live state is reported only while the engine confirms it or the run is queued; otherwise it is "lost".
     """
-    status = true_status(run, lambda run, recorded: _describe(run, recorded).is_alive)
+    described: list[tuple[Status, Description]] = []
+
+    def is_alive(run: RunDirectory, recorded: Status) -> bool | None:
+        described.append((recorded, _describe(run, recorded)))
+        return described[-1][1].is_alive
+
+    status = true_status(run, is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
         words = f"It was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: its state cannot be determined here.")
     if status.state not in (*events.LIVE_STATES, "lost", "stopped"):
         return status
-    found = _describe(run, status)
+    found = next((found for recorded, found in described if recorded is status), None)
+    found = found or _describe(run, status)
     # After a node failure, an engine may requeue the run without changing its status.
     if found.is_waiting and status.state != "lost":
         return replace(status, state="queued")

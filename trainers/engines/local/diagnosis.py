@@ -655,8 +655,8 @@ def record_end(
         OSError: If the status cannot be written.
     """
     append_final_events(run, causes_of_end(state, reason, cause, (), is_said=False))
-    error = reason if cause is None else f"{cause.message} {cause.hint}"
-    error = None if state in GOOD_ENDS else error
+    why = reason if cause is None else f"{cause.message} {cause.hint}"
+    error = None if state in GOOD_ENDS else why
     run.write_status(replace(status, state=state, error=error, ended_unix_s=now_unix_s()))
 
 

@@ -96,7 +96,7 @@ class SlurmEngine(Engine):
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, grant and grant.token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")

@@ -289,7 +289,7 @@ class SshEngine(Engine, HostChecks):
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, grant and grant.token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
