@@ -347,8 +347,8 @@ def head_message(view: RunView, series: Series) -> Payload:
         # An engine may know better than the run itself why it was stopped.
         "reason": (status.state == "stopped" and status.error) or series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
-        "silence": liveness.silence(status, view.run),
-        "detail": liveness.detail(status),
+        "silence": liveness.silence(view.run, status),
+        "detail": liveness.detail(view.run, status),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),

@@ -324,7 +324,7 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     status = liveness.read_status(run)
     engine = liveness.engine_to_ask(status)
     is_queued = status.state == "queued"
-    about_it = engine.describe(status.handle, is_queued=True) if is_queued else Description()
+    about_it = engine.describe(run, status, is_queued=True) if is_queued else Description()
     starts_unix_s, words = about_it.starts_unix_s, about_it.place
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
     if starts_in_s is not None:

@@ -101,7 +101,7 @@ class Scheduler:
     def capacity(self, config: Config | None = None) -> Machine:
         """Return the resources that the engine offers a run, within the limits of this page."""
         offered = capacity.read(self._engine, config)
-        others, runs = self._gpus_in_use() if offered.num_gpus and not self._engine.has_queue else (0, 0)
+        others, runs = self._gpus_in_use() if offered.num_gpus and self._engine.is_this_machine else (0, 0)
         return replace(
             offered,
             most_cpu_ranks=self.cpu_ranks,
@@ -112,10 +112,10 @@ class Scheduler:
 
     def asks(self) -> Mapping[str, AskedField]:
         """Return the fields, by name, with which a user selects where a run trains."""
-        asked = dict(self._engine.asks())
-        if self.capacity().num_nodes > 1:
-            asked.setdefault("num_nodes", AskedField(default=1))
-        return asked
+        here = self.capacity()
+        if here.num_nodes > 1 and "num_nodes" not in here.asked:
+            return {**here.asked, "num_nodes": AskedField(default=1)}
+        return here.asked
 
     def _gpus_in_use(self) -> tuple[int, int]:
         """Return the number of GPUs that other programs use, and the number held by runs and checks."""
@@ -134,11 +134,11 @@ class Scheduler:
     @property
     def has_engine_queue(self) -> bool:
         """True if the engine has its own queue, so that runs are submitted to it immediately."""
-        return self._engine.has_queue
+        return not self._engine.is_this_machine
 
     def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
-        return "cpu" if self._engine.has_queue else kind
+        return kind if self._engine.is_this_machine else "cpu"
 
     def refuse_for_disk(self, person: str) -> None:
         """Raise ValueError if this user (empty without login) may store no further run."""

@@ -271,7 +271,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "took_s": digest.took_s,
         "state": status.state,
         "error": status.error,
-        "detail": liveness.detail(status),
+        "detail": liveness.detail(run, status),
         **columns,
         "device": digest.device_kind,
         "step": digest.step,

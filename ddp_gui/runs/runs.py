@@ -200,7 +200,7 @@ def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     return {
         "run_id": view.run.run_id,
         **asdict(status),
-        "detail": liveness.detail(status),
+        "detail": liveness.detail(view.run, status),
         "step": series.last_step.get("step", 0),
         "num_steps": view.total_steps,
         "epoch": series.last_step.get("epoch"),

@@ -34,7 +34,7 @@ from trainers.contract.status import Handle
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch, script_process, torchrun_process
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
@@ -405,7 +405,7 @@ def start_torchrun(
         )
     else:
         process = torchrun_process.launch(arguments, log, details, board, variables)
-    here = LocalRanks(run, board)
+    here = Ranks(run, board)
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     given_up: set[int] = set()
     peers = Peers(
@@ -447,7 +447,7 @@ def start_torchrun(
     def learn(report: NodeReport) -> None:
         peers.learn(report.endpoints)
 
-    ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear, peers, given_up)
+    ranks = RanksOfNodes(run, board, folder, node.num_nodes, can_hear, peers, given_up)
     started = TorchrunProcess(process=process, details=details, ranks=ranks)
     return started, HeadConnection(is_possible=can_hear, learn=learn, given_up=given_up)
 

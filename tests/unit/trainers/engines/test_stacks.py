@@ -21,7 +21,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard, gaps
 from trainers.engines.local import hang_watch, stacks
 from trainers.engines.local.hang_watch import RankWatch, Suspicion
-from trainers.engines.local.stacks import Frame, LocalRanks, Stacks, Thread
+from trainers.engines.local.stacks import Frame, Ranks, Stacks, Thread
 from trainers.machine.processes import Effort
 
 LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
@@ -165,7 +165,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
     monkeypatch.setattr(hang_watch, "ANSWER_WITHIN_S", 0.0)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(1)))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board_with_beats(1)))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
     assert subject.is_at_work() is is_at_work
@@ -182,7 +182,7 @@ def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     board = HeartbeatBoard(1)
     place = Place(board.address, 0)
     place.beat(COMPUTING, 4)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board))
     subject._watches = [RankWatch(0, beat=board.read(0), silent_s=100.0, idle_s=100.0)]
 
     def slow_read(_pid: int, _log: Path) -> Stacks:
@@ -254,7 +254,7 @@ def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: standing(IN_LINEAR, IN_LOOP))
     board = board_with_beats(1)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0)]
     answer = heartbeats.to_bytes(Answer(groups=(view(ALL_REDUCE, num_ranks=1),)))

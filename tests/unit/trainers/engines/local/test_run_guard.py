@@ -14,7 +14,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import stopping
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import STOP_GRACE_S, TERM_GRACE_S, RunGuard
 
 
@@ -80,9 +80,7 @@ class Guarded:
     def watch_ranks(self, on_hang: str = "end") -> None:
         """Attach the fake watch to the guard."""
         self._monkeypatch.setattr(stopping, "HangWatch", lambda *_: self.watch)
-        self.guard.watch_ranks(
-            config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, HeartbeatBoard(1))
-        )
+        self.guard.watch_ranks(config.parse({"on_hang": on_hang}), Ranks(self.guard._run, HeartbeatBoard(1)))
 
     def say(self, *states: State) -> None:
         """Let rank 0 report these states."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
 from trainers.engines import remembered
 from trainers.engines.slurm import client
 from trainers.engines.slurm.engine import SlurmEngine
@@ -60,7 +62,8 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
-    words = engine.describe({"job_id": "13"}, is_queued=True).why
+    status = Status(state="queued", engine="slurm", handle={"job_id": "13"})
+    words = engine.describe(RunDirectory(tmp_path), status, is_queued=True).why
     assert words is not None and "is not known since " in words and "Unable to contact" in words
 
 
