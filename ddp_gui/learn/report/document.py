@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -13,6 +12,7 @@ import numpy as np
 import orjson
 
 from ddp_gui.background.workers import module_output
+from ddp_gui.http import front, shell
 from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import measures, outcome
 from ddp_gui.learn.lesson import Choice
@@ -22,8 +22,8 @@ from ddp_gui.learn.report import charts, instruments, markup, measured, results
 from ddp_gui.learn.report.charts import Curve, ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
+from ddp_gui.run import try_page
 from trainers.files import installation
-from trainers.files.plain_files import ASSETS
 
 _BROKEN = "broken on purpose"
 # Limits notes and messages: a run can write text of any length, which must not inflate the report.
@@ -520,11 +520,11 @@ def _listed(names: Sequence[str]) -> list[Html]:
     ]
 
 
-STYLE = ASSETS / "css" / "learn" / "report.css"
-SCRIPT = "learn/report/zoom.js"
+STYLES = ("shared/colours", "run/charts", "learn/report")
+SCRIPT = "learn/report/charts.js"
+# Plotly takes 0.65 MB of it, compressed; a point takes 13 bytes, so that 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
-# Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
-MAX_POINTS_IN_ALL = 110_000
+MAX_POINTS_IN_ALL = 70_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
 _CURVES_OF_A_RUN = 9
 _MAX_OTHERS_IN_A_CHART = 12
@@ -563,7 +563,7 @@ def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
         ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
-    yield f"</main><script type=module>{bundle(SCRIPT)}</script></body></html>\n".encode()
+    yield f"</main>{end(bundle(SCRIPT))}".encode()
 
 
 def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
@@ -574,17 +574,14 @@ def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], 
 
 def _head(name: str, kind: str) -> str:
     title = f"Lab report · {name}" if name else "Lab report"
-    head = head_tag(title, STYLE.read_text(encoding="utf-8"), bundle(SCRIPT))
-    return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
+    return f'{head(title, STYLES, bundle(SCRIPT))}<body><main class="ddp {kind}">'
 
 
-def head_tag(title: str, style: str, script: str) -> Html:
-    """Return the head of a file with its style, which may load nothing and execute only this script."""
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return tag(
+def head(title: str, styles: Sequence[str], script: str) -> str:
+    """Return the start of a file up to its body; it may load nothing and execute only the script and Plotly."""
+    style = try_page.styles_of(styles)
+    policy = front.file_page([script, shell.vendored("plotly-basic.min.js").decode()], style)
+    inside = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
@@ -593,6 +590,16 @@ def head_tag(title: str, style: str, script: str) -> Html:
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
         tag("style", Html(style)),
+    )
+    return f'<!doctype html>\n<html lang="en">{inside}'
+
+
+def end(script: str) -> str:
+    """Return the end of a file: Plotly, compressed, and the script."""
+    plotly = base64.b64encode(shell.compressed("plotly-basic.min.js")).decode()
+    return (
+        f'<script type="text/plain" id="packed-plotly">{plotly}</script>'
+        f"<script type=module>{script}</script></body></html>\n"
     )
 
 
@@ -692,10 +699,6 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ),
         tag("dl", rows, class_="facts"),
     )
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 if __name__ == "__main__":
