@@ -150,5 +150,5 @@ export function mountNavQueue(place) {
     setText(link, brief.num_waiting > 0 ? `Queue (${brief.num_waiting})` : "Queue");
   };
   // Errors are ignored: the rest of the page reports that the server does not respond.
-  return askEvery(EVERY_MS, ask, () => {});
+  return askEvery(EVERY_MS, ask);
 }

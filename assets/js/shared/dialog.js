@@ -2,6 +2,7 @@
 
 import { el, icon, makeButton, setAttribute } from "./dom.js";
 import { callEndpoint } from "./net.js";
+import { textButton } from "./widgets.js";
 
 let number = 0;
 
@@ -12,12 +13,8 @@ let number = 0;
 export function openDialog({ title, content, confirm, isDangerous = false, onConfirm }) {
   number += 1;
   const problem = el("p", { class: "ddp-dialog-problem", role: "alert", hidden: true });
-  const main = el(
-    "button",
-    { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` },
-    confirm,
-  );
-  const leave = makeButton({ class: "ddp-button" }, "Cancel");
+  const main = textButton(confirm, null, isDangerous ? "stop" : "main", { type: "submit" });
+  const leave = textButton("Cancel", () => dialog.close());
   const id = `ddp-dialog-${number}`;
   const form = el(
     "form",
@@ -30,7 +27,6 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
   const dialog = el("dialog", { class: "ddp ddp-dialog", "aria-labelledby": id }, form);
   return new Promise((resolve) => {
     let worked = false;
-    leave.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => {
       dialog.remove();
       resolve(worked);
@@ -139,20 +135,19 @@ const UNDO_SHOWN_MS = 15000;
 /** Shows the result of a click with an Undo button for 15 s; `undo()` may throw. */
 export function offerUndo(message, undo) {
   const toast = put(message, "check", "ddp-toast");
-  const button = makeButton({ class: "ddp-button ddp-button-small" }, "Undo");
-  toast.querySelector("p").after(button);
   const hiding = setTimeout(() => toast.remove(), UNDO_SHOWN_MS);
-  button.addEventListener("click", async () => {
+  const takeBack = async () => {
     clearTimeout(hiding);
     button.disabled = true;
     try {
       await undo();
-      toast.remove();
     } catch (error) {
-      toast.remove();
       showError(error.message);
     }
-  });
+    toast.remove();
+  };
+  const button = textButton("Undo", takeBack, "small");
+  toast.querySelector("p").after(button);
 }
 
 /** Shows an error until the user closes it. */
@@ -180,19 +175,20 @@ function put(message, iconName, className, role = "status") {
 }
 
 /**
- * Calls an endpoint for a click: marks the button as busy, then shows the result. Returns true if the call
- * succeeded.
+ * Calls an endpoint for a click: marks the button as busy, then shows the message of the answer. Returns the
+ * answer, or null if the call failed.
  */
 export async function act(button, endpoint, ...values) {
   button.dataset.busy = "true";
   setAttribute(button, "aria-busy", "true");
   button.disabled = true;
   try {
-    showMessage((await callEndpoint(endpoint, ...values)).message);
-    return true;
+    const answer = await callEndpoint(endpoint, ...values);
+    showMessage(answer.message);
+    return answer;
   } catch (error) {
     showError(error.message);
-    return false;
+    return null;
   } finally {
     delete button.dataset.busy;
     setAttribute(button, "aria-busy", null);
@@ -202,10 +198,10 @@ export async function act(button, endpoint, ...values) {
 
 /** A button that calls an endpoint: `call()` returns its name and values, `after()` is called afterwards. */
 export function actionButton(words, look, call, after) {
-  const button = makeButton({ class: `ddp-button ${look}` }, words);
-  button.addEventListener("click", async () => {
+  const click = async () => {
     await act(button, ...call());
     after();
-  });
+  };
+  const button = textButton(words, click, look);
   return button;
 }

@@ -314,6 +314,14 @@ export function shareDone(run) {
 }
 
 /**
+ * 40 of 1,200; 40 if the number of steps is unknown.
+ * @param {{ step: number, num_steps: number | null }} run
+ */
+export function stepOf({ step, num_steps: numSteps }) {
+  return numSteps ? `${count(step)} of ${count(numSteps)}` : count(step);
+}
+
+/**
  * How exactly Resume reproduces a run, as the end of "goes on from the checkpoint of step 40".
  * @param {boolean} isDeterministic
  * @param {string} deviceKind cuda or cpu; empty if unknown
