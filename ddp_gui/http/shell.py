@@ -192,7 +192,6 @@ STYLES = (
     "train/own_data",
     "train/form",
     "run/progress",
-    "run/charts",
     "run/ranks",
     "run/fingerprints",
     "run/sample",

@@ -99,6 +99,15 @@ function startedAt(row) {
   return row.created_unix_s;
 }
 
+/** A cell of a row; `--cell` is its place on a phone. */
+export function cellOf(key, children, attributes = {}) {
+  return el(
+    "div",
+    { role: "cell", class: `ddp-cell-${key}`, style: `--cell: ${key}`, ...attributes },
+    children,
+  );
+}
+
 /** Returns the empty cells by column key. */
 export function makeCells() {
   const two = () => [el("span", {}), el("small", {})];
@@ -106,10 +115,7 @@ export function makeCells() {
     el("span", { class: "ddp-bar", "aria-hidden": "true" }, el("span", { class: "ddp-bar-fill" }));
   const children = { ranks: two(), best: two(), progress: [el("span", {}), bar()] };
   return Object.fromEntries(
-    COLUMNS.map(({ key, title }) => [
-      key,
-      el("div", { role: "cell", class: `ddp-cell-${key}`, "data-label": title }, children[key] ?? []),
-    ]),
+    COLUMNS.map(({ key, title }) => [key, cellOf(key, children[key] ?? [], { "data-label": title })]),
   );
 }
 

@@ -4,7 +4,7 @@ import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { StatePill } from "../shared/widgets.js";
-import { COLUMNS, ColumnChoice, brokenBadge, comparer, fillCells, makeCells } from "./columns.js";
+import { COLUMNS, ColumnChoice, brokenBadge, cellOf, comparer, fillCells, makeCells } from "./columns.js";
 import { matcher } from "./filter.js";
 import { importedBadge } from "./actions.js";
 
@@ -30,9 +30,9 @@ class RunRow {
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-row", "data-run": runId },
-      el("div", { role: "cell", class: "ddp-cell-select" }, el("label", {}, this.box)),
+      cellOf("select", el("label", {}, this.box)),
       COLUMNS.map(({ key }) => this.cells[key]),
-      el("div", { role: "cell", class: "ddp-cell-menu" }, this.menu),
+      cellOf("menu", this.menu),
     );
   }
 
