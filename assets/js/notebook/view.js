@@ -193,7 +193,7 @@ class View {
     this.traces.apply({ type: "snapshot", traces: shown.traces });
     this.pill.update(head.state, head.step > 0 && head.loss === null, head.detail);
     this.chart.update(this.traces);
-    this.devices.update(this.traces, shown.devices, shown.nodes, true, head);
+    this.devices.update({ ...shown, traces: this.traces, isSnapshot: true });
     this.ranks.update(shown);
     this.explainTerms();
     this.say(gone);

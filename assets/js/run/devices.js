@@ -234,7 +234,7 @@ export class DevicesPanel {
     this.title = this.element.querySelector("h2");
   }
 
-  update(traces, devices, nodes, isSnapshot, head) {
+  update({ traces, devices, nodes, isSnapshot, head }) {
     const numRanks = head.num_ranks;
     const isOver = !LIVE_STATES.has(head.state);
     this.groups.resize(numRanks, head.num_nodes);

@@ -59,7 +59,7 @@ export class TakeHomePanel {
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, best) {
+  update({ checkpoints, best }) {
     if (!checkpoints || this.isBroken) return;
     const newest = [...checkpoints].sort((a, b) => b.saved_unix_s - a.saved_unix_s);
     const latest = newest[0]?.step;
@@ -266,7 +266,7 @@ export class CommandPanel {
   }
 
   /** A run that ended before its last step can also be resumed from a terminal. */
-  update(checkpoints, head) {
+  update({ checkpoints, head }) {
     this.checkpoints = checkpoints ?? this.checkpoints;
     const newest = this.checkpoints?.[0]?.step;
     // A script is resumed on the page only.

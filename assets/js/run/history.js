@@ -71,7 +71,9 @@ export class CheckpointTable {
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, state, best) {
+  update({ checkpoints, best, head }) {
+    // A resume with another global batch changes the number of steps.
+    this.numSteps = head.num_steps;
     const held = checkpoints ?? this.checkpoints;
     const isSame = best === this.best && JSON.stringify(held) === JSON.stringify(this.checkpoints);
     if (!isSame) {
@@ -81,8 +83,8 @@ export class CheckpointTable {
       show(this.empty, held.length === 0);
       show(this.table, held.length > 0);
     }
-    if (!isSame || state !== this.state) {
-      this.state = state;
+    if (!isSame || head.state !== this.state) {
+      this.state = head.state;
       for (const button of this.body.querySelectorAll("button")) this.enable(button);
     }
   }
@@ -136,7 +138,7 @@ export class EventList {
     this.element = section("What happened", "events", this.list);
   }
 
-  update(marks, isSnapshot) {
+  update({ marks, isSnapshot }) {
     if (isSnapshot) {
       this.list.replaceChildren();
       this.newest = -1;

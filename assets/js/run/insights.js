@@ -44,7 +44,7 @@ export class InsightStrip {
     );
   }
 
-  update(insights, head) {
+  update({ insights, head }) {
     this.verdict.update(head.verdict ?? (LIVE_STATES.has(head.state) ? WAITING : FAILED));
     if (!insights) return;
     // Keep the elements of a message whose numbers change, so that its button keeps the focus.
@@ -196,7 +196,7 @@ export class MemoryPanel {
   }
 
   /** With several nodes, `ranks` may be incomplete, but `nodes` has the maximum of each node. */
-  update(ranks, deviceKind, nodes) {
+  update({ ranks, deviceKind, nodes }) {
     if (!this.predicted || !ranks) return;
     const all = nodes ? nodes.map(({ grown_bytes: most }) => most) : ranks.map((rank) => growth(rank));
     const grown = all.filter((value) => value !== null);

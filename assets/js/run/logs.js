@@ -78,7 +78,7 @@ export class LogPanel {
   }
 
   /** Adds a tab for the stacks of all ranks after a hang; only the latest hang is shown. */
-  noteMarks(marks) {
+  update({ marks }) {
     const hang = marks.findLast((mark) => mark.code === "hang");
     if (hang === undefined || hang.seq <= this.hangSeq) return;
     this.hangSeq = hang.seq;

@@ -157,7 +157,9 @@ export class Header {
   }
 
   /** `gpus`: the GPU indices of a run on a single machine; ignored for several machines. */
-  update(head, checkpoints, deviceKind, best, gpus) {
+  update({ head, marks, checkpoints, script, deviceKind, best, gpus }) {
+    this.noteMarks(marks);
+    if (script) this.scriptSaves = Boolean(script.saves);
     this.state = head.state;
     this.pill.update(head.state, isLossNaN(head), head.detail);
     const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";

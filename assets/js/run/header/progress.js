@@ -234,8 +234,8 @@ export class QueuedPanel {
   }
 
   /** Polls only while the run is queued. */
-  update(state) {
-    if (state === "queued") this.end ??= askEvery(REFRESH_EVERY_MS, () => this.ask());
+  update({ head }) {
+    if (head.state === "queued") this.end ??= askEvery(REFRESH_EVERY_MS, () => this.ask());
     else {
       this.close();
       show(this.element, false);
@@ -361,8 +361,7 @@ export class ForwardingLine {
   startedAtMs = 0;
   isLive = true;
 
-  /** @param {string} state the run's state */
-  update(state) {
+  update({ head: { state } }) {
     this.isLive = LIVE_STATES.has(state);
     if (WAITING_STATES.has(state)) this.startedAtMs = 0;
     else this.startedAtMs ||= performance.now();

@@ -109,11 +109,17 @@ class Drawing {
   }
 }
 
-/** Draws a point of the n-th class. */
-function drawPoint(context, index, [x, y], radius, outline) {
+/** The shape of the n-th class at a place. */
+function shapeAt(index, x, y, radius) {
   const { path, turned = 0 } = SHAPES[index % SHAPES.length];
   const shape = new Path2D();
   shape.addPath(new Path2D(path), new DOMMatrix([radius, 0, 0, radius, x, y]).rotate(turned));
+  return shape;
+}
+
+/** Draws a point of the n-th class. */
+function drawPoint(context, index, [x, y], radius, outline) {
+  const shape = shapeAt(index, x, y, radius);
   context.fillStyle = color(index);
   context.fill(shape);
   context.strokeStyle = outline;

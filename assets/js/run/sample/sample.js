@@ -27,7 +27,7 @@ export class SamplePanel {
     this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
   }
 
-  update(sample) {
+  update({ sample }) {
     if (!sample || !(sample.type in VIEWS)) return;
     show(this.empty, false);
     if (this.type !== sample.type) {
@@ -67,7 +67,7 @@ export class ConfusionPanel {
     show(this.element, false);
   }
 
-  update(confusion) {
+  update({ confusion }) {
     if (!confusion) return;
     const { counts, step } = confusion;
     const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);

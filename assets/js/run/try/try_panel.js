@@ -136,8 +136,8 @@ export class TryPanel {
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, state, best) {
-    this.isLive = LIVE_STATES.has(state);
+  update({ checkpoints, head, best }) {
+    this.isLive = LIVE_STATES.has(head.state);
     this.best = best;
     if (checkpoints) {
       this.steps = checkpoints.map(({ step }) => step).sort((a, b) => a - b);
