@@ -127,6 +127,18 @@ export function select(label, options, chosen, onChoose) {
   return el("select", { ...attributes, onchange }, optionsOf(options, chosen));
 }
 
+/**
+ * A select of the scale of the y-axis; calls `onChoose` with whether it is logarithmic.
+ * @param {boolean} isLogarithmic
+ * @param {(isLogarithmic: boolean) => void} onChoose
+ */
+export function scaleSelect(isLogarithmic, onChoose) {
+  const chosen = isLogarithmic ? "log" : "linear";
+  /** @type {[string, string][]} */
+  const scales = [["linear", "linear"], ["log", "logarithmic"]]; // prettier-ignore
+  return select("Scale", scales, chosen, (scale) => onChoose(scale === "log"));
+}
+
 /** @type {WeakSet<HTMLElement>} Toolbars that already have a key listener. */
 const withKeys = new WeakSet();
 

@@ -38,7 +38,7 @@ import {
 } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { titleWithBackLink } from "./actions.js";
-import { lineSample, Chart, select } from "../charts/chart.js";
+import { lineSample, Chart, scaleSelect, select } from "../charts/chart.js";
 import { setPreference, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
 import { showError } from "../shared/dialog.js";
@@ -184,7 +184,7 @@ export class CompareView {
       { class: "ddp-chart-controls ddp-compare-controls" },
       this.curves,
       select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
-      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear", (scale) => this.change({ isLogarithmic: scale === "log" })),
+      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => this.change({ isLogarithmic })),
       this.smoothing,
     ); // prettier-ignore
     this.chartsBox = el("div", { class: "ddp-compare-charts" });

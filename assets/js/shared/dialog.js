@@ -16,14 +16,8 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
   const main = textButton(confirm, null, isDangerous ? "stop" : "main", { type: "submit" });
   const leave = textButton("Cancel", () => dialog.close());
   const id = `ddp-dialog-${number}`;
-  const form = el(
-    "form",
-    { method: "dialog" },
-    el("h2", { id }, title),
-    content,
-    problem,
-    el("div", { class: "ddp-dialog-buttons" }, leave, main),
-  );
+  const buttons = el("div", { class: "ddp-dialog-buttons" }, leave, main);
+  const form = el("form", { method: "dialog" }, el("h2", { id }, title), content, problem, buttons);
   const dialog = el("dialog", { class: "ddp ddp-dialog", "aria-labelledby": id }, form);
   return new Promise((resolve) => {
     let worked = false;
@@ -62,15 +56,8 @@ export function toggleMenu(button, items) {
   const isSame = openMenu?.button === button;
   openMenu?.close();
   if (isSame) return;
-  const menu = el(
-    "div",
-    {
-      class: "ddp ddp-menu",
-      role: "group",
-      "aria-label": button.getAttribute("aria-label") ?? button.textContent,
-    },
-    items,
-  );
+  const label = button.getAttribute("aria-label") ?? button.textContent;
+  const menu = el("div", { class: "ddp ddp-menu", role: "group", "aria-label": label }, items);
   const close = () => {
     menu.remove();
     setAttribute(button, "aria-expanded", "false");
@@ -124,6 +111,11 @@ const SHOWN_MS = 5000;
 
 let shelf = null;
 
+/** The button that closes a message. @param {() => void} onclick */
+export function closeButton(onclick) {
+  return makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick }, "×");
+}
+
 /** Shows a message for a few seconds. */
 export function showMessage(message) {
   const toast = put(message, "check", "ddp-toast");
@@ -163,13 +155,8 @@ function put(message, iconName, className, role = "status") {
     shelf = el("div", { class: "ddp ddp-toasts", "aria-live": "polite" });
     document.body.append(shelf);
   }
-  const toast = el(
-    "div",
-    { class: className, role },
-    icon(iconName),
-    el("p", {}, message),
-    makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() }, "×"),
-  );
+  const close = closeButton(() => toast.remove());
+  const toast = el("div", { class: className, role }, icon(iconName), el("p", {}, message), close);
   shelf.append(toast);
   return toast;
 }

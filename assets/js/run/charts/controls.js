@@ -1,10 +1,10 @@
 // Controls of a run's charts: the axes of the loss, the learning rate, and the menu of a checkpoint's mark.
 
-import { select } from "../../charts/chart.js";
+import { scaleSelect, select } from "../../charts/chart.js";
 import { SMOOTHINGS, smoothingOf } from "../../charts/style.js";
 import { setPreference, preference } from "../../shared/browser.js";
-import { act, showError, showMessage } from "../../shared/dialog.js";
-import { el, enable, makeButton, setText, show } from "../../shared/dom.js";
+import { act, closeButton, showError, showMessage } from "../../shared/dialog.js";
+import { el, enable, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count, metricLabel, number } from "../../shared/format.js";
 import { runAddress } from "../../shared/net.js";
 import { buttonLink, textButton } from "../../shared/widgets.js";
@@ -35,8 +35,7 @@ export class LossControls {
         change({ axis }, true);
         smoothings().forEach(([, words], index) => (smoothing.options[index].textContent = words));
       }),
-      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
-        (scale) => change({ isLogarithmic: scale === "log" }, false)),
+      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => change({ isLogarithmic }, false)),
       smoothing,
     );
   } // prettier-ignore
@@ -152,7 +151,7 @@ export class CheckpointMenu {
     this.resume = textButton("Resume from here", resume, "small");
     this.download = buttonLink("Download", { download: "" }, "small");
     const hide = () => this.hide();
-    const close = makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick: hide }, "×");
+    const close = closeButton(hide);
     this.element = el(
       "div",
       { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true },
