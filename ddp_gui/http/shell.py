@@ -198,7 +198,6 @@ STYLES = (
     "train/own_data",
     "train/form",
     "run/progress",
-    "run/charts",
     "run/ranks",
     "run/fingerprints",
     "run/sample",

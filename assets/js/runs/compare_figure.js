@@ -1,6 +1,6 @@
 // The charts of a comparison: the curves, and the speed-up by the number of ranks.
 
-import { DAY_ZERO_MS, timeTicks } from "../charts/style.js";
+import { DAY_ZERO_MS, timeAxis } from "../charts/style.js";
 import { SHARES, metricLabel, capital } from "../shared/format.js";
 import { chartColors, line } from "../shared/theme.js";
 
@@ -186,7 +186,7 @@ export function curveFigure(lines, { axis, isLogarithmic }, curve) {
     layout: {
       showlegend: false,
       hovermode: "closest",
-      xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
+      xaxis: axis === "time" ? timeAxis(longest(data)) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
         title: { text: axisWords },
         type: isLogarithmic ? "log" : "linear",
@@ -204,11 +204,10 @@ function hoverFormat(curve, isShare) {
   return isShare ? ".2%" : ".4f";
 }
 
-function timeAxis(data) {
-  const longest_s =
-    (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
-  const [tickformat, unit] = timeTicks(longest_s);
-  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
+/** The end of the longest of some curves over time, in seconds. */
+function longest(data) {
+  const ends = data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS);
+  return (Math.max(DAY_ZERO_MS, ...ends) - DAY_ZERO_MS) / 1000;
 }
 
 /** A predicted curve, as a trace below the measured ones. */
