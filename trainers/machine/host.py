@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -95,17 +94,6 @@ class Reading:
         return self.memory_total_bytes - self.memory_used_bytes
 
 
-@functools.cache
-def find_psutil() -> ModuleType | None:
-    """Return psutil, or None if it is not installed: training works without its readings."""
-    try:
-        import psutil
-    except ImportError:
-        return None
-    module: ModuleType = psutil
-    return module
-
-
 def num_cores() -> int:
     """Return the number of CPU cores this process may use."""
     return len(facilities.cores() or ()) or os.cpu_count() or 1
@@ -116,18 +104,12 @@ class ProcessReader:
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
-        psutil = find_psutil()
-        self._process = None if psutil is None else psutil.Process()
-        if self._process is not None:
-            # psutil's first answer is always 0: it only starts the measurement.
-            self._process.cpu_percent()
+        self._process = psutil.Process()
+        # psutil's first answer is always 0: it only starts the measurement.
+        self._process.cpu_percent()
 
     def read(self) -> Reading:
         """Return the utilization since the last call; 100% means that all threads were busy."""
-        if self._process is None:
-            return Reading(name=cpu_name())
-        psutil = find_psutil()
-        assert psutil is not None
         busy = self._process.cpu_percent() / self._num_threads
         return Reading(
             name=cpu_name(),
@@ -137,10 +119,9 @@ class ProcessReader:
         )
 
 
-def resident_bytes() -> int | None:
+def resident_bytes() -> int:
     """Return this process's resident memory."""
-    psutil = find_psutil()
-    return None if psutil is None else int(psutil.Process().memory_info().rss)
+    return int(psutil.Process().memory_info().rss)
 
 
 @functools.cache

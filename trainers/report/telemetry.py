@@ -212,10 +212,6 @@ class Telemetry:
         self._is_first_read = False
         return samples
 
-    def sample_once(self) -> dict[str, Any]:
-        """Return a new sample of this rank."""
-        return self._sample(*_device_reader(self._world))
-
     def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
         device = self._world.device
         return {
@@ -249,7 +245,7 @@ class Telemetry:
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
 
 
-def held_memory_bytes(device: torch.device) -> int | None:
+def held_memory_bytes(device: torch.device) -> int:
     """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import REPOSITORY
-from trainers.checkpoint import save_and_restore
-from trainers.contract import commands, config, events, rundir
+from trainers.contract import commands, config, events, manifests, rundir
 from trainers.contract import status as status_file
 from trainers.engines.local import torchrun
 
@@ -55,7 +54,7 @@ def contract() -> dict[str, Any]:
             )
         }
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
-        "checkpoint_format_version": save_and_restore.FORMAT_VERSION,
+        "checkpoint_format_version": manifests.FORMAT_VERSION,
         "torchrun_command": torchrun.torchrun_command(config.Config(), "RUN_DIR", 5),
     }
 
