@@ -134,12 +134,12 @@ class RunView:
 
     def _read(self) -> None:
         if self._is_careful:
-            batch, self._offset, num_damaged = event_reader.read_carefully(self.run.events, self._offset)
+            batch, self._offset, num_damaged = event_reader.read_batch(self.run.events, self._offset)
             self._num_damaged += num_damaged
             self._take(batch)
             return
         try:
-            batch, self._offset = event_reader.read_batch(self.run.events, self._offset)
+            batch, self._offset, _ = event_reader.read_batch(self.run.events, self._offset, is_careful=False)
             self._take(batch)
         except DAMAGE:
             self._is_careful = True
@@ -273,7 +273,8 @@ def message_for(
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
             rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
             # Field names only once: with many machines they would be most of the message.
-            message["nodes"] = {"fields": fold.FIELDS, "rows": [list(row.values()) for row in rows]}
+            fields = list(rows[0]) if rows else []
+            message["nodes"] = {"fields": fields, "rows": [list(row.values()) for row in rows]}
         if series.script and series.script["seq"] >= first:
             message["script"] = series.script
         if series.fingerprints.newest_seq >= first:
