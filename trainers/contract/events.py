@@ -8,7 +8,6 @@ import fcntl
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
@@ -257,7 +256,6 @@ _LEAST_PARSED_BYTES = 200
 # If an event would be too long, its texts are cut to this many characters.
 _CUT_TEXT = 2_000
 _LOCK_WAIT_S = 1.0
-_LOCK_POLL_S = 0.005
 
 
 def primary_metric(metrics: Mapping[str, Any]) -> str | None:
@@ -441,11 +439,14 @@ class EventFile:
         Raises:
             BlockingIOError: if another writer does not release it in time.
         """
-        deadline = time.monotonic() + _LOCK_WAIT_S
-        while not _try_lock(self._fd):
-            if time.monotonic() > deadline:
-                raise BlockingIOError(errno.EAGAIN, "another process is writing events", str(self._path))
-            time.sleep(_LOCK_POLL_S)
+        try:
+            is_locked = private_files.lock_within(self._fd, _LOCK_WAIT_S)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                raise
+            is_locked = True  # the file system has no locks
+        if not is_locked:
+            raise BlockingIOError(errno.EAGAIN, "another process is writing events", str(self._path))
         try:
             if os.fstat(self._fd).st_size != self._size:
                 self._size = self._cut_half_line()
@@ -486,18 +487,6 @@ def _line(event: Event) -> bytes:
     message = f"An event of the kind {event['kind'][:40]} is too large to be written ({len(line):,} bytes)."
     words = {"code": "event_too_large", "message": message, "hint": None, "rank": None, "traceback": None}
     return encode_event({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
-
-
-def _try_lock(fd: int) -> bool:
-    """Take a file's lock; also return True if the file system does not support locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-            raise
-    return True
 
 
 try:

@@ -25,7 +25,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import encode_event
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
-from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
+from trainers.files.json_files import overwrite_json, read_json, remove_half_written, write_json_atomically
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
 
@@ -231,7 +231,7 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in os_errors.NO_SPACE or not self.status.exists():
                 raise
-            status_file.write_over(self.status, status)
+            overwrite_json(self.status, status_file.to_json(status))
 
     def is_locked(self) -> bool:
         """Return True if a process owns this run now."""
@@ -265,16 +265,10 @@ class RunDirectory:
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
         # `is_locked` holds the lock shared for microseconds: that is not an owner, so try again.
-        deadline = time.monotonic() + 1.0
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise ValueError(f"run {self.run_id} is already being run by another process") from None
-                time.sleep(0.01)
+        if not private_files.lock_within(fd, 1.0):
+            os.close(fd)
+            raise ValueError(f"run {self.run_id} is already being run by another process")
+        return fd
 
     def expect_commands(self) -> None:
         """Create the file of commands if missing, so that a command from another machine is seen immediately.

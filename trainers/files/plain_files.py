@@ -16,20 +16,15 @@ import time
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
 # The environment variable with the user's folder of plug-ins, which all processes of the program inherit.
 PLUGINS_VARIABLE = "DDP_PLUGINS"
-
-
-class HasDescriptor(Protocol):
-    """A socket, pipe or file."""
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-
 
 FileStat = tuple[int, int, int]
 FileStats = tuple[FileStat | None, ...]
@@ -41,7 +36,7 @@ WATCHED = ("config.json", "", "events.jsonl")
 SETTLED_AFTER_S = 2.0
 
 
-def is_readable(source: int | HasDescriptor, timeout_s: float = 0.0) -> bool:
+def is_readable(source: int | socket.socket, timeout_s: float = 0.0) -> bool:
     """Return True if a socket or pipe has data or has ended, within a time.
 
     Unlike `select.select`, it takes the descriptors above 1023 of a process with many open files.

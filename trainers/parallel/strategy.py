@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -29,10 +29,6 @@ class Bucket:
     """
 
     parameters: tuple[tuple[str, int], ...]
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(size for _, size in self.parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +55,6 @@ class Averaged:
     ended_ns: int
     bucket: Bucket
     rounds: tuple[Round, ...]
-
-
-@dataclass(kw_only=True)
-class BucketNotes:
-    """The all-reduces that a strategy has noted during a recording."""
-
-    averaged: list[Averaged] = field(default_factory=list)
 
 
 # A sampling interval longer than any run.
@@ -343,7 +332,7 @@ class Strategy:
         """
         self.network = self.model = network
 
-    def note_buckets(self, notes: BucketNotes | None) -> bool:
+    def note_buckets(self, notes: list[Averaged] | None) -> bool:
         """Note each averaged gradient bucket in `notes` from now on; None ends that.
 
         Returns:

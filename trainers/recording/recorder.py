@@ -20,7 +20,7 @@ from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
-from trainers.parallel.strategy import Averaged, Bucket, BucketNotes, Round, Strategy
+from trainers.parallel.strategy import Averaged, Bucket, Round, Strategy
 from trainers.recording import profiled, whole
 from trainers.recording.profiled import Collective, CollectiveProfile
 from trainers.report.observer import NullObserver
@@ -276,9 +276,9 @@ class Recorder:
         self._usual, self._put_back = usual, put_back
         self._began = time.perf_counter()
         self._problem: str | None = None
-        self._notes = BucketNotes()
+        self._averaged: list[Averaged] = []
         self._profile: CollectiveProfile | None = None
-        self._tells_of_buckets = strategy.note_buckets(self._notes)
+        self._tells_of_buckets = strategy.note_buckets(self._averaged)
         if not self._tells_of_buckets and world.world_size > 1:
             self._begin_profile()
         self._moments = moments_of(world.device)
@@ -319,7 +319,7 @@ class Recorder:
             **rank_notes_of(
                 self.observer.steps,
                 self._moments,
-                averaged=self._notes.averaged,
+                averaged=self._averaged,
                 collectives=collectives,
                 buckets=buckets,
             ),

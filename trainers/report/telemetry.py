@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -271,27 +271,6 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-class Gatherer:
-    """Reads the values of several keys from a store in one request."""
-
-    def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
-        self._store = store
-        self._keys = list(keys)
-        self._existing: set[str] = set()
-
-    def gather(self) -> list[Any]:
-        """Return the values that exist, in key order; keys found once are not checked again."""
-        if len(self._existing) < len(self._keys):
-            missing = [key for key in self._keys if key not in self._existing]
-            # `multi_get` would block on missing keys.
-            self._existing.update(missing if self._store.check(missing) else filter(self._exists, missing))
-        existing = [key for key in self._keys if key in self._existing]
-        return [json.loads(found) for found in self._store.multi_get(existing)] if existing else []
-
-    def _exists(self, key: str) -> bool:
-        return bool(self._store.check([key]))
-
-
 class MachineSamples:
     """Exchanges samples between a job's machines, through its own connection to torchrun's store."""
 
@@ -305,22 +284,23 @@ class MachineSamples:
         )
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.PrefixStore(f"telemetry/{restarts}", store)
-        self._key = node_key(world.node)
-        num_nodes = int(os.environ["GROUP_WORLD_SIZE"])
-        self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
+        self._keys = [f"node_{node}" for node in range(int(os.environ["GROUP_WORLD_SIZE"]))]
+        self._key = self._keys[world.node]
+        self._existing: set[str] = set()
 
     def publish(self, samples: list[dict[str, Any]]) -> None:
         """Publish the samples of this machine's ranks."""
         self._store.set(self._key, json.dumps(samples))
 
     def gather(self) -> list[dict[str, Any]]:
-        """Return the latest samples of all machines."""
-        return [sample for node in self._gatherer.gather() for sample in node]
-
-
-def node_key(node: int) -> str:
-    """Return the key of a machine's samples."""
-    return f"node_{node}"
+        """Return the latest samples of all machines, read in one request."""
+        if missing := [key for key in self._keys if key not in self._existing]:
+            # `multi_get` would block on missing keys.
+            is_complete = self._store.check(missing)
+            self._existing.update(key for key in missing if is_complete or self._store.check([key]))
+        existing = [key for key in self._keys if key in self._existing]
+        found = self._store.multi_get(existing) if existing else []
+        return [sample for node in found for sample in json.loads(node)]
 
 
 def _device_reader(world: World) -> tuple[int | None, Any]:

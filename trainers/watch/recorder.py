@@ -676,12 +676,7 @@ class Recorder:
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
-        gradients = [
-            parameter.grad
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         is_odd = any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients)
         if not gradients or is_odd or self._has_flat_shards:
             self._norm_due = math.inf  # a shard's norm would not be that of the gradient
@@ -698,16 +693,13 @@ class Recorder:
         if self.world_size == 1 or self._has_flat_shards or optimizer is None:
             return
         total = torch.zeros((), dtype=torch.int64)
-        number = 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if hasattr(parameter, "to_local"):
-                    return  # ranks hold different parts
-                number += 1
-                bits = parameter.detach().flatten().contiguous().view(torch.uint8)
-                if bits.numel() % 4 == 0:
-                    bits = bits.view(torch.int32)
-                total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
+        for number, parameter in enumerate(parameters_of(optimizer), start=1):
+            if hasattr(parameter, "to_local"):
+                return  # ranks hold different parts
+            bits = parameter.detach().flatten().contiguous().view(torch.uint8)
+            if bits.numel() % 4 == 0:
+                bits = bits.view(torch.int32)
+            total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
         self.note("fingerprint", step=self.step, hash=total, is_averaged=is_averaged, **about)
 
     def _hash_samples(self, tensors: list[Tensor]) -> None:
@@ -867,6 +859,11 @@ class Recorder:
         )
 
 
+def parameters_of(optimizer: Any) -> list[Tensor]:
+    """Return the parameters that an optimizer changes."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
 def _rates_of(optimizer: Any) -> list[float | None]:
     """Return the learning rate of each parameter group; empty if the optimizer is gone."""
     groups = getattr(optimizer, "param_groups", ())
@@ -963,12 +960,11 @@ def _mesh_size(parameter: Any) -> int:
 
 def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
     """True if parameters are sharded otherwise than by FSDP, which shards one dimension of its mesh."""
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     modules = () if model is None else model.modules()
     most = any(type(each).__name__.startswith("FSDP") for each in modules)
     return any(
         not most or sum(not part.is_replicate() for part in each.placements) > most
-        for each in parameters
+        for each in parameters_of(optimizer)
         if hasattr(each, "to_local")
     )
 
@@ -982,7 +978,7 @@ def _length(sized: Any) -> int | None:
 
 def _outermost_module(optimizer: Any) -> nn.Module | None:
     """Return the module that holds the parameters of an optimizer and is part of no other one."""
-    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    wanted = set(map(id, parameters_of(optimizer)))
     # By the type: `isinstance` would ask objects for their class, which lazy ones import.
     modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
     inner = {id(child) for each in modules for child in each.__dict__.get("_modules", {}).values()}

@@ -27,7 +27,7 @@ def contract() -> dict[str, Any]:
         "schema_version": config.SCHEMA_VERSION,
         "config_defaults": config.default_values(),
         "config_types": {
-            name: config.value_type(name).__name__ + ("|null" if config.is_optional(name) else "")
+            name: config.type_of(name)[0].__name__ + ("|null" if config.type_of(name)[1] else "")
             for name in config.default_values()
         },
         "states": list(events.STATES),
