@@ -66,7 +66,7 @@ def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first metrics including the main one; cut names stay distinct."""
     main = events.primary_metric(metrics)
     ordered = metrics if main is None else {main: metrics[main], **metrics}
-    return {_cut_name(name): value for name, value in _first(ordered, MAX_METRICS)}
+    return {_cut_name(name): value for name, value in islice(ordered.items(), MAX_METRICS)}
 
 
 def _cut_name(name: str) -> str:
@@ -97,7 +97,8 @@ def cut_text(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
         return [cut_text(item, most_text, most_items) for item in value[:most_items]]
     if isinstance(value, dict):
         return {
-            _cut_name(name): cut_text(item, most_text, most_items) for name, item in _first(value, most_items)
+            _cut_name(name): cut_text(item, most_text, most_items)
+            for name, item in islice(value.items(), most_items)
         }
     return value
 
@@ -124,10 +125,6 @@ def _sample(content: Any, kind: Any) -> Any:
                 name: cut_text(entry[name], MAX_NAME) for name in ("label", "prediction") if name in entry
             }
     return content
-
-
-def _first(values: Mapping[str, Any], most: int) -> Iterable[tuple[str, Any]]:
-    return islice(values.items(), most)
 
 
 def _small_square(confusion: list[list[float]] | None) -> list[list[float]] | None:

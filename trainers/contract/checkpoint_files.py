@@ -8,10 +8,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from trainers.contract import manifests, rundir
@@ -33,12 +32,7 @@ class Sealing:
     def __enter__(self) -> Sealing:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
 
     def begin(self, path: Path) -> None:
@@ -267,19 +261,20 @@ def why(error: BaseException) -> str:
 
     torch hides the system's reason (no space left) behind its own error about positions in an archive.
     """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError):
-            return explain(found)
-        found = found.__cause__ or found.__context__
-    return str(error) or type(error).__name__
+    system = next((each for each in _causes(error) if isinstance(each, OSError)), None)
+    return str(error) or type(error).__name__ if system is None else explain(system)
 
 
 def needs_space(error: BaseException) -> bool:
     """Return True if a file operation failed because the disk is full."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, NoSpaceError) or (isinstance(found, OSError) and found.errno in NO_SPACE):
-            return True
-        found = found.__cause__ or found.__context__
-    return False
+    return any(
+        isinstance(each, NoSpaceError) or (isinstance(each, OSError) and each.errno in NO_SPACE)
+        for each in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

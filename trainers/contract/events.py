@@ -501,7 +501,13 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     NaN and infinity become null. A value of another type (a plug-in's tensor, for example) becomes its text,
     because no event may be lost over it.
     """
-    return _encode(event)
+    if orjson is None:
+        return encode_plainly(event)
+    try:
+        # Pass datetimes to `str`, as the standard library's encoder does.
+        return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return encode_plainly(event)  # integers of more than 64 bits, surrogates, keys that are not strings
 
 
 def encode_plainly(event: Mapping[str, Any]) -> bytes:
@@ -518,14 +524,6 @@ def encode_plainly(event: Mapping[str, Any]) -> bytes:
 _dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str).encode
 
 
-def _encode_fast(event: Mapping[str, Any]) -> bytes:
-    try:
-        # Pass datetimes to `str`, as the standard library's encoder does.
-        return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
-    except TypeError:
-        return encode_plainly(event)  # integers of more than 64 bits, surrogates, keys that are not strings
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else None
@@ -534,6 +532,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-_encode: Callable[[Mapping[str, Any]], bytes] = encode_plainly if orjson is None else _encode_fast

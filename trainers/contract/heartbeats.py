@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import mmap
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from trainers.files import typed
 from trainers.files.json_files import parse_json
+from trainers.files.plain_files import map_file
 from trainers.machine import facilities
 
 if TYPE_CHECKING:
@@ -84,14 +84,6 @@ class Beat:
         return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
 
 
-def _map(address: str) -> mmap.mmap:
-    descriptor = os.open(address, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(descriptor, 0)
-    finally:
-        os.close(descriptor)
-
-
 def answer_buffer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
     """Return a rank's buffer for answers."""
     start = num_ranks * PLACE_BYTES + rank * MAX_ANSWER_BYTES
@@ -107,7 +99,7 @@ def _open_place(address: str | None, rank: int) -> tuple[memoryview, memoryview]
     if address is None:
         board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
     else:
-        board = memoryview(_map(address))
+        board = memoryview(map_file(address))
         num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
     numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
     return numbers, answer_buffer(board, num_ranks, rank)

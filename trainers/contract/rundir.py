@@ -25,7 +25,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import encode_event
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
-from trainers.files.json_files import overwrite_json, read_json, remove_half_written, write_json_atomically
+from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
 
@@ -213,10 +213,6 @@ class RunDirectory:
                 with contextlib.suppress(FileNotFoundError):  # renamed a moment ago
                     found += Path(folder, name).stat().st_size
         return found
-
-    def remove_half_written_status(self) -> None:
-        """Remove the half-written status of a killed supervisor; the caller must hold the lock."""
-        remove_half_written(self.status)
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically; on a full disk overwrite it in place, which needs no space.

@@ -58,19 +58,6 @@ class MemoryFile:
                 os.unlink(self._path)  # noqa: PTH108 - one call, no object
 
 
-def map_file(address: str) -> mmap.mmap:
-    """Return the content of another process's file as a writable mapping.
-
-    Raises:
-        OSError: if it does not exist or may not be opened.
-    """
-    fd = os.open(address, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(fd, 0)
-    finally:
-        os.close(fd)
-
-
 # Flag names in Linux, on x86 and on Arm.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,14 +25,6 @@ from trainers.recording import profiled, whole
 from trainers.recording.profiled import Collective, CollectiveProfile
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
-
-
-class Moments(Protocol):
-    """Records timestamps, and converts them to nanoseconds later."""
-
-    def now(self) -> Any: ...
-
-    def when_ns(self, moment: Any) -> int: ...
 
 
 class HostMoments:
@@ -68,11 +60,7 @@ class GpuMoments:
         return self._began_ns + round(1e6 * elapsed_ms)
 
 
-def moments_of(device: torch.device) -> Moments:
-    """Return the timestamps for the device that computes a rank's steps."""
-    return GpuMoments(device) if device.type == "cuda" else HostMoments()
-
-
+Moments = HostMoments | GpuMoments
 Part = tuple[str, int, int]
 
 
@@ -281,7 +269,7 @@ class Recorder:
         self._tells_of_buckets = strategy.note_buckets(self._averaged)
         if not self._tells_of_buckets and world.world_size > 1:
             self._begin_profile()
-        self._moments = moments_of(world.device)
+        self._moments = GpuMoments(world.device) if world.device.type == "cuda" else HostMoments()
         self.observer = RecordingObserver(
             usual,
             self._moments,

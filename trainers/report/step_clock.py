@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -71,8 +71,8 @@ class StepClock:
         self.step_time_s = self.data_time_s = 0.0
         self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
-        self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
-        self._other_time: _Time = _GpuTime() if self._is_gpu else self._time
+        self._time = _GpuTime() if self._is_gpu else _HostTime()
+        self._other_time = _GpuTime() if self._is_gpu else self._time
         # A measured step whose last event the GPU may not have passed, and that event.
         self._unread: tuple[Callable[[], StepTimes], torch.cuda.Event] | None = None
         self._is_measured = False
@@ -175,7 +175,7 @@ def _divided(
     marks: Sequence[tuple[str, Any]],
     own_done: Any,
     step_time_s: float,
-    moments: _Time,
+    moments: _HostTime | _GpuTime,
     reduced: AllReduceTimes | None,
 ) -> StepTimes:
     """Return the times of a step's parts, given its boundaries."""
@@ -228,18 +228,6 @@ class _GradientsOnGpu:
                 assert self._num_done is not None
                 self._num_done += 1
             return self._num_done
-
-
-class _Time(Protocol):
-    """Timestamps, and the seconds between two of them."""
-
-    is_device: bool
-
-    def restart(self) -> None: ...
-
-    def now(self) -> Any: ...
-
-    def between(self, earlier: Any, later: Any) -> float: ...
 
 
 class _HostTime:

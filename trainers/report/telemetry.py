@@ -21,14 +21,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract import heartbeats
+from trainers.files import plain_files
 from trainers.machine import facilities, hardware, host
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import devices
 from trainers.parallel.process_group import World, gather_json, is_one_machine
-from trainers.report import samples as samples_module
 from trainers.report.reporter import NullReporter
-from trainers.report.samples import SampleBoard
+from trainers.report.samples import PLACE_BYTES, SampleBoard
 from trainers.report.step_clock import StepTimes
 from trainers.watch.flight_recorder import flight_record_text
 
@@ -145,13 +145,12 @@ class Telemetry:
         world = self._world
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
-            self._board, self._file = samples_module.make_sample_board(int(os.environ["LOCAL_WORLD_SIZE"]))
+            self._file = MemoryFile("samples", int(os.environ["LOCAL_WORLD_SIZE"]) * PLACE_BYTES)
             # With several machines, the first rank of each reports its host name.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
         own_address = None if self._file is None else self._file.address
         address = gather_json(own_address, world.slow_group)[world.rank - world.local_rank]
-        if self._board is None:
-            self._board = samples_module.find_sample_board(address)
+        self._board = SampleBoard(plain_files.map_file(address))
         self.thread.start()
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from trainers.contract.config import options as options_module
 from trainers.contract.config import sections
 from trainers.contract.config.options import ConfigError, OptionValue, Problem, Setting
 
-__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
+__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
 SCHEMA_VERSION = 10
 # Fields added by later versions have defaults, so older configurations keep their meaning.
@@ -192,14 +192,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
 @functools.cache
 def _types() -> Mapping[str, Any]:
     return typing.get_type_hints(Config)
-
-
-plain_path = options_module.plain_path
-
-
-def allowed_text(name: str) -> str:
-    """Return the description of the values that a field accepts."""
-    return options_module.allowed_text(_types()[name], settings()[name])
 
 
 def type_of(name: str) -> tuple[type, bool]:
