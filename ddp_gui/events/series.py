@@ -26,7 +26,7 @@ from ddp_gui.events.tables import (
     shown_x,
     thin,
 )
-from trainers.contract.events import FIELDS, Event
+from trainers.contract.events import FIELDS, RANK_FIELDS, Event
 
 MAX_KEPT = 4_000
 MAX_COMPARED_RANKS = 64
@@ -126,16 +126,8 @@ STEP_FIELDS = {
 }
 SMOOTHED = "_smooth"
 LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
-RANK_PARTS = {
-    "step": "step_time_s",
-    "data": "data_time_s",
-    "forward": "forward_time_s",
-    "backward": "backward_time_s",
-    "optimizer": "optimizer_time_s",
-    "wait": "wait_time_s",
-    "all_reduce": "all_reduce_time_s",
-    "hidden": "hidden_time_s",
-}
+# The parts of a step, and the event's fields: the step itself, data, forward, …
+RANK_PARTS = {name.removesuffix("_time_s"): name for name in RANK_FIELDS if name.endswith("_time_s")}
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
     "memory": "memory_used_bytes",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import math
 import os
@@ -231,19 +230,7 @@ class RunDirectory:
 
     def is_locked(self) -> bool:
         """Return True if a process owns this run now."""
-        try:
-            with plain_files.open_plain(self.lock) as file:
-                if os.fstat(file.fileno()).st_uid not in (0, self.path.stat().st_uid):
-                    return False  # created by another user
-                private_files.make_private(file.fileno())
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except PermissionError:
-            return private_files.is_lock_listed(self.lock)  # the run of another user who lets us read it
-        except (OSError, ValueError):
-            return False  # no lock file, or not a lock that could be taken
-        return False
+        return private_files.is_locked(self.lock, self.path)
 
     def acquire_lock(self) -> int:
         """Take the run's lock for the life of this process and return its descriptor.

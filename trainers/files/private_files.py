@@ -122,6 +122,27 @@ def lock_within(descriptor: int, seconds: float) -> bool:
             time.sleep(_LOCK_POLL_S)
 
 
+def is_locked(path: Path, folder: Path | None = None) -> bool:
+    """Return True if a process holds the lock of a file; False if it is missing, or cannot be a lock.
+
+    Args:
+        folder: the lock counts only if root or the owner of this folder created it.
+    """
+    try:
+        with os.fdopen(descriptor_of_plain(path, os.O_RDONLY), "rb") as file:
+            if folder is not None and os.fstat(file.fileno()).st_uid not in (0, folder.stat().st_uid):
+                return False
+            make_private(file.fileno())
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except PermissionError:
+        return is_lock_listed(path)  # of another user who lets us read the folder
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def renew_lock(path: Path) -> None:
     """Remove a lock that another user can open or has created, and so may hold; the next one is private."""
     with contextlib.suppress(OSError):

@@ -106,11 +106,6 @@ class ProcessReader:
         )
 
 
-def resident_bytes() -> int:
-    """Return this process's resident memory."""
-    return int(psutil.Process().memory_info().rss)
-
-
 @functools.cache
 def has_bf16() -> bool | None:
     """Return True if the CPU has bf16 instructions, or None if unknown.

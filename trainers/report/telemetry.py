@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -248,7 +246,7 @@ def held_memory_bytes(device: torch.device) -> int:
     """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return host.resident_bytes()
+    return facilities.resident_bytes()
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -266,8 +264,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     """Return the peak memory of this rank: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return facilities.peak_memory_bytes()
 
 
 class MachineSamples:

@@ -17,7 +17,6 @@ import linecache
 import math
 import os
 import re
-import resource
 import sys
 import threading
 import time
@@ -649,7 +648,7 @@ class Recorder:
         about["is_rate_written"] = self._is_written(group.get("initial_lr", lr))
         self.note("optimizer", name=name, lr=lr, **about, **self.place())
         on_gpu = self._gpu is not None
-        self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
+        self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else facilities.resident_bytes()
         if _is_tensor_parallel(optimizer, self.model):
             self.note("split")  # the ranks of a group need the same samples
         if self._samples == 0 and self.model is not None:
@@ -837,10 +836,10 @@ class Recorder:
             "rank": self.rank, "node": int(os.environ.get("GROUP_RANK", "0")), "kind": "cpu",
             "index": int(os.environ.get("LOCAL_RANK", self.rank)), "name": None,
             "utilization_percent": round(100 * used / max(1, torch.get_num_threads()), 1),
-            "memory_used_bytes": memory_bytes(), "memory_total_bytes": None,
+            "memory_used_bytes": facilities.resident_bytes(), "memory_total_bytes": None,
             "temperature_celsius": None, "power_watts": None,
         }  # fmt: skip
-        peak = peak_memory_bytes()
+        peak = facilities.peak_memory_bytes()
         if self._gpu is not None:
             device |= {"kind": "cuda", **_read_gpu(self._gpu)}
             peak = torch.cuda.max_memory_allocated(self._gpu)
@@ -912,18 +911,6 @@ def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
         rows = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous().view(torch.uint8).numpy()
         hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
     return hashes
-
-
-def memory_bytes() -> int:
-    """Return this process's resident memory."""
-    sizes = facilities.read("/proc/self/statm")
-    return peak_memory_bytes() if sizes is None else int(sizes.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def peak_memory_bytes() -> int:
-    """Return this process's largest resident memory so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def address_of(tensor: Tensor) -> int:
