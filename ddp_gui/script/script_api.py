@@ -209,7 +209,7 @@ class ScriptApi:
                 "default": asked.default,
                 "choices": [[choice.value, choice.words] for choice in asked.choices],
                 "is_several": asked.is_several,
-                "is_number": config_module.value_type(name) is not str,
+                "is_number": config_module.type_of(name)[0] is not str,
             }
             for name, asked in self.scheduler.asks().items()
         ]
