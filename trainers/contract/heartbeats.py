@@ -84,30 +84,65 @@ class Beat:
         return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
 
 
+class Place:
+    """A rank's side: writes its own place."""
+
+    def __init__(self, address: str | None, rank: int) -> None:
+        """Map this rank's place. Without an address, heartbeats are discarded.
+
+        Raises:
+            OSError: If the memory file does not exist.
+        """
+        if address is None:
+            board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
+        else:
+            board = memoryview(map_file(address))
+            num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
+        self._numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
+        self._answer_buffer = answer_buffer(board, num_ranks, rank)
+        self._numbers[PID] = os.getpid()
+
+    def beat(self, doing: int, step: int | None = None) -> None:
+        """Record a heartbeat."""
+        if step is not None:
+            self._numbers[STEP] = step
+        self._numbers[DOING_NOW] = doing
+        # The counter is written last, after the activity and the step that belong to it.
+        self._numbers[COUNT] += 1
+
+    @property
+    def doing(self) -> int:
+        """Activity in the latest heartbeat: index into `DOING`."""
+        return self._numbers[DOING_NOW]
+
+    def note_gpu(self) -> None:
+        """Record that this rank drives a GPU."""
+        self._numbers[ON_GPU] = 1
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the supervisor waits for an answer."""
+        return self._numbers[ASKED] != self._numbers[ANSWERED]
+
+    def answer(self, reply: bytes) -> None:
+        """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
+        asked = self._numbers[ASKED]
+        reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
+        self._answer_buffer[: len(reply)] = reply
+        self._numbers[ANSWER_SIZE] = len(reply)
+        # The request number is last: it marks the answer above as complete.
+        self._numbers[ANSWERED] = asked
+
+
 def answer_buffer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
     """Return a rank's buffer for answers."""
     start = num_ranks * PLACE_BYTES + rank * MAX_ANSWER_BYTES
     return board[start : start + MAX_ANSWER_BYTES]
 
 
-def _open_place(address: str | None, rank: int) -> tuple[memoryview, memoryview]:
-    """Return a rank's numbers and its buffer for answers. Without an address, nobody reads them.
-
-    Raises:
-        OSError: If the memory file does not exist.
-    """
-    if address is None:
-        board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
-    else:
-        board = memoryview(map_file(address))
-        num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
-    numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
-    return numbers, answer_buffer(board, num_ranks, rank)
-
-
 STACKS_SIGNAL = signal.SIGUSR2
 _PR_SET_PTRACER = 0x59616D61
-_numbers, _answer_buffer = _open_place(None, 0)
+_place = Place(None, 0)
 
 
 def begin_heartbeats(rank: int | None = None) -> None:
@@ -116,10 +151,9 @@ def begin_heartbeats(rank: int | None = None) -> None:
     Args:
         rank: this process's rank; None: the one that torchrun gave it.
     """
-    global _numbers, _answer_buffer
+    global _place
     address = os.environ.get(ADDRESS)
-    _numbers, _answer_buffer = _open_place(address, int(os.environ["RANK"]) if rank is None else rank)
-    _numbers[PID] = os.getpid()
+    _place = Place(address, int(os.environ["RANK"]) if rank is None else rank)
     write_heartbeat(STARTING)
     # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
@@ -131,37 +165,23 @@ def begin_heartbeats(rank: int | None = None) -> None:
 
 def write_heartbeat(doing: int, step: int | None = None) -> None:
     """Record a heartbeat: the current activity, and the last completed step."""
-    if step is not None:
-        _numbers[STEP] = step
-    _numbers[DOING_NOW] = doing
-    # The counter is written last, after the activity and the step that belong to it.
-    _numbers[COUNT] += 1
+    _place.beat(doing, step)
 
 
 def describe_activity() -> str:
     """Return this rank's activity, as worded in `DOING`."""
-    return DOING[_numbers[DOING_NOW]]
+    return DOING[_place.doing]
 
 
 def note_gpu() -> None:
     """Record that this rank drives a GPU, where waiting takes CPU time as if it were work."""
-    _numbers[ON_GPU] = 1
+    _place.note_gpu()
 
 
 def answer_when_asked(say: Callable[[], bytes]) -> None:
-    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread.
-
-    An answer that exceeds the buffer is sent empty.
-    """
-    asked = _numbers[ASKED]
-    if asked == _numbers[ANSWERED]:
-        return
-    reply = say()
-    reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
-    _answer_buffer[: len(reply)] = reply
-    _numbers[ANSWER_SIZE] = len(reply)
-    # The request number is last: it marks the answer above as complete.
-    _numbers[ANSWERED] = asked
+    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
+    if _place.is_asked:
+        _place.answer(say())
 
 
 # Collectives whose tensors have the same size on all ranks.
