@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
@@ -37,7 +37,7 @@ WATCHED = ("config.json", "", "events.jsonl")
 SETTLED_AFTER_S = 2.0
 
 
-def is_readable(source: int | socket.socket | IO[bytes], timeout_s: float = 0.0) -> bool:
+def is_readable(source: int | socket.socket | IO[Any], timeout_s: float = 0.0) -> bool:
     """Return True if a socket or pipe has data or has ended, within a time.
 
     Unlike `select.select`, it takes the descriptors above 1023 of a process with many open files.

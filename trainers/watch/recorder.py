@@ -858,7 +858,7 @@ class Recorder:
         )
 
 
-def parameters_of(optimizer: Any) -> list[Tensor]:
+def parameters_of(optimizer: Any) -> list[Any]:
     """Return the parameters that an optimizer changes."""
     return [each for group in optimizer.param_groups for each in group["params"]]
 
