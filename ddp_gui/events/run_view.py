@@ -177,12 +177,7 @@ class RunView:
             self._checkpoints_mtime_ns = mtime_ns
             newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
             self._checkpoints = [
-                {
-                    "step": item.step,
-                    "size_bytes": item.size_bytes,
-                    "saved_unix_s": item.saved_unix_s,
-                    "reason": item.reason,
-                }
+                {name: getattr(item, name) for name in ("step", "size_bytes", "saved_unix_s", "reason")}
                 for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
             ]
         return self._checkpoints

@@ -131,15 +131,7 @@ class SharedSum:
             self._barrier()
             met_ns = now()
             _sum(shared, piece)
-            rounds.append(
-                Round(
-                    num_bytes=piece.nbytes,
-                    began_ns=began_ns,
-                    written_ns=written_ns,
-                    met_ns=met_ns,
-                    ended_ns=now(),
-                )
-            )
+            rounds.append(Round(began_ns, written_ns, met_ns, now(), piece.nbytes))
         self.spent_s += time.perf_counter() - began
         return rounds
 

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,20 +19,11 @@ from trainers.contract.config.options import Check, Option
 from trainers.parallel import precision
 from trainers.parallel.process_group import World
 
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Gradients that are averaged together, in their order in the bucket.
-
-    Attributes:
-        parameters: (name, gradient size in bytes) of each parameter.
-    """
-
-    parameters: tuple[tuple[str, int], ...]
+# Gradients that are averaged together: name and gradient size in bytes of each parameter, in their order.
+Bucket = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
+class Round(NamedTuple):
     """Timestamps (`time.monotonic_ns`) of one piece of a bucket in the shared-memory all-reduce.
 
     Attributes:
@@ -40,11 +31,11 @@ class Round:
         met_ns: all ranks have written theirs.
     """
 
-    num_bytes: int
     began_ns: int
     written_ns: int
     met_ns: int
     ended_ns: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)

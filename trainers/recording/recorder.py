@@ -84,7 +84,7 @@ def rank_notes_of(
         "algorithms": sorted(
             {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
         ),
-        "buckets": [[list(parameter) for parameter in bucket.parameters] for bucket in known],
+        "buckets": [[list(parameter) for parameter in bucket] for bucket in known],
     }
 
 
@@ -144,9 +144,7 @@ def _reduced(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round])
         "bucket": bucket,
         "began": began_ns,
         "ended": ended_ns,
-        "rounds": [
-            [each.began_ns, each.written_ns, each.met_ns, each.ended_ns, each.num_bytes] for each in rounds
-        ],
+        "rounds": [list(each) for each in rounds],
     }
 
 

@@ -173,14 +173,7 @@ class DataParallel(Strategy):
         rounds = self._shared.average_timed(bucket.buffer())
         ended_ns = time.monotonic_ns()
         parameters = tuple((names[parameter], parameter.nbytes) for parameter in bucket.parameters())
-        notes.append(
-            Averaged(
-                began_ns=began_ns,
-                ended_ns=ended_ns,
-                bucket=Bucket(parameters=parameters),
-                rounds=tuple(rounds),
-            )
-        )
+        notes.append(Averaged(began_ns=began_ns, ended_ns=ended_ns, bucket=parameters, rounds=tuple(rounds)))
 
     def gradient_buckets(self) -> tuple[Bucket, ...]:
         """Return DDP's buckets in the order in which backward completes them; empty if unknown."""
@@ -189,7 +182,7 @@ class DataParallel(Strategy):
         if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
             return ()
         return tuple(
-            Bucket(parameters=tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket))
+            tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket)
             for bucket in places
         )
 

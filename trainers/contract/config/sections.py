@@ -143,10 +143,8 @@ class Duration:
     on_hang: str = _schedule(
         "end",
         label="On a hang",
-        help=(
-            "end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
-            "stop it."
-        ),
+        help="end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
+        "stop it.",
         choices=("end", "wait"),
     )
 
@@ -340,10 +338,8 @@ class Optimisation:
         "adamw",
         label="Optimizer",
         term="optimizer",
-        help=(
-            "The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
-            "networks."
-        ),
+        help="The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
+        "networks.",
         choices=("adamw", "adam", "sgd"),
     )
     momentum: float = _optimizer(
@@ -521,11 +517,9 @@ class Speed:
         "fp32",
         label="Precision",
         term="bf16, fp16",
-        help=(
-            "bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
-            "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
-            "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere."
-        ),
+        help="bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
+        "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
+        "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere.",
         choices=("fp32", "tf32", "bf16", "fp16"),
     )
     compile: bool = _speed(
