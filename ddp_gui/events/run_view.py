@@ -80,18 +80,19 @@ class RunView:
     def has_grown(self) -> bool:
         """Return True if the file's size shows that `catch_up` would find something."""
         self.used_at = time.monotonic()
-        try:
-            return stat_uncached(self.run.events).st_size != self._seen_bytes
-        except FileNotFoundError:
-            return False
+        size = self._size()
+        return size is not None and size != self._seen_bytes
 
     def unread(self) -> tuple[int, int]:
         """Return the bytes of the unread events, and of all events."""
-        try:
-            size = stat_uncached(self.run.events).st_size
-        except FileNotFoundError:
-            return 0, 0
+        size = self._size() or 0
         return max(0, size - self._offset), size
+
+    def _size(self) -> int | None:
+        try:
+            return stat_uncached(self.run.events).st_size
+        except FileNotFoundError:
+            return None
 
     def catch_up(self, time_limit_s: float | None = None) -> bool:
         """Read the events written since the last call; return True if there were any.

@@ -8,7 +8,6 @@ import functools
 import math
 import operator
 import re
-import reprlib
 import sys
 import types
 import typing
@@ -17,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-MAX_SHOWN = 80
+from trainers.files.typed import MAX_SHOWN, shorten
+
 MAX_TOLD = 20
 
 Topic = Literal[
@@ -69,12 +69,8 @@ class Problem:
     suggestion: int | None = None
 
     def __str__(self) -> str:
-        # Lists and objects can be deep and long: format only the part that is shown.
-        shown = reprlib.repr(self.value) if isinstance(self.value, list | dict) else repr(self.value)
-        if len(shown) > MAX_SHOWN:
-            shown = shown[: MAX_SHOWN - 3] + "…"
         field = self.field if len(self.field) <= MAX_SHOWN else self.field[: MAX_SHOWN - 3] + "…"
-        return f"{field} is {shown}; allowed: {self.allowed}."
+        return f"{field} is {shorten(self.value)}; allowed: {self.allowed}."
 
 
 class ConfigError(ValueError):
