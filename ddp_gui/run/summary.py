@@ -204,5 +204,5 @@ def _plan(view: RunView) -> Event:
     """Return the run's `plan` event. If the run was not read yet, search the start of its file."""
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
-    batch, _ = event_reader.read_batch(view.run.events, 0)
+    batch, _, _ = event_reader.read_batch(view.run.events, 0, is_careful=False)
     return next((event for event in reversed(batch) if event["kind"] in ("plan", "script")), {})

@@ -205,7 +205,7 @@ def _says_why(error: ValueError) -> bool:
 
 
 def _carefully(path: Path, offset: int) -> tuple[list[events.Event], int]:
-    batch, end, _ = event_reader.read_carefully(path, offset)
+    batch, end, _ = event_reader.read_batch(path, offset)
     return batch, end
 
 

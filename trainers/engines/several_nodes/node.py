@@ -52,6 +52,7 @@ from trainers.engines.several_nodes.reports import (
     Reporter,
 )
 from trainers.files import private_files
+from trainers.files.json_files import remove_half_written
 from trainers.machine import lifeline, os_errors
 from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
@@ -211,7 +212,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, _wait_for_lock(run))
         restarts.claim(run, folder.path.name, *job, part.restart)
-        run.remove_half_written_status()
+        remove_half_written(run.status)
         if part.restart:
             why, resume_step = restarts.last_restart_reason(run), restarts.step_to_resume_from(run)
             restarts.append_restart(run, part.restart, why, resume_step)

@@ -21,9 +21,8 @@ from torch import nn
 
 from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of, save
 from trainers.checkpoint import sharded_files
-from trainers.checkpoint.save_and_restore import CheckpointError
 from trainers.contract import manifests
-from trainers.contract.checkpoint_files import Sealing
+from trainers.contract.checkpoint_files import CheckpointError, Sealing
 from trainers.contract.rundir import RunDirectory
 
 STEP = 3

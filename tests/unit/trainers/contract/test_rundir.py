@@ -22,6 +22,7 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
 from trainers.engines import liveness
 from trainers.files import json_files
+from trainers.files.json_files import remove_half_written
 
 HOLD_THE_LOCK = """
 import sys
@@ -200,7 +201,7 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(run: RunDirectory
     run.write_status(Status(state="running"))
     (run.path / ".status.json.999999.tmp").write_text("{")
     (run.path / ".notes.json.1a2b.tmp").write_text("somebody is at it")
-    run.remove_half_written_status()
+    remove_half_written(run.status)
     assert sorted(path.name for path in run.path.iterdir()) == [".notes.json.1a2b.tmp", "status.json"]
 
 

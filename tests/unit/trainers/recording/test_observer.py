@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainers.parallel.strategy import Averaged, Bucket
+from trainers.parallel.strategy import Averaged
 from trainers.recording import recorder
 from trainers.recording.profiled import Collective
 from trainers.recording.recorder import RecordingObserver
 from trainers.report.observer import NullObserver
 
 BUCKETS = (
-    Bucket(parameters=(("last.weight", 400), ("last.bias", 40))),
-    Bucket(parameters=(("first.weight", 800),)),
+    (("last.weight", 400), ("last.bias", 40)),
+    (("first.weight", 800),),
 )
 
 
