@@ -578,7 +578,7 @@ def _head(name: str, kind: str) -> str:
 
 
 def head(title: str, styles: Sequence[str], script: str) -> str:
-    """Return the start of a file up to its body; it may load nothing and execute only the script and Plotly."""
+    """Return a file up to its body; it may load nothing and execute only the script and Plotly."""
     style = try_page.styles_of(styles)
     policy = front.file_page([script, shell.vendored("plotly-basic.min.js").decode()], style)
     inside = tag(
