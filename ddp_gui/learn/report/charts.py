@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import orjson
 from ddp_gui.events.analysis import pace
 from ddp_gui.events.tables import Smoothing, shown, shown_x, thin
 from ddp_gui.learn.report import markup
-from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
+from ddp_gui.learn.report.markup import Html, inlines, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 
 Numbers = npt.NDArray[np.float64]
@@ -96,7 +95,7 @@ NUM_COLORS, NUM_DASHES = 7, 5
 
 
 def line_sample(index: int) -> Html:
-    """Return a short piece of a line for legends; the periods of colour and dash differ, so pairs repeat late."""
+    """Return a short piece of a line; the periods of colour and dash differ, so pairs repeat late."""
     path = tag("path", d="M1 5H39", class_=f"line c{index % NUM_COLORS} d{index % NUM_DASHES}")
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
 
@@ -179,7 +178,7 @@ def chart_of_curve(
         class_="chart wide" if is_wide else "chart",
         role="group",
         aria_label=f"{title} over {AXES.get(axis, axis)}. {'; '.join(ends)}.",
-        data_chart=orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode(),
+        data_figure=orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode(),
     )
 
 

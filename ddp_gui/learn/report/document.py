@@ -14,7 +14,7 @@ import orjson
 from ddp_gui.background.workers import module_output
 from ddp_gui.http import front, shell
 from ddp_gui.http.bundle import bundle
-from ddp_gui.learn import measures, outcome
+from ddp_gui.learn import outcome
 from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import Outcome
@@ -258,19 +258,6 @@ def _numbers(shown: ShownRun) -> RunNumbers:
     return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
 
 
-def _outcome_of_choice(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
-    """Return which choice of a question these runs show."""
-    return outcome.of_choice(
-        Choice(
-            question=asked["question"],
-            choices=tuple(asked["choices"]),
-            right=asked["right"],
-            measured=tuple(asked["measured"]),
-        ),
-        runs,
-    )
-
-
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
     """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
@@ -306,7 +293,7 @@ def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[i
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
     together |= {shown.name: _numbers(shown) for shown in tried}
-    return _outcome_of_choice(lesson["questions"][number], together)
+    return outcome.of_choice(Choice.of(lesson["questions"][number]), together)
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
@@ -360,7 +347,7 @@ def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        found = _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own})
+        found = outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
         right = _right(asked, found) if is_revealed and predicted is not None else None
         parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
@@ -381,7 +368,9 @@ def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -
 def _outcome_sentence(lesson: Lesson, own: Sequence[ShownRun]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
-        right = _right(asked, _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own}))
+        right = _right(
+            asked, outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
+        )
         if right is None:
             return "These runs do not show which prediction was right."
         return (
@@ -578,7 +567,7 @@ def _head(name: str, kind: str) -> str:
 
 
 def head(title: str, styles: Sequence[str], script: str) -> str:
-    """Return the start of a file up to its body; it may load nothing and execute only the script and Plotly."""
+    """Return a file up to its body; it may load nothing and execute only the script and Plotly."""
     style = try_page.styles_of(styles)
     policy = front.file_page([script, shell.vendored("plotly-basic.min.js").decode()], style)
     inside = tag(

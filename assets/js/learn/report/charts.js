@@ -1,7 +1,7 @@
 // The script of a lab report and of a lesson in a file: draws the charts with the Plotly that the file holds. It
 // is embedded with the modules it imports (`ddp_gui/learn/report/document.py`).
 
-import { Chart } from "../../charts/chart.js";
+import { Chart, loadPlotly } from "../../charts/chart.js";
 import { curveFigure, guessLine, marked, placesOn } from "../../runs/compare_figure.js";
 import { beginPrinting } from "../../shared/browser.js";
 import { setAttribute } from "../../shared/dom.js";
@@ -21,7 +21,7 @@ function figureOf({ title, curve, axis, isLogarithmic, lines, guesses, marks }) 
 
 /** @param {HTMLElement} box */
 function chartIn(box) {
-  const about = JSON.parse(box.dataset.chart ?? "");
+  const about = JSON.parse(box.dataset.figure ?? "");
   const chart = new Chart({
     name: `${about.curve.replace(":", "-")}-${about.axis}`,
     title: about.title,
@@ -34,6 +34,7 @@ function chartIn(box) {
 
 /** Draws all charts that are on the page, so that they can be printed; a hidden one is drawn when it appears. */
 async function drawAll(charts) {
+  if (charts.length > 0) await loadPlotly();
   for (const chart of charts) {
     if (chart.element.offsetParent) await chart.drawDue();
     await new Promise((resolve) => setTimeout(resolve));
@@ -44,7 +45,7 @@ const theme = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => setAttribute(document.documentElement, "class", theme.matches ? "dark" : null);
 theme.addEventListener("change", follow);
 follow();
-export const charts = [...document.querySelectorAll("[data-chart]")].map((box) =>
+export const charts = [...document.querySelectorAll("[data-figure]")].map((box) =>
   chartIn(/** @type {HTMLElement} */ (box)),
 );
 onThemeChange(() => {
