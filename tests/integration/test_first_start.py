@@ -170,25 +170,6 @@ def test_build_for_the_driver_is_installed_once(
     assert len(index.asked) == num_asked
 
 
-@pytest.mark.parametrize("trouble", ["refused", "hanging", "unreachable"])
-def test_configured_index_where_pytorchs_cannot_be_used(
-    checkout: Checkout, index: Index, trouble: str
-) -> None:
-    variables = {}
-    if trouble == "refused":
-        index.refused["/whl/"] = 403
-    elif trouble == "hanging":
-        index.hanging.append("/whl/")
-    else:
-        # A host name that no resolver knows.
-        variables["DDP_TORCH_INDEX"] = "http://download.invalid/whl"
-    code, said = checkout.run(**variables)
-    assert code == 0, said
-    assert checkout.names == [f"torch-{TORCH}", "widget-1.0"]
-    assert sum("cannot be used" in line for line in said.splitlines()) == 1
-    assert checkout.run(**variables) == (0, "")
-
-
 def test_build_that_was_asked_for(checkout: Checkout) -> None:
     checkout.put_driver("580.95.05")
     assert checkout.run(DDP_TORCH_BUILD="cu126")[0] == 0

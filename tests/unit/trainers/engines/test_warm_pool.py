@@ -94,18 +94,6 @@ def test_a_template_is_started_when_a_run_is_expected_and_serves_any_number_of_r
     assert found is not None and found["memory_bytes"] > 0 and found["num_ranks"] == 40
 
 
-def test_it_hears_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: Path) -> None:
-    kept.expect(2)
-    wait_until("a template", lambda: has(kept, True), SOON_S)
-    order = Order(run_dir="/runs/a", resume_step=7, ticket="t", environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})
-    process = kept.take(order)
-    assert process is not None and process.wait(SOON_S) == 0
-    assert Order.from_line(heard.read_bytes()) == order
-    assert kept.take(order) is None
-    let_pass(kept)
-    assert kept.kept_ready() is None, "a run goes on now"
-
-
 @pytest.mark.parametrize(
     "reason", ["a run goes on", "no memory", "other code", "nobody looks", "it has died"]
 )
