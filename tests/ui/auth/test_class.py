@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 from playwright.sync_api import APIRequestContext, Browser, BrowserContext, Page, expect
@@ -24,7 +23,7 @@ from tests import prefix_proxy
 from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED
 from tests.ui.attacks.attacking import ELSEWHERE, assert_only_text
-from tests.ui.conftest import Watched, kill_runs
+from tests.ui.conftest import Watched, assert_accessible, kill_runs
 from tests.ui.queue.made_queue import made_line
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
@@ -98,11 +97,11 @@ def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
     page, left = visit.new_page(), []
     page.on("request", lambda request: left.append(request.url))
     page.goto(f"{address}/run?id={ANNS}")
-    assert not Axe().run(page).response["violations"]
+    assert_accessible(page)
     log_in(page, BOB, "not-his-password")
     expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
     expect(page.get_by_label("Name")).to_have_value("bob")
-    assert not Axe().run(page).response["violations"]
+    assert_accessible(page)
     log_in(page, BOB)
     expect(page.locator(".ddp-not-mine")).to_contain_text("This run belongs to ann.")
     assert page.url == f"{address}/run?id={ANNS}"

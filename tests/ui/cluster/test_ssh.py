@@ -16,7 +16,6 @@ from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
 
-
 @pytest.fixture(autouse=True)
 def _own_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ssh_hosts.environment.items():
