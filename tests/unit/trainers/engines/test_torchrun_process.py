@@ -37,16 +37,6 @@ def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(fork_server.START_METHOD, raising=False)
 
 
-def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
-    settings, entry, arguments = torch.distributed.run.config_from_args(
-        torch.distributed.run.parse_args(fork_server.forking(COMMAND))
-    )
-    assert (settings.start_method, settings.nproc_per_node, settings.max_nodes) == ("fork", 2, 1)
-    assert entry is torch.distributed.run.run_script_path
-    assert arguments == [str(fork_server.FIRST_OF_A_RANK), "trainers.worker", "runs/x-1", "--resume", "40"]
-    assert fork_server.FIRST_OF_A_RANK.is_file()
-
-
 @pytest.fixture
 def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """Return the arguments of each torchrun call, without running torchrun."""

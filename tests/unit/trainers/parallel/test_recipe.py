@@ -30,7 +30,6 @@ from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import LiveProgress
-from trainers.strategies import ddp
 
 CPU = torch.device("cpu")
 
@@ -227,31 +226,6 @@ def test_without_cuda_graphs_the_run_goes_on_compiled(
     nothing: Any = None
     build._compile(Config(compile=True, cuda_graphs=True), strategy, nothing, nothing, reporter)
     assert tried == ([True, False] if fails else [True]) and told == codes
-
-
-def test_one_rank_trains_the_network_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With gradient compression DDP is used even on one rank, because it rounds the gradients there, too."""
-    made: list[nn.Module] = []
-
-    class Wrapped(nn.Module):
-        def __init__(self, network: nn.Module, **_: Any) -> None:
-            super().__init__()
-            made.append(network)
-
-        def register_comm_hook(self, *_: Any) -> None: ...
-
-    monkeypatch.setattr(ddp, "DistributedDataParallel", Wrapped)
-    monkeypatch.setattr(ddp, "DdpLog", lambda *_, **__: None)
-    plain, compressing = (
-        ddp.Ddp(Config(nproc_per_node=1, gradient_compression=kind), world_of(1)) for kind in ("none", "bf16")
-    )
-    whole = network()
-    plain.wrap(whole)
-    assert plain.model is plain.network is whole and made == []
-    with plain.gradient_sync(enabled=False), plain.inside_model():
-        assert plain.all_reduce is plain.all_reduce_times is None and plain.gradient_buckets() == ()
-    compressing.wrap(whole)
-    assert isinstance(compressing.model, Wrapped) and made == [whole]
 
 
 def test_a_sample_is_taken_without_compiling_anything() -> None:
