@@ -182,30 +182,6 @@ def test_other_origins_are_refused(origin: str) -> None:
     assert status_of(("host", HERE), ("origin", f"http://{HERE}"), ("origin", origin)) == 403
 
 
-@pytest.mark.parametrize(
-    ("site", "mode", "dest", "method", "status"),
-    [
-        ("same-origin", "cors", "empty", "POST", 200),
-        ("none", "navigate", "document", "GET", 200),
-        ("cross-site", "navigate", "document", "GET", 200),
-        ("same-site", "navigate", "document", "GET", 200),
-        ("cross-site", "navigate", "document", "POST", 403),
-        ("cross-site", "navigate", "iframe", "GET", 403),
-        ("cross-site", "navigate", "object", "GET", 403),
-        ("cross-site", "no-cors", "image", "GET", 403),
-        ("cross-site", "no-cors", "script", "GET", 403),
-        ("same-site", "no-cors", "image", "GET", 403),
-        ("same-site", "cors", "empty", "GET", 403),
-        ("cross-site", "websocket", "websocket", "GET", 403),
-    ],
-)
-def test_what_the_browser_says_of_the_sender_counts(
-    site: str, mode: str, dest: str, method: str, status: int
-) -> None:
-    said = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
-    assert status_of(("host", HERE), *said, ("content-length", "0"), method=method) == status
-
-
 def test_a_whole_address_as_the_path_is_refused() -> None:
     assert status_of(("host", HERE), path="http://evil.example/live/runs") == 400
 

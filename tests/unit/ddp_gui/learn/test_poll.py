@@ -27,26 +27,6 @@ def make(question: dict[str, Any] = CHOICE) -> Poll:
     )
 
 
-def test_a_poll_from_opening_to_what_came() -> None:
-    poll = make()
-    poll.answer("ann", 2, 10.0)
-    poll.answer("bob", 1, 11.0)
-    assert poll.results() == {"counts": [0, 1, 1]}
-    poll.close()
-    poll.reopen()
-    poll.answer("cai", 1, 12.0)
-    poll.close()
-    poll.begin_runs()
-    for run_id in ("run-1", "run-2"):
-        poll.note_run(run_id)
-    poll.reveal()
-    assert (poll.state, poll.run_ids, poll.results()) == (
-        "revealed",
-        ["run-1", "run-2"],
-        {"counts": [0, 2, 1]},
-    )
-
-
 @pytest.mark.parametrize("state", polls.STATES)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_is_for_its_states(action: str, state: polls.State) -> None:
@@ -57,21 +37,6 @@ def test_each_action_is_for_its_states(action: str, state: polls.State) -> None:
     else:
         with pytest.raises(ValueError, match=f"the poll is {state}: {action} is for one that is"):
             poll.require(action)
-
-
-def test_one_answer_a_person_and_a_prediction_cannot_be_changed() -> None:
-    poll = make()
-    poll.answer("ann", 2, 10.0)
-    poll.answer("ann", 2, 20.0)  # a retry, after the response to the first was lost
-    assert poll.answers["ann"].answered_unix_s == 10.0
-    with pytest.raises(ValueError, match="you have answered already"):
-        poll.answer("ann", 1, 21.0)
-    poll.close()
-    poll.answer("ann", 2, 22.0)
-    for person in ("ann", "bob"):
-        with pytest.raises(ValueError, match="accepts no more predictions"):
-            poll.answer(person, 0, 23.0)
-    assert poll.results() == {"counts": [0, 0, 1]}
 
 
 def test_a_poll_takes_so_many_answers_and_no_more() -> None:
