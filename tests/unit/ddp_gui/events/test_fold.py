@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ddp_gui.events.fold import Fold
 
 
