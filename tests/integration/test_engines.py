@@ -169,6 +169,8 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert not run.queued.exists()
 
 
+# The runs of test_two_nodes_runs.py end on the nodes of Slurm and SSH.
+@pytest.mark.parametrize("place", ["local", "made_up_cluster", "ssh_unshared"], indirect=True)
 def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchrun(place: Place) -> None:
     run, launch = place.start(max_steps=5)
     assert state_at_the_end(place, run, launch) == "finished"
@@ -177,6 +179,13 @@ def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchr
     assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
 
 
+# Ranks of "ssh" are started and watched as those of "slurm".
+NOT_SSH = pytest.mark.parametrize(
+    "place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True
+)
+
+
+@NOT_SSH
 def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     run, launch = place.start(**FOR_EVER)
     wait_for_a_step(run)
@@ -185,8 +194,7 @@ def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     assert state_at_the_end(place, run, launch) == "stopped"
 
 
-# Ranks of "ssh" are started and watched as those of "slurm".
-@pytest.mark.parametrize("place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True)
+@NOT_SSH
 def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
     run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
     assert state_at_the_end(place, run, launch) == "failed"

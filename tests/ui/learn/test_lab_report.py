@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
-from tests.ui.conftest import NewPage, Watched
+from tests.ui.conftest import NewPage, Watched, assert_accessible, assert_usable
 from tests.ui.learn import lessons
 from tests.ui.learn.test_learn import LOOKS
 from tools import page_driver
@@ -66,7 +65,7 @@ def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFa
     page.get_by_role("button", name="Lab report").click()
     dialog = page.get_by_role("dialog", name="Lab report")
     expect(dialog.get_by_role("checkbox")).to_have_count(2)
-    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
+    assert_accessible(page)
     dialog.get_by_label("Your name (optional)").fill("Ada <b>Lovelace</b>")
     dialog.get_by_text("Other runs").click()
     dialog.get_by_label(re.compile("img src=x")).check()
@@ -145,8 +144,7 @@ def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
 def test_everybody_can_read_it(new_page: NewPage, report: Path, look: str) -> None:
     width, dark = LOOKS[look]
     page: Page = new_page(report.as_uri(), width=width, dark=dark)
-    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert_usable(page)
 
 
 def test_a_row_s_menu_gives_the_report_of_a_run(server: Server, watched: Watched) -> None:

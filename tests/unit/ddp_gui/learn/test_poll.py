@@ -28,19 +28,6 @@ def make(question: dict[str, Any] = CHOICE) -> Poll:
     )
 
 
-def test_a_poll_from_opening_to_what_came() -> None:
-    poll = make()
-    poll.answer("ann", 2, 10.0)
-    poll.answer("bob", 1, 11.0)
-    assert poll.results() == {"counts": [0, 1, 1]}
-    poll.act("close")
-    poll.act("reopen")
-    poll.answer("cai", 1, 12.0)
-    poll.act("close")
-    poll.act("start")
-    assert (poll.state, poll.results()) == ("running", {"counts": [0, 2, 1]})
-
-
 @pytest.mark.parametrize("state", polls.STATES)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_is_for_its_states(action: str, state: polls.State) -> None:

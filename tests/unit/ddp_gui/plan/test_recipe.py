@@ -68,7 +68,9 @@ def test_rules_hold_for_own_data_of_any_size(real: Catalogue, num_rows: int) -> 
     assert planned.num_steps <= max(3000 + planned.steps_per_epoch, planned.steps_per_epoch)
 
 
-@pytest.mark.parametrize(("num_classes", "model", "num_epochs"), [(2, "bert", 8), (14, "bert", 16), (14, "gru", 8)])
+@pytest.mark.parametrize(
+    ("num_classes", "model", "num_epochs"), [(2, "bert", 8), (14, "bert", 16), (14, "gru", 8)]
+)
 def test_attention_learns_many_classes_of_text_longer(
     real: Catalogue, num_classes: int, model: str, num_epochs: int
 ) -> None:

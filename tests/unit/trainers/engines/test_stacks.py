@@ -5,7 +5,6 @@ parsing the output of py-spy and faulthandler, and finding the hung rank.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -94,41 +93,6 @@ def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None
     assert found.is_waiting
     assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
-
-
-def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
-    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    seen = watches(1)
-    assert hang_watch.blocking_ranks(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
-    cause = hang_watch.describe((1,), seen, there)
-    assert cause.message == (
-        "The run hangs: rank 1 was suspended from outside (SIGSTOP). Nothing has been reported for 20 s: "
-        "rank 1 is "
-        "at step 6, in forward and backward, in trainers/loop.py:31, train."
-    )
-    assert (cause.code, cause.rank) == ("hang", 1)
-    assert cause.traceback is not None and "_engine_run_backward" in cause.traceback
-
-
-def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
-    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
-    for is_certain, ranks in ((True, (0, 1)), (False, (1,))):
-        suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
-        assert hang_watch.blocking_ranks(suspicion, watches(), there) == (1,)
-    cause = hang_watch.describe((1,), watches(), there)
-    assert "rank 1 is stuck, and the others wait" in cause.message
-    assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
-
-
-def test_ranks_that_wait_for_each_other_are_all_named() -> None:
-    there = {0: standing(IN_BARRIER, ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    culprits = hang_watch.blocking_ranks(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
-    assert culprits == (0, 1)
-    cause = hang_watch.describe(culprits, watches(), there)
-    assert "wait for each other" in cause.message
-    assert "mine.py:23" in cause.message and "loop.py:31" in cause.message
-    assert "same order" in cause.hint
-    assert cause.rank == 0, "the one that has come least far"
 
 
 def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
@@ -293,19 +257,6 @@ def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:
         "Rank 0 never entered all-reduce 418 (float32, 1.2 MB), in which rank 1 waits. "
         "Rank 1 never entered the all-reduce of the gradients, in which rank 0 waits."
     )
-
-
-def test_py_spys_words_are_read() -> None:
-    raw = [
-        {"thread_name": "telemetry", "frames": []},
-        {
-            "thread_name": "MainThread",
-            "frames": [{"filename": "a.py", "line": 3, "name": "Model.f", "locals": None}],
-        },
-    ]
-    main, other = stacks.threads_of_json(json.dumps(raw))
-    assert main.frames == (Frame(file="a.py", line=3, function="f"),)
-    assert other.name == "telemetry"
 
 
 SLEEPS = """

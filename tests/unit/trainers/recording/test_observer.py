@@ -76,16 +76,6 @@ def recording(
     return usual, observer, ended
 
 
-def test_the_usual_observer_hears_all_and_its_times_are_passed_on() -> None:
-    usual, observer, ended = recording(2)
-    go_through(observer, 8)
-    assert usual.told == ["begin", "data", "forward", "backward", "optimizer", "end 8"]
-    assert (observer.step_time_s, observer.data_time_s) == (0.5, 0.25)
-    assert ended == []
-    go_through(observer, 9)
-    assert ended == [None] and [step.step for step in observer.steps] == [8, 9]
-
-
 def collective(name: str, began_ns: int) -> Collective:
     return Collective(name=name, began_ns=began_ns, ended_ns=began_ns + 50, num_bytes=4)
 

@@ -46,7 +46,9 @@ def evaluated(losses: Sequence[float], accuracies: Sequence[float], every: int =
 def test_a_script_learned_only_if_its_loss_fell(num_steps: int, last: float, expected: str) -> None:
     series = Series()
     losses = [2.3 if number < num_steps // 2 else last for number in range(num_steps)]
-    series.feed([*(step(n, n, loss=loss) for n, loss in enumerate(losses, 1)), state("finished", 999, 2000.0)])
+    series.feed(
+        [*(step(n, n, loss=loss) for n, loss in enumerate(losses, 1)), state("finished", 999, 2000.0)]
+    )
     script = Config(script="train.py")
     said = verdict.judge(series, "finished", insights.find(series, script, "finished"))
     assert said is not None and said.code == expected

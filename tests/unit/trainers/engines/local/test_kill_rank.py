@@ -64,15 +64,6 @@ def family(tmp_path: Path) -> Iterator[Family]:
     os.close(lock)
 
 
-def test_the_rank_is_killed_and_its_run_says_who_asked(family: Family) -> None:
-    rank = next(process for process in family.below("rank_1.log") if process.ppid() == family.supervisor.pid)
-    stopping.kill_rank(family.run, family.status, 1)
-    wait_until("its end", lambda: not processes.is_alive(rank.pid), ANSWER_TIMEOUT_S)
-    assert len(family.below("rank_0.log")) == 1, "the other goes on"
-    (warning,) = events.read_all(family.run.events)
-    assert (warning["code"], warning["rank"]) == ("rank_kill_asked", 1)
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "is_same"),
     [

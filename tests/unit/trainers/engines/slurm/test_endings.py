@@ -181,20 +181,6 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     wait_until("the answer", lambda: not shown(first), 10.0)
 
 
-def test_a_suspended_job_is_no_hang_and_says_so(
-    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(run, has_begun=True)
-    for state, words in {
-        "SUSPENDED": "suspended by Slurm",
-        "STOPPED": "suspended by a signal",
-        "RUNNING": None,
-    }.items():
-        engine_with(tmp_path, monkeypatch, squeue=f"echo '12|{state}|None|n1'")
-        status = liveness.read_status(run)
-        assert (status.state, liveness.detail(run, status)) == ("running", words)
-
-
 def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
