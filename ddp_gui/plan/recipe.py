@@ -102,8 +102,8 @@ RULES: Mapping[str, Rule] = {
         warmup_ratio=0.1,
         weight_decay=0.1,
     ),
-    # Many classes take longer to tell apart than to memorise: on 14 languages of names, 8 epochs reach 0.721, 16
-    # epochs 0.740 (docs/recipes.md).
+    # Many classes take longer to tell apart than to memorise: on 14 languages of names, 8 epochs reach 0.721
+    # and 16 epochs 0.740 (docs/recipes.md).
     "transformer text, many classes": Rule(
         learning_rate=0.001,
         most_epochs=16,

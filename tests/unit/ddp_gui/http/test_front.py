@@ -18,7 +18,7 @@ from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.login_routes import SessionGate
 from ddp_gui.http import shell
-from ddp_gui.http.front import Front, Refused
+from ddp_gui.http.front import Front, Refused, asks_for_page
 from ddp_gui.run import stream
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
