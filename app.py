@@ -176,6 +176,13 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         metavar="FOLDER",
         help="with --ssh: this project's folder there (default: the same as here)",
     )
+    asks_for_version = "--version" in arguments  # only then is Git asked for the commit of a checkout
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"Rankscope {installation.version()}" if asks_for_version else "",
+        help="print the version, or the commit of a checkout, and exit",
+    )
     parser.add_argument("--until-silence", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)

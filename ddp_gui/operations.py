@@ -146,8 +146,7 @@ class Operation:
             ValueError: if it does not exist, or the current user may not see it, or not change it.
         """
         run_id, *others = values or (named.pop("run_id"),)
-        open_run = api.store.open_to_change if self.run == "change" else api.store.open
-        return [open_run(run_id), *others]
+        return [api.store.open(run_id, to_change=self.run == "change"), *others]
 
     def described(self, function: Function) -> Function:
         """Describe a function that stands for the operation, for Gradio and FastAPI, and return it."""

@@ -1,16 +1,13 @@
 """Measure how long each route, stream and endpoint blocks the event loop with inputs at their limits.
 
-    python -m tests.loop_delay [--runs 1000] [--only WORDS]
-
 Routes and endpoints are read from the app, so new ones are covered automatically. The page is served in a
 thread of this process, and each request uses its own socket. The measure is the CPU time that the loop's
 thread spends in one callback, or that this process spends while the loop's timer is late; other programs do
-not count. A request that exceeds the limit is repeated, and the minimum of three attempts counts.
+not count. Requests of a route that exceeds the limit are repeated, and the minimum of three attempts counts.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import functools
@@ -19,7 +16,6 @@ import json
 import re
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,25 +185,23 @@ def request(
     return head.encode("latin-1") + more + b"\r\n" + body
 
 
-def measure(page: Page, asked: Request) -> tuple[float, str]:
-    """Return the minimum time over a few attempts that a request blocks the loop, and its status."""
-    least, status = float("inf"), ""
-    cookie = (
-        b"" if "headers" in asked.target else page.cookie_to_end if "/logout" in asked.target else page.cookie
-    )
-    is_stream = "/stream" in asked.target or "heartbeat" in asked.target or "queue/data" in asked.target
-    for _ in range(ATTEMPTS):
-        page.delay.forget()
+def measure(page: Page, group: Sequence[Request]) -> tuple[float, str]:
+    """Send requests one after the other; return the longest block of the loop, and the last status."""
+    page.delay.forget()
+    status, rest_s = "", 2 * TICK_S
+    for asked in group:
+        cookie = page.cookie
+        if "headers" in asked.target or "/logout" in asked.target:
+            cookie = b"" if "headers" in asked.target else page.cookie_to_end
+        is_stream = any(word in asked.target for word in ("/stream", "heartbeat", "queue/data"))
         answer = ask(page, asked.data, is_stream=is_stream, cookie=cookie)
-        # A queued call is processed after the response.
-        time.sleep(QUEUED_S if "queue/join" in asked.what or asked.what.startswith("join") else 2 * TICK_S)
-        ticks, held = page.delay.readings()
-        late = max((min(tick.late_s, tick.process_cpu_s) for tick in ticks), default=0.0)
-        least = min(least, max([late, *(one.cpu_s for one in held)]))
         status = answer[9:12].decode("ascii", errors="replace") or "none"
-        if least <= LIMIT_S:
-            break
-    return least, status
+        if "queue/join" in asked.what or asked.what.startswith("join"):
+            rest_s = QUEUED_S  # a queued call is processed after the response
+    time.sleep(rest_s)
+    ticks, held = page.delay.readings()
+    late = max((min(tick.late_s, tick.process_cpu_s) for tick in ticks), default=0.0)
+    return max([late, *(one.cpu_s for one in held)]), status
 
 
 # --- inputs at their limits -------------------------------------------------------------------------------
@@ -471,51 +465,24 @@ def _of_uploads() -> Iterator[Request]:
 
 
 def measure_all(
-    page: Page,
-    only: str = "",
-    say: Callable[[str], None] = lambda _: None,
-    wanted: Callable[[Request], bool] = lambda _: True,
+    page: Page, only: str = "", wanted: Callable[[Request], bool] = lambda _: True
 ) -> list[Worst]:
-    """Return the worst delay of every route, with the inputs that are wanted."""
-    worst: dict[str, Worst] = {}
+    """Return the worst delay of every route, with the inputs that are wanted.
+
+    The inputs of a route are sent one after the other, and measured one by one only if one was too slow.
+    """
+    inputs: dict[str, list[Request]] = {}
     for asked in requests(page):
-        if only not in f"{asked.target} {asked.what}" or not wanted(asked):
-            continue
-        seconds, status = measure(page, asked)
+        if only in f"{asked.target} {asked.what}" and wanted(asked):
+            inputs.setdefault(asked.target, []).append(asked)
+    found = []
+    for target, group in inputs.items():
+        seconds, status = measure(page, group)
+        worst = Worst(target=target, seconds=seconds, what="", status=status, num_inputs=len(group))
         if seconds > LIMIT_S:
-            say(f"  {seconds * 1e3:8.1f} ms  {asked.target}  ({asked.what}: {status})")
-        before = worst.get(asked.target)
-        num_inputs = 1 if before is None else before.num_inputs + 1
-        if before is None or seconds > before.seconds:
-            before = Worst(target=asked.target, seconds=seconds, what=asked.what, status=status, num_inputs=0)
-        worst[asked.target] = replace(before, num_inputs=num_inputs)
-    return list(worst.values())
-
-
-def table(rows: Sequence[Worst]) -> str:
-    """Return a Markdown table of the worst delay of each route."""
-    lines = ["| route | worst delay of the loop | inputs | the worst one |", "|---|---|---|---|"]
-    lines += [
-        f"| {row.target} | {row.seconds * 1e3:.1f} ms | {row.num_inputs} | {row.what}: {row.status} |"
-        for row in rows
-    ]
-    num_over = sum(row.seconds > LIMIT_S for row in rows)
-    return "\n".join([*lines, "", f"{len(rows)} routes, {num_over} above {LIMIT_S * 1e3:.0f} ms"])
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--only", default="", help="requests with these words in their route or input")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder), options.runs) as page:
-        rows = measure_all(page, options.only, lambda words: print(words, flush=True))
-    print(table(rows))
-    sys.exit(any(row.seconds > LIMIT_S for row in rows))
-
-
-if __name__ == "__main__":
-    main()
+            for asked in group:
+                seconds, status = min(measure(page, [asked]) for _ in range(ATTEMPTS))
+                if not worst.what or seconds > worst.seconds:
+                    worst = replace(worst, seconds=seconds, what=asked.what, status=status)
+        found.append(worst)
+    return found

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from trainers import registry
-from trainers.checkpoint import description, save_and_restore
-from trainers.checkpoint.save_and_restore import Checkpointer, Progress
-from trainers.checkpoint.snapshot import StepStart
+from trainers.checkpoint import description
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.snapshot import Progress, StepStart
 from trainers.checkpoint.starting import Start
+from trainers.contract import checkpoint_files
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
@@ -121,7 +122,7 @@ def build_job(
     optimizer = optimizers.make_optimizer(config, strategy)
     answers = SaveAnswers(reporter)
     if world.is_main:
-        save_and_restore.remove_leftovers(run)
+        checkpoint_files.remove_leftovers(run)
     checkpointer = registry.part(config, Checkpointer)(
         run,
         world,

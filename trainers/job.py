@@ -11,10 +11,11 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
-from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
-from trainers.checkpoint.snapshot import StepStart
+from trainers.checkpoint.checkpoint_writer import Outcome
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.snapshot import Progress, StepStart
 from trainers.contract import heartbeats
-from trainers.contract.checkpoint_files import NoSpaceError, PeersGoneError
+from trainers.contract.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import EVALUATING, SAMPLING, SAVING

@@ -27,30 +27,21 @@ TASTE_BLOCKS = 250
 TASTE_BLOCK_BYTES = 2 * 1024
 
 
-def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
-    """Return the events of the next part of a file and the offset for the next call.
+def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[list[Event], int, int]:
+    """Return the events of the next part of a file, the offset for the next call, and the damaged lines.
 
-    Damaged lines are skipped. Only step events that the page shows unchanged are validated.
+    Damaged lines are skipped and counted.
 
-    Raises:
-        OSError: if the file cannot be read.
-    """
-    with open_plain(path) as file:
-        lines, end = read_lines(file, offset, BATCH_BYTES)
-    return _parse(lines), end
-
-
-def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
-    """Like `read_batch`, but validate every event, and also return the number of damaged lines.
-
-    Takes several times as long: for files in which damage was found.
+    Args:
+        is_careful: validate every event, which takes several times as long; else of the step events only
+            those that the page shows unchanged.
 
     Raises:
         OSError: if the file cannot be read.
     """
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
-    batch = _parse_carefully(lines)
+    batch = _parse_carefully(lines) if is_careful else _parse(lines)
     # A line that is too long is read only in part.
     num_lines = lines.count(b"\n") if lines else int(end > offset)
     return batch, end, num_lines - len(batch)
@@ -175,17 +166,15 @@ class Digest(Fold):
         return True
 
     def _take_batch(self, path: Path) -> bool:
-        if self.is_careful:
-            batch, end, _ = read_carefully(path, self.offset)
+        try:
+            batch, end, _ = read_batch(path, self.offset, is_careful=self.is_careful)
             self._take(batch)
-        else:
-            try:
-                batch, end = read_batch(path, self.offset)
-                self._take(batch)
-            except DAMAGE:
-                # Start over, because a partially added batch cannot be undone.
-                vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
-                return True
+        except DAMAGE:
+            if self.is_careful:
+                raise
+            # Start over, because a partially added batch cannot be undone.
+            vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
+            return True
         has_more, self.offset = end > self.offset, end
         return has_more
 
@@ -238,19 +227,18 @@ class Survey:
 
 def survey_numbers(path: Path) -> Survey:
     """Read a run's events once and return what its exports need."""
-    found, folded = Survey(), Fold()
+    found, step = Survey(), 0
     metrics: dict[str, None] = {}
-    for batch in _batches(path):
-        steps = [event for event in batch if event["kind"] == "step"]
-        for begin, _, cut_from in folded.take_steps([event["step"] for event in steps]):
-            if cut_from is not None:
-                found.cuts.append((steps[begin]["seq"], cut_from))
-        for event in batch:
-            if event["kind"] == "eval":
-                metrics |= dict.fromkeys(event["metrics"])
-        found.last_seq = batch[-1]["seq"]
+    for event in _events(path):
+        if event["kind"] == "step":
+            if event["step"] <= step:
+                found.cuts.append((event["seq"], event["step"]))
+            step = event["step"]
+        elif event["kind"] == "eval":
+            metrics |= dict.fromkeys(event["metrics"])
+        found.last_seq = event["seq"]
         if found.began_unix_s is None:
-            found.began_unix_s = batch[0]["time_unix_s"]
+            found.began_unix_s = event["time_unix_s"]
     found.metrics = list(metrics)
     return found
 
@@ -290,19 +278,13 @@ def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
 
 
 def _events(path: Path) -> Iterator[Event]:
-    for batch in _batches(path):
-        yield from batch
-
-
-def _batches(path: Path) -> Iterator[list[Event]]:
     offset = 0
     while True:
         try:
-            batch, end, _ = read_carefully(path, offset)
+            batch, end, _ = read_batch(path, offset)
         except FileNotFoundError:
             return
         if end == offset:
             return
-        if batch:
-            yield batch
+        yield from batch
         offset = end

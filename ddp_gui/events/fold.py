@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +66,7 @@ def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first metrics including the main one; cut names stay distinct."""
     main = events.primary_metric(metrics)
     ordered = metrics if main is None else {main: metrics[main], **metrics}
-    return {_cut_name(name): value for name, value in _first(ordered, MAX_METRICS)}
+    return {_cut_name(name): value for name, value in islice(ordered.items(), MAX_METRICS)}
 
 
 def _cut_name(name: str) -> str:
@@ -97,7 +97,8 @@ def cut_text(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
         return [cut_text(item, most_text, most_items) for item in value[:most_items]]
     if isinstance(value, dict):
         return {
-            _cut_name(name): cut_text(item, most_text, most_items) for name, item in _first(value, most_items)
+            _cut_name(name): cut_text(item, most_text, most_items)
+            for name, item in islice(value.items(), most_items)
         }
     return value
 
@@ -124,10 +125,6 @@ def _sample(content: Any, kind: Any) -> Any:
                 name: cut_text(entry[name], MAX_NAME) for name in ("label", "prediction") if name in entry
             }
     return content
-
-
-def _first(values: Mapping[str, Any], most: int) -> Iterable[tuple[str, Any]]:
-    return islice(values.items(), most)
 
 
 def _small_square(confusion: list[list[float]] | None) -> list[list[float]] | None:
@@ -186,20 +183,6 @@ def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
     if len(metrics) > MAX_OLDER_METRICS:
         metrics = {} if main is None else {main: metrics[main]}
     return {**event, "confusion": None, "metrics": metrics}
-
-
-FIELDS = (
-    "node",
-    "host",
-    "num_ranks",
-    "memory_bytes",
-    "busy_percent",
-    "idlest",
-    "idlest_percent",
-    "slowest",
-    "slowest_s",
-    "grown_bytes",
-)
 
 
 def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
@@ -268,22 +251,8 @@ CLOCK_NOISE_S = 1.0
 MOST_RECORDS = 1_000
 
 
-class Part(NamedTuple):
-    """A part of a batch in which the steps only increase.
-
-    Attributes:
-        begin, end: its range in the batch.
-        cut_from: earlier entries at this step and after it are dropped; None: the part continues without a
-            cut.
-    """
-
-    begin: int
-    end: int
-    cut_from: int | None
-
-
 class Kept(NamedTuple):
-    """The steps of a batch that remain after all its parts are applied.
+    """The steps of a batch that remain: a step that goes back replaces itself and all later ones.
 
     Attributes:
         places: indices of the steps in the batch that no later step of it replaces.
@@ -358,15 +327,6 @@ class Fold:
         self.newest_unix_s = float(times[-1])
         return active_s
 
-    def take_steps(self, steps: Steps | Sequence[int]) -> Iterator[Part]:
-        """Add the steps of a batch of events part by part; see `parts_of`."""
-        for part in parts_of(steps, self.step):
-            if part.cut_from is not None:
-                self.cut_from(part.cut_from)
-            if part.end > part.begin:
-                self.step = int(steps[part.end - 1])
-            yield part
-
     def take_batch(self, steps: Steps | Sequence[int]) -> Kept:
         """Add the steps of a batch of events in one call, however often they go back."""
         steps = np.asarray(steps, np.int64)
@@ -405,22 +365,6 @@ class Fold:
     def _forget_records(self, step: int) -> None:
         while self.records and self.records[-1][0] >= step:
             self.records.pop()
-
-
-def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
-    """Split the steps of a batch of events, in order, where they go back.
-
-    Args:
-        newest: the last step before the batch.
-
-    Returns: the parts; the first one, which may be empty, continues, every other one cuts.
-    """
-    steps = np.asarray(steps, np.int64)
-    backwards = np.flatnonzero(np.diff(steps, prepend=newest) <= 0).tolist()
-    borders = pairwise([0, *backwards, len(steps)])
-    return [
-        Part(begin, end, int(steps[begin]) if number else None) for number, (begin, end) in enumerate(borders)
-    ]
 
 
 def is_start(event: events.Event) -> bool:

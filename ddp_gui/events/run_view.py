@@ -80,18 +80,19 @@ class RunView:
     def has_grown(self) -> bool:
         """Return True if the file's size shows that `catch_up` would find something."""
         self.used_at = time.monotonic()
-        try:
-            return stat_uncached(self.run.events).st_size != self._seen_bytes
-        except FileNotFoundError:
-            return False
+        size = self._size()
+        return size is not None and size != self._seen_bytes
 
     def unread(self) -> tuple[int, int]:
         """Return the bytes of the unread events, and of all events."""
-        try:
-            size = stat_uncached(self.run.events).st_size
-        except FileNotFoundError:
-            return 0, 0
+        size = self._size() or 0
         return max(0, size - self._offset), size
+
+    def _size(self) -> int | None:
+        try:
+            return stat_uncached(self.run.events).st_size
+        except FileNotFoundError:
+            return None
 
     def catch_up(self, time_limit_s: float | None = None) -> bool:
         """Read the events written since the last call; return True if there were any.
@@ -134,12 +135,12 @@ class RunView:
 
     def _read(self) -> None:
         if self._is_careful:
-            batch, self._offset, num_damaged = event_reader.read_carefully(self.run.events, self._offset)
+            batch, self._offset, num_damaged = event_reader.read_batch(self.run.events, self._offset)
             self._num_damaged += num_damaged
             self._take(batch)
             return
         try:
-            batch, self._offset = event_reader.read_batch(self.run.events, self._offset)
+            batch, self._offset, _ = event_reader.read_batch(self.run.events, self._offset, is_careful=False)
             self._take(batch)
         except DAMAGE:
             self._is_careful = True
@@ -177,12 +178,7 @@ class RunView:
             self._checkpoints_mtime_ns = mtime_ns
             newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
             self._checkpoints = [
-                {
-                    "step": item.step,
-                    "size_bytes": item.size_bytes,
-                    "saved_unix_s": item.saved_unix_s,
-                    "reason": item.reason,
-                }
+                {name: getattr(item, name) for name in ("step", "size_bytes", "saved_unix_s", "reason")}
                 for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
             ]
         return self._checkpoints
@@ -273,7 +269,8 @@ def message_for(
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
             rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
             # Field names only once: with many machines they would be most of the message.
-            message["nodes"] = {"fields": fold.FIELDS, "rows": [list(row.values()) for row in rows]}
+            fields = list(rows[0]) if rows else []
+            message["nodes"] = {"fields": fields, "rows": [list(row.values()) for row in rows]}
         if series.script and series.script["seq"] >= first:
             message["script"] = series.script
         if series.fingerprints.newest_seq >= first:
@@ -347,8 +344,8 @@ def head_message(view: RunView, series: Series) -> Payload:
         # An engine may know better than the run itself why it was stopped.
         "reason": (status.state == "stopped" and status.error) or series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
-        "silence": liveness.silence(status, view.run),
-        "detail": liveness.detail(status),
+        "silence": liveness.silence(view.run, status),
+        "detail": liveness.detail(view.run, status),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ddp_gui.events.tables import (
     shown_x,
     thin,
 )
-from trainers.contract.events import FIELDS, Event
+from trainers.contract.events import FIELDS, RANK_FIELDS, Event
 
 MAX_KEPT = 4_000
 MAX_COMPARED_RANKS = 64
@@ -35,43 +34,25 @@ NUM_NEWEST = 24
 MAX_COMPARISONS = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One comparison of all ranks' weights; the fields are those of the event."""
-
-    seq: int
-    step: int
-    hashes: tuple[str, ...]
-    distances: tuple[float | None, ...]
-
-    @property
-    def is_identical(self) -> bool:
-        return len(set(self.hashes)) == 1
-
-
 class Fingerprints:
     """The comparisons of a run in order of their steps; of a very long run only some of the older ones."""
 
     def __init__(self) -> None:
-        self._all: list[Comparison] = []
+        self._all: list[Event] = []
         self._started_at_seq = 0
         self.newest_seq = -1
 
     def add(self, event: Event) -> None:
         """Add a `fingerprints` event; it replaces those of its step and later ones."""
-        found = Comparison(
-            seq=event["seq"],
-            step=event["step"],
-            hashes=tuple(event["hashes"][:MAX_COMPARED_RANKS]),
-            distances=tuple(event["distances"][:MAX_COMPARED_RANKS]),
-        )
-        while self._all and self._all[-1].step >= found.step:
+        found = {name: event[name] for name in ("seq", "step")}
+        found |= {name: event[name][:MAX_COMPARED_RANKS] for name in ("hashes", "distances")}
+        while self._all and self._all[-1]["step"] >= found["step"]:
             self._all.pop()
         self._all.append(found)
         if len(self._all) > MAX_KEPT:
             half = len(self._all) // 2
             self._all = self._all[:half:2] + self._all[half:]
-        self.newest_seq = found.seq
+        self.newest_seq = found["seq"]
 
     def note_start(self, seq: int) -> None:
         """Note that the run starts or resumes with the event of this number."""
@@ -80,8 +61,8 @@ class Fingerprints:
     def cut_from(self, step: int) -> None:
         """Drop the comparisons of earlier starts at `step` and after it."""
         # Steps and event numbers both increase, so the dropped comparisons are one slice of the list.
-        first = bisect_left(self._all, step, key=lambda item: item.step)
-        end = bisect_right(self._all, self._started_at_seq, key=lambda item: item.seq)
+        first = bisect_left(self._all, step, key=lambda item: item["step"])
+        end = bisect_right(self._all, self._started_at_seq, key=lambda item: item["seq"])
         del self._all[first : max(first, end)]
 
     def shown(self) -> dict[str, Any] | None:
@@ -90,16 +71,16 @@ class Fingerprints:
             return None
         newest = self._all[-1]
         differing = len(self._all)
-        while differing > 0 and not self._all[differing - 1].is_identical:
+        while differing > 0 and not _is_identical(self._all[differing - 1]):
             differing -= 1
         return {
-            "step": newest.step,
-            "num_ranks": len(newest.hashes),
-            "is_identical": newest.is_identical,
-            "differ_since": None if newest.is_identical else self._all[differing].step,
-            "identical_until": self._all[differing - 1].step if differing else None,
+            "step": newest["step"],
+            "num_ranks": len(newest["hashes"]),
+            "is_identical": _is_identical(newest),
+            "differ_since": None if _is_identical(newest) else self._all[differing]["step"],
+            "identical_until": self._all[differing - 1]["step"] if differing else None,
             "newest": [
-                {"step": item.step, "hashes": item.hashes, "distances": item.distances}
+                {name: item[name] for name in ("step", "hashes", "distances")}
                 for item in self._all[-NUM_NEWEST:]
             ],
             "curve": self._curve(),
@@ -107,18 +88,20 @@ class Fingerprints:
 
     def _curve(self) -> dict[str, Any] | None:
         """Return each rank's distance over the steps, thinned; None if replicas were always identical."""
-        if all(item.is_identical for item in self._all):
+        if all(map(_is_identical, self._all)):
             return None
         places = np.unique(np.linspace(0, len(self._all) - 1, MAX_COMPARISONS).round().astype(int)).tolist()
         chosen = [self._all[place] for place in places]
-        num_ranks = min(len(item.distances) for item in chosen)
+        num_ranks = min(len(item["distances"]) for item in chosen)
         return {
-            "steps": [item.step for item in chosen],
-            "distances": [[item.distances[rank] for item in chosen] for rank in range(num_ranks)],
+            "steps": [item["step"] for item in chosen],
+            "distances": [[item["distances"][rank] for item in chosen] for rank in range(num_ranks)],
         }
 
 
-__all__ = ["ChartView", "Evaluations", "Series"]
+def _is_identical(comparison: Event) -> bool:
+    return len(set(comparison["hashes"])) == 1
+
 
 FEW_EVENTS = 400
 MAX_POINTS_OF_FEW_EVENTS = 20
@@ -143,16 +126,8 @@ STEP_FIELDS = {
 }
 SMOOTHED = "_smooth"
 LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
-RANK_PARTS = {
-    "step": "step_time_s",
-    "data": "data_time_s",
-    "forward": "forward_time_s",
-    "backward": "backward_time_s",
-    "optimizer": "optimizer_time_s",
-    "wait": "wait_time_s",
-    "all_reduce": "all_reduce_time_s",
-    "hidden": "hidden_time_s",
-}
+# The parts of a step, and the event's fields: the step itself, data, forward, …
+RANK_PARTS = {name.removesuffix("_time_s"): name for name in RANK_FIELDS if name.endswith("_time_s")}
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
     "memory": "memory_used_bytes",
@@ -234,14 +209,7 @@ class Series:
     def snapshot(self, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
         traces = self._step_traces(0, self.steps.length, chart_view)
-        evaluated = self.evaluation_table
-        traces |= _all_of(
-            evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, chart_view
-        )
-        for rank, table in self.devices.items():
-            if chart_view.shows(rank, self.ranks_a_node):
-                traces |= _all_of(table, 0, table.length, _of_rank(rank), ChartView(axis="time"))
-        return traces
+        return traces | self._other_traces(0, chart_view, MAX_POINTS)
 
     def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on, for traces that have any."""
@@ -249,15 +217,18 @@ class Series:
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         first = self.steps.since(since_seq)
         traces = self._new_steps(first, most, chart_view) if first < self.steps.length else {}
+        return traces | self._other_traces(since_seq, chart_view, most)
+
+    def _other_traces(self, since_seq: int, chart_view: ChartView, most: int) -> dict[str, Trace]:
+        """Return the traces of evaluations and devices, of events from `since_seq` on."""
         evaluated = self.evaluation_table
-        first = evaluated.since(since_seq)
-        traces |= _all_of(
-            evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, chart_view
+        traces = _all_of(
+            evaluated, evaluated.since(since_seq), evaluated.length, evaluated.fields, chart_view
         )
         for rank, table in self.devices.items():
             if chart_view.shows(rank, self.ranks_a_node):
-                first = table.since(since_seq)
-                traces |= _all_of(table, first, table.length, _of_rank(rank), ChartView(axis="time"), most)
+                view, first = ChartView(axis="time"), table.since(since_seq)
+                traces |= _all_of(table, first, table.length, DEVICE_FIELDS, view, most, suffix=f":{rank}")
         return traces
 
     def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
@@ -265,8 +236,8 @@ class Series:
         first, last = self.steps.between(low, high, chart_view.axis)
         traces = self._step_traces(first, last, chart_view, MAX_POINTS_OF_A_RANGE)
         evaluated = self.evaluation_table
-        names = {name: name for name in evaluated.fields}
-        return traces | _all_of(evaluated, *evaluated.between(low, high, chart_view.axis), names, chart_view)
+        first, last = evaluated.between(low, high, chart_view.axis)
+        return traces | _all_of(evaluated, first, last, evaluated.fields, chart_view)
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
         """Return the samples that all ranks together had processed after some steps; NaN if unknown."""
@@ -287,14 +258,8 @@ class Series:
     def _step_traces(
         self, first: int, last: int, chart_view: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
-        traces = _all_of(
-            self.steps,
-            first,
-            last,
-            {name: name for name in ("loss", *tables.chart_columns())},
-            chart_view,
-            most,
-        )
+        names = ("loss", *tables.chart_columns())
+        traces = _all_of(self.steps, first, last, names, chart_view, most)
         if chart_view.smoothing > 0 and last > first:
             x = self.steps.x(chart_view.axis)[first:last]
             for name in chart_view.smoothed:
@@ -314,8 +279,7 @@ class Series:
                 traces[name + SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in tables.chart_columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        sparse = {name: name for name in tables.chart_columns(sparse=True)}
-        return traces | _all_of(table, first, last, sparse, chart_view, most)
+        return traces | _all_of(table, first, last, tables.chart_columns(sparse=True), chart_view, most)
 
     def _take(self, event: Event) -> None:
         event = fold.kept_of(event, self.num_ranks)
@@ -454,14 +418,16 @@ def _with_fields(table: Table, names: Iterable[str]) -> Table:
     return larger
 
 
-def _of_rank(rank: int) -> dict[str, str]:
-    return {name: f"{name}:{rank}" for name in DEVICE_FIELDS}
-
-
 def _all_of(
-    table: Table, first: int, last: int, names: dict[str, str], chart_view: ChartView, most: int = MAX_POINTS
+    table: Table,
+    first: int,
+    last: int,
+    columns: Iterable[str],
+    chart_view: ChartView,
+    most: int = MAX_POINTS,
+    suffix: str = "",
 ) -> dict[str, Trace]:
-    """Return the traces of some columns of a slice, by their names on the page; without empty traces.
+    """Return the traces of some columns of a slice, by their names with a suffix; without empty traces.
 
     A sparse column (the gradient norm comes once per report) is drawn without its gaps; in any other column a
     gap is NaN and stays visible.
@@ -471,16 +437,16 @@ def _all_of(
     x = table.x(chart_view.axis)[first:last]
     sparse = tables.chart_columns(sparse=True)
     traces = {}
-    for column, name in names.items():
+    for column in columns:
         y = table.column(column)[first:last]
         is_there = np.isfinite(y)
         num_there = int(is_there.sum())
         if num_there == 0:
             continue
         if column in sparse or num_there < len(y) // 2:
-            traces[name] = _trace(x[is_there], y[is_there], most)
+            traces[column + suffix] = _trace(x[is_there], y[is_there], most)
         else:
-            traces[name] = _trace(x, y, most)
+            traces[column + suffix] = _trace(x, y, most)
     return traces
 
 

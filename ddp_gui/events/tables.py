@@ -174,9 +174,7 @@ class Table:
         self._seq = _enlarged(self._seq, self.length, larger)
         self._step = _enlarged(self._step, self.length, larger)
         self._seconds = _enlarged(self._seconds, self.length, larger)
-        values = np.empty((len(self.fields), larger), np.float32)
-        values[:, : self.length] = self._values[:, : self.length]
-        self._values = values
+        self._values = _enlarged(self._values, self.length, larger)
 
 
 def moving_average(
@@ -275,8 +273,8 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 
 def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray[Kind]:
-    new = np.empty(capacity, old.dtype)
-    new[:length] = old[:length]
+    new = np.empty((*old.shape[:-1], capacity), old.dtype)
+    new[..., :length] = old[..., :length]
     return new
 
 

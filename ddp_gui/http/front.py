@@ -142,6 +142,15 @@ def own_page(inline_scripts: Iterable[str] = ()) -> str:
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
+def file_page(scripts: Iterable[str], style: str) -> str:
+    """Return the policy of a page in a file: it may load nothing and execute only these scripts."""
+    styles = _sources([style, ""])
+    return (
+        f"default-src 'none'; script-src{_sources(scripts)}; style-src{styles}; "
+        "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
 def gradio_page(inline_scripts: Iterable[str]) -> str:
     """Return the policy of Gradio's page, which evaluates its own templates and uses inline styles."""
     scripts = _sources(inline_scripts)

@@ -128,7 +128,7 @@ def make_static_router() -> APIRouter:
         headers = {"Cache-Control": cached, "Vary": "Accept-Encoding"}
         if takes_gzip:
             headers["Content-Encoding"] = "gzip"
-        body = _compressed(name) if takes_gzip else (ASSETS / "vendor" / name).read_bytes()
+        body = compressed(name) if takes_gzip else vendored(name)
         return Response(body, media_type="text/javascript", headers=headers)
 
     @router.get("/plotly.min.js")
@@ -174,9 +174,15 @@ def _plotly_file() -> Path:
     return ASSETS / "vendor" / "plotly-basic.min.js"
 
 
+def vendored(name: str) -> bytes:
+    """Return one of other people's scripts."""
+    return (ASSETS / "vendor" / name).read_bytes()
+
+
 @functools.cache
-def _compressed(name: str) -> bytes:
-    return gzip.compress((ASSETS / "vendor" / name).read_bytes(), compresslevel=6)
+def compressed(name: str) -> bytes:
+    """Return one of other people's scripts, compressed by gzip."""
+    return gzip.compress(vendored(name), compresslevel=6)
 
 
 TITLE = "Rankscope"
@@ -192,7 +198,6 @@ STYLES = (
     "train/own_data",
     "train/form",
     "run/progress",
-    "run/charts",
     "run/ranks",
     "run/fingerprints",
     "run/sample",

@@ -261,8 +261,12 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     """
     number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
     _require_live(run, status, "kill a rank")
+    engine = registry.named(status.engine)
+    if not engine.is_this_machine:
+        where = f"this run is on {engine.name}"
+        raise ValueError(f"a single rank can be killed from here only on this machine; {where}")
     try:
-        registry.named(status.engine).kill_rank(run, status, number)
+        engine.kill(run, status, number)
     except OSError as error:
         raise _not_writable(run, "kill a rank", error) from error
     return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from ddp_gui.auth.rights import NotAllowedError
 from ddp_gui.background.workers import STARTS, Router
 from ddp_gui.learn import code_checks, code_facts, lesson_file
 from ddp_gui.learn.code_checks import CHECKS, HINTS, Wanted
-from ddp_gui.learn.learn_routes import TAG, LessonFiles, Library
+from ddp_gui.learn.learn_routes import LessonFiles, Library, tag_run
 from ddp_gui.learn.lesson import AnyHeader, Inlines, Tree, parse_inlines
 from ddp_gui.operations import operation
 from ddp_gui.runs import listing
@@ -147,13 +147,8 @@ class CodeLessonApi:
                 "name": about.title,
             }
         )
-        self._tag(answer["run_id"], lesson)
+        tag_run(self.store, answer["run_id"], lesson)
         return answer
-
-    def _tag(self, run_id: str, lesson: str) -> None:
-        run = self.store.open(run_id)
-        listing.write_notes(run, listing.change_notes(listing.read_notes(run), tags=(TAG, lesson)))
-        self.store.read_again([run_id])
 
     def refusal(self) -> str | None:
         """Return why the current user may not run scripts here, or None."""
@@ -211,12 +206,7 @@ def make_router(api: CodeLessonApi, others: Library) -> Router:
 
     @router.get("")
     def lessons() -> dict[str, Any]:
-        found, broken = api.library.read()
-        fields = ("name", "title", "summary", "minutes")
-        return {
-            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in found],
-            "broken": [asdict(each) for each in broken],
-        }
+        return api.library.listed()
 
     @router.get("/lesson")
     def lesson(name: str) -> dict[str, Any]:

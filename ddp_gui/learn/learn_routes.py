@@ -14,7 +14,7 @@ from fastapi import HTTPException, Query
 from ddp_gui.background.workers import CLICKS, Router
 from ddp_gui.learn import lesson_file, measures
 from ddp_gui.learn import outcome as outcome_module
-from ddp_gui.learn.lesson import MAX_RUNS, DrawnCurve, Lesson
+from ddp_gui.learn.lesson import MAX_RUNS, Lesson
 from ddp_gui.learn.lesson_file import LessonError
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import fit
@@ -88,6 +88,15 @@ class LessonFiles(Generic[Made]):
                         found[made.name] = made
             return list(found.values()), broken
 
+    def listed(self) -> dict[str, Any]:
+        """Return a summary of each lesson, and the invalid files, as JSON values."""
+        found, broken = self.read()
+        fields = ("name", "title", "summary", "minutes")
+        return {
+            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in found],
+            "broken": [asdict(each) for each in broken],
+        }
+
     def find(self, name: str) -> Made:
         """Return the lesson with this name.
 
@@ -143,7 +152,7 @@ class LearnApi:
         """
         config = await CLICKS.run(self._config, lesson, run, question, choice)
         answer: dict[str, Any] = await self._api.start_run(config)
-        await CLICKS.run(self._tag, answer["run_id"], lesson)
+        await CLICKS.run(tag_run, self._store, answer["run_id"], lesson)
         return answer
 
     async def start(self, lesson: str, run: int) -> str:
@@ -182,10 +191,12 @@ class LearnApi:
         base = lesson.runs[attempt.run]
         return {**fitted.of({**base.config, **attempt.choices[choice]}), "name": f"{lesson.title}: {choice}"}
 
-    def _tag(self, run_id: str, lesson: str) -> None:
-        run = self._store.open(run_id)
-        listing.write_notes(run, listing.change_notes(listing.read_notes(run), tags=(TAG, lesson)))
-        self._store.read_again([run_id])
+
+def tag_run(store: RunStore, run_id: str, lesson: str) -> None:
+    """Tag a run as one of a lesson."""
+    run = store.open(run_id)
+    listing.write_notes(run, listing.change_notes(listing.read_notes(run), tags=(TAG, lesson)))
+    store.read_again([run_id])
 
 
 def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
@@ -208,12 +219,7 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
 
     @router.get("")
     def lessons() -> dict[str, Any]:
-        found, broken = library.read()
-        fields = ("name", "title", "summary", "minutes")
-        return {
-            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in found],
-            "broken": [asdict(each) for each in broken],
-        }
+        return library.listed()
 
     @router.get("/outcome")
     def outcome(name: str, run: RunIds = (), attempt: AttemptIds = ()) -> dict[str, Any]:
@@ -228,11 +234,10 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
         names = [each.name for each in library.read()[0]]
         after = names[names.index(name) + 1 :] if name in names else []
         fitted = fit(found, api.plan)
-        kind = "curve" if isinstance(found.prediction, DrawnCurve) else "choice"
         return asdict(found) | {
             "number": names.index(name) + 1,
             "next": after[0] if after else None,
-            "prediction": asdict(found.prediction) | {"kind": kind},
+            "prediction": found.prediction_values(),
             "obstacles": fitted.obstacles,
             "way": fitted.way,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from markdown_it import MarkdownIt
@@ -249,6 +249,12 @@ class Choice:
         tuple[Annotated[str, Parse(str, str.strip)], ...], Limit(least=2, most=MAX_CHOICES)
     ] = ()
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Choice:
+        """Return the question of JSON values; polls saved by earlier versions have no conditions."""
+        names = ("question", "choices", "right", "because")
+        return cls(**{name: values[name] for name in names}, measured=tuple(values.get("measured", ())))
+
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnCurve:
@@ -442,3 +448,8 @@ class Lesson(LessonHeader):
     before: Tree
     see: Tree
     explain: Tree
+
+    def prediction_values(self) -> dict[str, Any]:
+        """Return the prediction as JSON values, with its kind."""
+        kind = "curve" if isinstance(self.prediction, DrawnCurve) else "choice"
+        return asdict(self.prediction) | {"kind": kind}

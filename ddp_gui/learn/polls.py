@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import re
 import secrets
@@ -12,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import orjson
 
@@ -20,7 +19,8 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.auth.rights import Person
 from ddp_gui.learn import outcome
-from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson
+from ddp_gui.learn.learn_routes import LearnApi
+from ddp_gui.learn.lesson import Choice, Lesson
 from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.operations import USER_ERRORS, text_of
 from ddp_gui.runs.runs import RunStore
@@ -31,12 +31,13 @@ from trainers.machine.os_errors import explain
 
 State = Literal["open", "closed", "running", "revealed"]
 STATES: tuple[State, ...] = ("open", "closed", "running", "revealed")
-# Actions a teacher can take, and the states in which each is allowed.
-ACTIONS: Mapping[str, tuple[State, ...]] = {
-    "close": ("open",),
-    "reopen": ("closed",),
-    "start": ("closed",),
-    "end": STATES,
+# Actions a teacher can take: the states in which each is allowed, and the state it leads to. Nothing is
+# revealed before the runs, so a closed poll can be reopened; an ended poll is deleted.
+ACTIONS: Mapping[str, tuple[tuple[State, ...], State | None]] = {
+    "close": (("open",), "closed"),
+    "reopen": (("closed",), "open"),
+    "start": (("closed",), "running"),
+    "end": (STATES, None),
 }
 # More than any class has; a higher number means that a program is answering.
 MAX_ANSWERS = 500
@@ -74,46 +75,18 @@ class Poll:
     run_ids: list[str] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
 
-    def require(self, action: str) -> None:
-        """Raise an error if the action is not allowed in the poll's current state.
+    def act(self, action: str) -> None:
+        """Change the state by one of the actions.
 
         Raises:
             ValueError: naming the action and the state in which it is allowed.
         """
         if action not in ACTIONS:
             raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
-        if self.state not in ACTIONS[action]:
-            raise ValueError(f"the poll is {self.state}: {action} is for one that is {ACTIONS[action][0]}")
-
-    def close(self) -> None:
-        """Stop accepting answers."""
-        self.require("close")
-        self.state = "closed"
-
-    def reopen(self) -> None:
-        """Accept answers again. Nothing has been revealed yet, so this is safe."""
-        self.require("reopen")
-        self.state = "open"
-
-    def begin_runs(self) -> None:
-        """Enter the "running" state, which accepts no more answers."""
-        self.require("start")
-        self.state = "running"
-
-    def take_back_runs(self) -> None:
-        """Return to "closed" because no run could be started."""
-        assert self.state == "running" and not self.run_ids
-        self.state = "closed"
-
-    def note_run(self, run_id: str) -> None:
-        """Record the next run's id; all participants watch this run."""
-        assert self.state == "running" and len(self.run_ids) < self.num_runs
-        self.run_ids.append(run_id)
-
-    def reveal(self) -> None:
-        """Enter the "revealed" state once all runs have ended."""
-        assert self.state == "running"
-        self.state = "revealed"
+        states, following = ACTIONS[action]
+        if self.state not in states:
+            raise ValueError(f"the poll is {self.state}: {action} is for one that is {states[0]}")
+        self.state = following or self.state
 
     def answer(self, key: str, value: Any, now_unix_s: float) -> None:
         """Record a participant's prediction. Repeating the same answer has no effect, so retries are safe.
@@ -143,25 +116,6 @@ class Poll:
         return {"counts": [values.count(index) for index in range(len(self.question["choices"]))]}
 
 
-def question_of(lesson: Lesson) -> dict[str, Any]:
-    """Return a lesson's prediction as JSON values, with its kind."""
-    kind = "curve" if isinstance(lesson.prediction, DrawnCurve) else "choice"
-    return asdict(lesson.prediction) | {"kind": kind}
-
-
-def choice_of(question: Mapping[str, Any]) -> Choice | None:
-    """Return the poll's question as a `Choice`; None if its answer is a drawn curve."""
-    if question["kind"] != "choice":
-        return None
-    return Choice(
-        question=question["question"],
-        choices=tuple(question["choices"]),
-        right=question["right"],
-        # Polls saved by earlier versions have no conditions.
-        measured=tuple(question.get("measured", ())),
-    )
-
-
 def checked_value(question: Mapping[str, Any], value: Any) -> Value:
     """Validate an answer to a question and return it.
 
@@ -184,11 +138,6 @@ def checked_value(question: Mapping[str, Any], value: Any) -> Value:
 def _is_between(value: Any, low: float, high: float) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and low <= value <= high
-
-
-def poll_to_json(poll: Poll) -> dict[str, Any]:
-    """Convert a poll to the content of its file."""
-    return asdict(poll)
 
 
 def poll_from_json(raw: Any) -> Poll:
@@ -217,26 +166,6 @@ LOOK_AT_RUN_EVERY_S = 0.3
 # Without logins clients cannot be told apart, so the rate limit (answers per seconds) covers all of them.
 MOST_ANONYMOUS, WITHIN_S = 60, 10.0
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-
-
-class LessonRuns(Protocol):
-    """Starts and controls the runs of a lesson. Runs are counted from 0."""
-
-    async def start(self, lesson: str, run: int) -> str:
-        """Start a run and return its id.
-
-        Raises:
-            ValueError: if it cannot be started; the text names the reason.
-        """
-        ...
-
-    def tend(self, lesson: str, run: int, run_id: str) -> None:
-        """Send a live run the lesson's next command if it is due.
-
-        Raises:
-            ValueError: if the command is refused; the text names the reason.
-        """
-        ...
 
 
 class NoSuchPollError(ValueError):
@@ -276,7 +205,7 @@ class PollSessions:
         is_anonymous: if True, polls are enabled without a login (`--polls`).
     """
 
-    def __init__(self, store: RunStore, runs: LessonRuns, *, has_login: bool, is_anonymous: bool) -> None:
+    def __init__(self, store: RunStore, runs: LearnApi, *, has_login: bool, is_anonymous: bool) -> None:
         self.has_login = has_login
         self.is_on = has_login or is_anonymous
         self._store = store
@@ -327,7 +256,7 @@ class PollSessions:
             title=lesson.title[:MAX_TITLE],
             opened_by=rights.current_user().name,
             opened_unix_s=time.time(),
-            question=question_of(lesson),
+            question=lesson.prediction_values(),
             num_runs=len(lesson.runs),
         )
         while len(self._sessions) >= MAX_POLLS:
@@ -349,14 +278,10 @@ class PollSessions:
             self._resume_runs(session)
             self._notify_and_save(session)
             return session.poll
-        session.poll.require(action)
-        if action == "close":
-            session.poll.close()
-        elif action == "reopen":
-            session.poll.reopen()
-        elif action == "start":
+        session.poll.act(action)
+        if action == "start":
             await self._begin_runs(session)
-        else:
+        elif action == "end":
             self._end(session)
         self._notify_and_save(session)
         return session.poll
@@ -398,8 +323,8 @@ class PollSessions:
 
     async def outcome(self, session: PollSession) -> dict[str, Any] | None:
         """Return the measured result of a poll's runs; None until they have ended, and for drawn curves."""
-        asked = choice_of(session.poll.question)
-        if session.poll.state == "revealed" and asked is not None and session.outcome is None:
+        asked = session.poll.question
+        if session.poll.state == "revealed" and asked["kind"] == "choice" and session.outcome is None:
             run_ids = session.poll.run_ids
             found = await asyncio.gather(
                 *(asyncio.to_thread(outcome.numbers_of, self._store, each, each) for each in run_ids)
@@ -407,7 +332,7 @@ class PollSessions:
             runs: dict[RunName, RunNumbers] = {
                 number: numbers for number, numbers in enumerate(found) if numbers is not None
             }
-            session.outcome = vars(outcome.of_choice(asked, runs))
+            session.outcome = vars(outcome.of_choice(Choice.of(asked), runs))
         return session.outcome
 
     async def messages(self, session: PollSession, *, shows_early: bool) -> AsyncGenerator[bytes]:
@@ -453,17 +378,17 @@ class PollSessions:
         return token
 
     async def _begin_runs(self, session: PollSession) -> None:
-        session.poll.begin_runs()
         session.trouble = ""
-        with contextlib.ExitStack() as undo:
-            undo.callback(session.poll.take_back_runs)
+        try:
             await self._start_next(session)
-            undo.pop_all()
+        finally:
+            if not session.poll.run_ids:
+                session.poll.state = "closed"
         self._resume_runs(session)
 
     async def _start_next(self, session: PollSession) -> None:
         run_id = await self._runs.start(session.poll.lesson, len(session.poll.run_ids))
-        session.poll.note_run(run_id)
+        session.poll.run_ids.append(run_id)
         self._store.shown_to_all.add(run_id)
 
     def _resume_runs(self, session: PollSession) -> None:
@@ -488,7 +413,7 @@ class PollSessions:
                 if len(session.poll.run_ids) < session.poll.num_runs:
                     await self._start_next(session)
                 else:
-                    session.poll.reveal()
+                    session.poll.state = "revealed"
         except USER_ERRORS as error:
             session.trouble = text_of(error)
         session.running = None
@@ -532,7 +457,7 @@ class PollSessions:
                 if session.is_over:
                     await asyncio.to_thread(path.unlink, missing_ok=True)
                 else:
-                    await asyncio.to_thread(self._write, path, poll_to_json(session.poll))
+                    await asyncio.to_thread(self._write, path, asdict(session.poll))
             except (OSError, ValueError) as error:
                 print(
                     f"The poll {session.poll.poll_id} could not be saved ({explain(error)}).",

@@ -23,7 +23,7 @@ from ddp_gui.queue.policy import (
     in_order,
     ranks_held,
 )
-from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.queue.scheduler import Placed, Scheduler
 from ddp_gui.queue.snapshot import MaySee, Snapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
@@ -74,15 +74,13 @@ class QueuePresenter:
             num_changes = self._scheduler.num_changes
             is_old = time.monotonic() - self._viewed_at > REFRESH_EVERY_S
             if afresh or self._view is None or is_old or num_changes != self._viewed_changes:
-                self._view = self._make_view()
+                self._view = self._view_of(self._scheduler.snapshot())
                 self._viewed_at = time.monotonic()
                 self._viewed_changes = num_changes
             return self._view
 
-    def _make_view(self) -> QueueView:
-        now = time.time()
-        snapshot = self._scheduler.snapshot()
-        situation = snapshot.situation
+    def _view_of(self, snapshot: Snapshot) -> QueueView:
+        now, situation = time.time(), snapshot.situation
         ends_in_s = {
             run.run_id: snapshot_module.limited(self._remaining_s(run), run, situation, now)
             for run in situation.running
@@ -132,6 +130,12 @@ class QueuePresenter:
         if not self.num_waiting:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
+
+    def words_of(self, placed: Placed) -> str:
+        """Return the place of a run that has just been queued, and its estimated start, as text."""
+        assert placed.place is not None
+        starts_in_s = self._view_of(placed.snapshot).starts_in_s
+        return place_text(placed.place, starts_in_s.get(placed.run.run_id))
 
     def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
         """Describe a queued run; `place` is None if it is not in this queue."""
@@ -320,7 +324,7 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     status = liveness.read_status(run)
     engine = liveness.engine_to_ask(status)
     is_queued = status.state == "queued"
-    about_it = engine.describe(status.handle, is_queued=True) if is_queued else Description()
+    about_it = engine.describe(run, status, is_queued=True) if is_queued else Description()
     starts_unix_s, words = about_it.starts_unix_s, about_it.place
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
     if starts_in_s is not None:

@@ -31,7 +31,6 @@ from trainers.engines.base import AskedField, Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine import host, threads
-from trainers.machine.os_errors import explain
 from trainers.machine.threads import PeriodicThread
 
 Result = TypeVar("Result")
@@ -44,11 +43,19 @@ SHARES_OF_DISK = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The result of a start. `place` is the place in the queue (1 is next), or None if the run started."""
+    """The result of a start.
+
+    Attributes:
+        ticket: has a grant if the run started.
+        snapshot: the queue with this run.
+        place: the place in the queue (1 is next); None if the run started.
+    """
 
     run: RunDirectory
-    place: int | None
-    num_waiting: int
+    ticket: Ticket
+    snapshot: Snapshot
+    place: int | None = None
+    num_waiting: int = 0
 
 
 class Scheduler:
@@ -75,10 +82,10 @@ class Scheduler:
         self._queue_store = QueueStore(runs_dir)
         self._reader = SnapshotReader(runs_dir, devices, self._threads_per_rank)
         self._engine = engine or LocalEngine()
-        self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
         self._take_back = take_back
         self._passes = PeriodicThread("queue", self._pass)
+        self._starter = Starter(self._engine, self._passes.wake)
         self._searched_at = float("-inf")
         self._must_poll = True
         self._stopped_for_time: set[str] = set()
@@ -94,7 +101,7 @@ class Scheduler:
     def capacity(self, config: Config | None = None) -> Machine:
         """Return the resources that the engine offers a run, within the limits of this page."""
         offered = capacity.read(self._engine, config)
-        others, runs = self._gpus_in_use() if offered.num_gpus and not self._engine.has_queue else (0, 0)
+        others, runs = self._gpus_in_use() if offered.num_gpus and self._engine.is_this_machine else (0, 0)
         return replace(
             offered,
             most_cpu_ranks=self.cpu_ranks,
@@ -105,10 +112,10 @@ class Scheduler:
 
     def asks(self) -> Mapping[str, AskedField]:
         """Return the fields, by name, with which a user selects where a run trains."""
-        asked = dict(self._engine.asks())
-        if self.capacity().num_nodes > 1:
-            asked.setdefault("num_nodes", AskedField(default=1))
-        return asked
+        here = self.capacity()
+        if here.num_nodes > 1 and "num_nodes" not in here.asked:
+            return {**here.asked, "num_nodes": AskedField(default=1)}
+        return here.asked
 
     def _gpus_in_use(self) -> tuple[int, int]:
         """Return the number of GPUs that other programs use, and the number held by runs and checks."""
@@ -127,11 +134,11 @@ class Scheduler:
     @property
     def has_engine_queue(self) -> bool:
         """True if the engine has its own queue, so that runs are submitted to it immediately."""
-        return self._engine.has_queue
+        return not self._engine.is_this_machine
 
     def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
-        return "cpu" if self._engine.has_queue else kind
+        return kind if self._engine.is_this_machine else "cpu"
 
     def refuse_for_disk(self, person: str) -> None:
         """Raise ValueError if this user (empty without login) may store no further run."""
@@ -144,20 +151,19 @@ class Scheduler:
             ValueError: if it is not allowed, or the run could never start.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_engine(plan)
-        self.refuse_for_disk(owner)
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
+            starter.refuse_for_disk(self._runs_dir, owner, state.rules)
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
-            placed: list[Ticket] = []
+            placed: list[Placed] = []
 
             def fill(run: RunDirectory) -> None:
                 placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
-                tickets.write_queued(run, placed[0])
+                tickets.write_queued(run, placed[0].ticket)
 
-            run = launcher.create(self._runs_dir, plan, owner, fill)
-        return self._launch_if_granted(run, placed[0])
+            launcher.create(self._runs_dir, plan, owner, fill)
+        return self._launch_if_granted(placed[0])
 
     def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placed:
         """Resume an ended run from a checkpoint, or queue it.
@@ -166,7 +172,6 @@ class Scheduler:
             ValueError: if it is not allowed, the run could never start, or it is live.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_engine(plan)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)
@@ -180,31 +185,33 @@ class Scheduler:
                 placed = self._allocate_or_queue(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
-                tickets.write_queued(run, placed)
-        return self._launch_if_granted(run, placed)
+                tickets.write_queued(run, placed.ticket)
+        return self._launch_if_granted(placed)
 
     def _ticket(self, plan: Startable, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
         num_ranks = plan.config.world_size
         return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
-    def refuse_for_engine(self, plan: Startable) -> None:
+    def refuse_for_engine(self, config: Config) -> None:
         """Raise a ConfigError if the engine does not support the configuration."""
-        if problems := self._engine.check(plan.config):
+        if problems := self._engine.check(config):
             raise ConfigError(problems)
 
-    def _launch_if_granted(self, run: RunDirectory, ticket: Ticket) -> Placed:
-        """Start a run that has a grant; otherwise return its place in the queue."""
-        if ticket.grant is None:
-            self._passes.wake()
+    def _launch_if_granted(self, placed: Placed) -> Placed:
+        """Start a run that has a grant; otherwise leave it to the next pass that has room for it."""
+        if placed.place is None:
+            self._launch(placed.run, placed.ticket).result()
+            self._engine.preparation.note_running(True)
         else:
-            self._launch(run, ticket).result()
-            self._note_running(True)
+            self.num_waiting = max(self.num_waiting, placed.num_waiting)
+            self._passes.wake()
+        self._note_change(placed.run)
+        return placed
+
+    def _note_change(self, run: RunDirectory) -> None:
+        self.num_changes += 1
         self._on_change([run.run_id])
-        order = [] if ticket.grant is not None else self.order()
-        self.num_waiting = max(self.num_waiting, len(order))
-        place = order.index(run.run_id) + 1 if run.run_id in order else None
-        return Placed(run=run, place=place, num_waiting=len(order))
 
     def _launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
         assert ticket.grant is not None
@@ -215,16 +222,10 @@ class Scheduler:
 
     def take_out(self, run: RunDirectory) -> bool:
         """Remove a run from the queue; return True if it was still queued."""
-        was_waiting = False
-        try:
-            with self._changing():
-                was_waiting = starter.take_out(run)
-        except OSError as error:
-            if not was_waiting:
-                raise
-            # The ticket is deleted, and only tickets count: the next pass updates the stored state.
-            print(f"the queue could not be stored: {explain(error)}", flush=True)
-        self._on_change([run.run_id])
+        # Only the tickets count, which the run's lock protects: the next pass updates the stored state.
+        was_waiting = starter.take_out(run)
+        self._passes.wake()
+        self._note_change(run)
         return was_waiting
 
     def move(self, run_id: str, place: int) -> list[str]:
@@ -234,7 +235,7 @@ class Scheduler:
             ValueError: if it is not queued.
         """
         with self._changing() as state:
-            order = self._order(self._snapshot_into(state))
+            order = _order(self._snapshot_into(state))
             if run_id not in order:
                 raise ValueError(f"run {run_id} is not in the queue: only a queued run can be moved")
             was_at = order.index(run_id) + 1
@@ -331,10 +332,7 @@ class Scheduler:
 
     def order(self) -> list[str]:
         """Return the ids of the queued runs, next one first."""
-        return self._order(self.snapshot())
-
-    def _order(self, snapshot: Snapshot) -> list[str]:
-        return [run.run_id for run in in_order(snapshot.situation, time.time())]
+        return _order(self.snapshot())
 
     def _snapshot_into(self, state: QueueState) -> Snapshot:
         now = time.time()
@@ -390,7 +388,7 @@ class Scheduler:
             state.running += begun
             self.num_waiting = len(state.waiting)
             may_be_overdue = bool(state.running) and state.rules.limit_time
-            self._note_running(bool(state.running))
+            self._engine.preparation.note_running(bool(state.running))
             self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
         if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
             self._unstored_pause = None
@@ -429,27 +427,25 @@ class Scheduler:
         with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})
 
-    def _note_running(self, is_anything_running: bool) -> None:
-        self._engine.preparation.note_running(is_anything_running)
-
-    def _on_end(self) -> None:
-        self._passes.wake()
-
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
     def _allocate_or_queue(
         self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
-    ) -> Ticket:
-        """Add a new run to the queue's state; return its ticket, with a grant if it can start now."""
+    ) -> Placed:
+        """Add a new run to the queue's state, with a grant if it can start now."""
         waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
-        starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
+        snapshot = replace(snapshot, situation=replace(snapshot.situation, waiting=waiting))
+        starts = decide(snapshot.situation, time.time())
         start = next((each for each in starts if each.run_id == run.run_id), None)
-        if start is None:
-            state.waiting.append(run.run_id)
-            return ticket
-        state.running.append(run.run_id)
-        return self._with_grant(run, ticket, start, snapshot, _cores_in_use(snapshot))
+        if start is not None:
+            state.running.append(run.run_id)
+            ticket = self._with_grant(run, ticket, start, snapshot, _cores_in_use(snapshot))
+            return Placed(run=run, ticket=ticket, snapshot=snapshot)
+        state.waiting.append(run.run_id)
+        order = _order(snapshot)
+        place = order.index(run.run_id) + 1
+        return Placed(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
 
     def _with_grant(
         self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
@@ -482,6 +478,10 @@ class Scheduler:
         share = max(0, free - reserve) // SHARES_OF_DISK
         limit = snapshot.situation.rules.of(person).disk_bytes
         return share if limit is None else min(share, limit)
+
+
+def _order(snapshot: Snapshot) -> list[str]:
+    return [run.run_id for run in in_order(snapshot.situation, time.time())]
 
 
 def _cores_in_use(snapshot: Snapshot) -> int:

@@ -241,7 +241,7 @@ class Starter:
         """
         owned: Future[None] = Future()
         try:
-            started = self._engine.start(run, ticket)
+            started = self._engine.start(run, ticket.resume_step, ticket.grant)
         except (OSError, ValueError) as error:
             set_aside(
                 run,

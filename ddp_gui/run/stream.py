@@ -27,8 +27,7 @@ from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS, Router, Workers
 from ddp_gui.events import run_view
 from ddp_gui.events.run_view import Known, RunView
-from ddp_gui.events.series import ChartView
-from ddp_gui.events.tables import Axis, Smoothing, span_of
+from ddp_gui.events.tables import Axis, ChartView, Smoothing, span_of
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events

@@ -22,6 +22,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+from trainers.engines.base import submitted_script
 
 # Placeholder that the page replaces with the step of a checkpoint.
 ANY_STEP = 987_654_321
@@ -75,7 +76,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "num_steps": num_steps,
         "more_epochs": launcher.more_epochs_note(config, num_steps=num_steps),
         "command": launcher.train_command(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
-        "script": engine.script_of(view.run),
+        "script": submitted_script(engine, view.run),
         "kills_ranks": engine.is_this_machine,
         # The page knows the current checkpoints and replaces the placeholder.
         "resume_command": {
@@ -203,5 +204,5 @@ def _plan(view: RunView) -> Event:
     """Return the run's `plan` event. If the run was not read yet, search the start of its file."""
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
-    batch, _ = event_reader.read_batch(view.run.events, 0)
+    batch, _, _ = event_reader.read_batch(view.run.events, 0, is_careful=False)
     return next((event for event in reversed(batch) if event["kind"] in ("plan", "script")), {})

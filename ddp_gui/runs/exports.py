@@ -299,7 +299,7 @@ def _cell(value: Any) -> Any:
 
 def began_unix_s(run: RunDirectory) -> int:
     """Return the start time of a run in whole seconds, for the name of its event file."""
-    first = next(iter(event_reader.read_carefully(run.events, 0)[0]), None) if run.events.exists() else None
+    first = next(iter(event_reader.read_batch(run.events, 0)[0]), None) if run.events.exists() else None
     # A damaged line can contain any number, even one with 300 digits.
     if first is not None and 0 <= first["time_unix_s"] < LAST_UNIX_S:
         return int(first["time_unix_s"])

@@ -271,7 +271,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "took_s": digest.took_s,
         "state": status.state,
         "error": status.error,
-        "detail": liveness.detail(status),
+        "detail": liveness.detail(run, status),
         **columns,
         "device": digest.device_kind,
         "step": digest.step,
@@ -422,6 +422,8 @@ class Listing:
         self._entries: dict[str, Entry] = {}
         self._gone: dict[str, tuple[int, str | None]] = {}
         self._unread: list[str] = []
+        # Runs that this page has changed, until the next request reads them.
+        self._changed: set[str] = set()
         # After a restart every version is larger than any earlier one, so pages request all rows again.
         self._version = self._first_version = int(time.time() * 1000)
         self._refreshed_all_at = -REFRESH_ALL_EVERY_S
@@ -448,10 +450,13 @@ class Listing:
         Raises:
             ValueError: if the run does not exist.
         """
-        rundir.open_run(self.runs_dir, run_id)
         while True:  # a long file takes several iterations, between which other threads get the lock
             with self._lock:
-                self.read_again([run_id])
+                self._load_once()
+                self._version += 1
+                self._read(run_id, self._checked_catalogue())
+                if run_id not in self._entries:
+                    raise rundir.no_such_run(run_id)
                 if run_id not in self._unread:
                     return self._entries[run_id].row
 
@@ -477,23 +482,14 @@ class Listing:
             self._gone.clear()
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Read these runs now because this page has changed them."""
-        with self._lock:
-            self._load_once()
-            self._version += 1
-            catalogue = self._checked_catalogue()
-            for run_id in run_ids:
-                marks = stats_of(f"{self._dir}/{run_id}")
-                if marks[0] is None:
-                    self._drop(run_id)
-                else:
-                    self._read(run_id, marks, catalogue)
+        """Read these runs at the next request, because this page has changed them."""
+        self._changed.update(run_ids)
 
     def refresh(self, *, at_all: bool = False) -> None:
         """Detect changes: of live runs always, of other runs at intervals or if `at_all`."""
         asked_at = time.monotonic()
         with self._lock:
-            if at_all and self._refreshed_all_at > asked_at and not self._unread:
+            if at_all and self._refreshed_all_at > asked_at and not (self._unread or self._changed):
                 return  # concurrent requests share one refresh that began after they arrived
             self._load_once()
             self._version += 1
@@ -505,7 +501,9 @@ class Listing:
                 catalogue = self._facts_catalogue or self._checked_catalogue()
                 for run_id, entry in list(self._entries.items()):
                     if entry.is_live or not entry.is_settled:
-                        self._read_if_changed(run_id, catalogue)
+                        self._read(run_id, catalogue, only_if_changed=True)
+            while self._changed:
+                self._read(self._changed.pop(), catalogue)
             self._read_on(catalogue)
 
     def save(self) -> None:
@@ -563,31 +561,18 @@ class Listing:
         unread = []
         for run_id in names:
             if run_id in self._entries:
-                self._read_if_changed(run_id, catalogue)
+                self._read(run_id, catalogue, only_if_changed=True)
             else:
                 mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
         self._unread = half_read + [run_id for _, run_id in sorted(unread)]
 
-    def _read_if_changed(self, run_id: str, catalogue: Catalogue) -> None:
-        if run_id in self._unread:
-            return  # partly read; `_read_on` continues it
-        entry = self._entries[run_id]
-        marks = stats_of(f"{self._dir}/{run_id}")
-        if marks[0] is None:
-            self._drop(run_id)
-        elif not entry.is_as_read(marks):
-            self._read(run_id, marks, catalogue)
-
     def _read_on(self, catalogue: Catalogue) -> None:
         """Read new runs, most recent first, for a limited time."""
         deadline = time.monotonic() + READ_AT_MOST_S
         while self._unread and time.monotonic() < deadline:
-            run_id = self._unread.pop()
-            marks = stats_of(f"{self._dir}/{run_id}")
-            if marks[0] is not None:
-                self._read(run_id, marks, catalogue)
+            self._read(self._unread.pop(), catalogue)
 
     def _drop(self, run_id: str) -> None:
         if run_id in self._unread:
@@ -597,11 +582,18 @@ class Listing:
             self._gone[entry.row["run_id"]] = self._version, entry.row["owner"]
             self._is_cache_outdated = True
 
-    def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
+    def _read(self, run_id: str, catalogue: Catalogue, *, only_if_changed: bool = False) -> None:
         """Read a run's changes. If its row differs, set its version to the current one."""
-        run = RunDirectory(self.runs_dir / run_id)
+        if only_if_changed and run_id in self._unread:
+            return  # partly read; `_read_on` continues it
+        marks = stats_of(f"{self._dir}/{run_id}")
+        if marks[0] is None:
+            self._drop(run_id)
+            return
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
-        is_read = True
+        if only_if_changed and entry.is_as_read(marks):
+            return
+        run, is_read = RunDirectory(self.runs_dir / run_id), True
         try:
             rundir.require_run_id(run_id)
             plain_files.refuse_links(run.path)

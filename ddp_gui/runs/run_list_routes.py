@@ -120,7 +120,7 @@ class RunAdminApi:
     def delete_runs(self, run_ids: list[str]) -> dict[str, Any]:
         """Move ended runs to the bin; if one of them cannot be moved, none is."""
         for run_id in _ids(run_ids):
-            self.store.open_to_change(run_id)
+            self.store.open(run_id, to_change=True)
         moved = run_bin.delete(self._runs_dir, run_ids)
         self.store.read_again(run_id for run_id, _ in moved)
         return {

@@ -298,7 +298,7 @@ def _settle(run: RunDirectory, imported: Imported) -> None:
 def _count_events(run: RunDirectory) -> int:
     offset = num_events = 0
     while True:
-        batch, end, num_damaged = event_reader.read_carefully(run.events, offset)
+        batch, end, num_damaged = event_reader.read_batch(run.events, offset)
         if num_damaged:
             raise ValueError(
                 f"events.jsonl in the zip has {num_damaged:,} lines that are no events after byte "

@@ -60,13 +60,27 @@ class RunStore:
             lambda run, config, catalogue: listing.known_to(run, config, catalogue, self.own_data),
         )
 
-    def open(self, run_id: str) -> RunDirectory:
-        """Return a run for viewing.
+    def open(self, run_id: str, *, to_change: bool = False) -> RunDirectory:
+        """Return a run.
 
+        Args:
+            to_change: the run will be stopped, resumed, renamed or deleted.
         Raises:
             NoSuchRunError: if it does not exist or the current user cannot see it.
+            NotAllowedError: if the current user cannot change it.
         """
-        return self._open(run_id)[0]
+        try:
+            run = rundir.open_run(self.runs_dir, run_id)
+        except ValueError as error:
+            raise NoSuchRunError(str(error)) from error
+        if rights.current_user().is_teacher:
+            return run
+        owner = rights.owner_of(run)
+        if not self.may_see(owner) and run_id not in self.shown_to_all:
+            raise NoSuchRunError(str(rundir.no_such_run(run_id)))
+        if to_change:
+            rights.require_change(run_id, owner)
+        return run
 
     def has_source(self, run: RunDirectory, source: str) -> bool:
         """Return False if the run that another started from was deleted or replaced, or cannot be seen."""
@@ -74,27 +88,6 @@ class RunStore:
             return start_from.is_still_there(run, self.open(source))
         except (OSError, ValueError):
             return False
-
-    def open_to_change(self, run_id: str) -> RunDirectory:
-        """Return a run for changing it: stop, resume, rename or delete.
-
-        Raises:
-            ValueError: if it does not exist, or the current user cannot see or change it.
-        """
-        run, owner = self._open(run_id)
-        rights.require_change(run_id, owner)
-        return run
-
-    def _open(self, run_id: str) -> tuple[RunDirectory, str | None]:
-        """Return a run and its owner if the current user can see it."""
-        try:
-            run = rundir.open_run(self.runs_dir, run_id)
-            owner = rights.owner_of(run)
-            if not self.may_see(owner) and run_id not in self.shown_to_all:
-                raise rundir.no_such_run(run_id)
-        except ValueError as error:
-            raise NoSuchRunError(str(error)) from error
-        return run, owner
 
     def is_shown(self, run_id: str) -> bool:
         """Return True if the run exists and the current user can see it."""
@@ -156,7 +149,7 @@ class RunStore:
             self._views.pop(run_id, None)
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Make changes to these runs visible immediately: drop their views and refresh the list."""
+        """Make changes to these runs visible at the next request: drop their views, and mark their rows."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)
@@ -207,7 +200,7 @@ def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     return {
         "run_id": view.run.run_id,
         **asdict(status),
-        "detail": liveness.detail(status),
+        "detail": liveness.detail(view.run, status),
         "step": series.last_step.get("step", 0),
         "num_steps": view.total_steps,
         "epoch": series.last_step.get("epoch"),

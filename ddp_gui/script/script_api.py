@@ -26,6 +26,7 @@ from ddp_gui.script import completion, reader
 from trainers.contract import code as code_module
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.config.options import plain_path
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local import sandbox
@@ -208,7 +209,7 @@ class ScriptApi:
                 "default": asked.default,
                 "choices": [[choice.value, choice.words] for choice in asked.choices],
                 "is_several": asked.is_several,
-                "is_number": config_module.value_type(name) is not str,
+                "is_number": config_module.type_of(name)[0] is not str,
             }
             for name, asked in self.scheduler.asks().items()
         ]
@@ -261,6 +262,7 @@ class ScriptApi:
         }
         config = config_module.parse(raw)
         plan_module.refuse_ranks(config, machine)
+        self.scheduler.refuse_for_engine(config)
         return ScriptPlan(
             config=config,
             device_kind=machine.device_kind(config.device),
@@ -281,13 +283,14 @@ class ScriptApi:
             raise NotAllowedError("this script was started without a sandbox: start its code as a new run")
         machine = self.scheduler.capacity(config)
         plan_module.refuse_ranks(config, machine)
+        self.scheduler.refuse_for_engine(config)
         kind = machine.device_kind(config.device)
         return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
 
     def _from_path(self, path: str) -> tuple[dict[str, bytes], str, str]:
         """Return the files of a script or a folder on this machine, the entry file, and the folder."""
         refuse_paths(self.rules, {"path": path})
-        place = Path(config_module.plain_path(path)).expanduser().absolute()
+        place = Path(plain_path(path)).expanduser().absolute()
         if place.is_file():
             return code_module.read_folder(place.parent, place), place.name, str(place.parent)
         if not place.is_dir():
@@ -388,7 +391,7 @@ def _as_text(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _about_python(path: str) -> dict[str, Any]:
     """Start an interpreter; return its versions, or raise ValueError with the reason."""
-    program = Path(config_module.plain_path(path)).expanduser()
+    program = Path(plain_path(path)).expanduser()
     allowed = "the path of a python with torch 2.4 or newer and Python 3.11 or newer"
     if not program.is_absolute() or not os.access(program, os.X_OK) or program.is_dir():
         raise ConfigError([Problem(field="python", value=path, allowed=allowed)])

@@ -17,7 +17,6 @@ from ddp_gui.plan import plan, recipe
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan, Startable
-from ddp_gui.queue import presenter
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Placed, Scheduler
 from ddp_gui.run.model_process import ModelProcesses
@@ -29,13 +28,13 @@ from trainers.contract import config as config_module
 from trainers.contract.commands import COMMANDS, Argument, Endpoint
 from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Status
 from trainers.engines import liveness
 
 STARTS_RATE = Rate("a start", 10)
 LOOKS_RATE = Rate("an inspection of data", 20)
 # By whether it saves.
 STOPPING = {True: "Saving a checkpoint, then stopping.", False: "Stopping without saving."}
+REMOVED = "Removed from the queue."
 STOPPING_SCRIPT = "Stopping: when the script asks, or else by SIGTERM."
 
 
@@ -77,7 +76,7 @@ class Api:
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
         if planned.config.start_from and not resumes:
             planned = self.starts.check(planned)
-        self._scheduler.refuse_for_engine(planned)
+        self._scheduler.refuse_for_engine(planned.config)
         return planned
 
     def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -134,9 +133,16 @@ class Api:
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Inspect own data, if the configuration uses it, before the run is planned."""
-        raw = await CLICKS.run(self.starts.complete, raw)
-        if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
-            await self.inspect(raw)
+
+        def own_data() -> dict[str, Any] | None:
+            completed = self.starts.complete(raw)
+            is_own = (
+                isinstance(completed, dict) and completed.get("dataset") in self._catalogue.get().own_data
+            )
+            return completed if is_own else None
+
+        if (found := await CLICKS.run(own_data)) is not None:
+            await self.inspect(found)
 
     @operation()
     def catalog(self) -> dict[str, Any]:
@@ -173,24 +179,25 @@ class Api:
     @operation(run="change")
     def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
-        status, command_id, message = None, None, "Removed from the queue."
-        if not (run.queued.exists() and self._scheduler.take_out(run)):
-            status = liveness.read_status(run)
-            is_script = (run.path / code.FOLDER).is_dir()
-            sent = launcher.stop(run, status, save=save and not is_script)
-            if status.state != "queued":  # else it has waited in the engine's queue
-                command_id, message = sent, STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
-                if status.state == "starting":  # there may be nothing to save yet
-                    message = "Stopping."
+        if run.queued.exists() and self._scheduler.take_out(run):
+            return _answer(run, REMOVED) | {"command_id": None}
+        status = liveness.read_status(run)
+        is_script = (run.path / code.FOLDER).is_dir()
+        command_id = launcher.stop(run, status, save=save and not is_script)
+        if status.state == "queued":  # it has waited in the engine's queue
+            return _answer(run, REMOVED) | {"command_id": None}
+        message = STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
+        if status.state == "starting" and not is_script:  # there may be nothing to save yet
+            message = "Stopping."
         # Without a command the run has ended already.
-        return _answer(run, message, status if command_id else None) | {"command_id": command_id}
+        return _answer(run, message, status.state if command_id else None) | {"command_id": command_id}
 
     @operation(run="change")
     def kill_rank(self, run: RunDirectory, rank: int) -> dict[str, Any]:
         """Kill the process of one rank. The run fails, and can be resumed from a checkpoint."""
         status = liveness.read_status(run)
         number = launcher.kill_rank(run, status, rank)
-        return _answer(run, f"Rank {number} was killed: the run fails now.", status)
+        return _answer(run, f"Rank {number} was killed: the run fails now.", status.state)
 
     @operation(run="change", rate=STARTS_RATE, counts_itself=True)
     async def resume_run(
@@ -252,7 +259,7 @@ class Api:
             state = status.state
             if state == "paused" and more_epochs is None:
                 run.append_command("resume")
-                return _answer(run, "Continuing.", status)
+                return _answer(run, "Continuing.", state)
             if state == "queued":
                 raise ValueError(f"run {run.run_id} is already in the queue: it starts automatically")
             if state in events.LIVE_STATES:
@@ -303,22 +310,21 @@ class Api:
             ValueError: if it is refused; the text names the reason.
         """
         checked = _checked(COMMANDS[name].arguments, values)
-        run = self.store.open_to_change(run_id)
+        run = self.store.open(run_id, to_change=True)
         launcher.send(run, liveness.read_status(run), name, **checked)
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
-        place = placed.place
-        if place is not None:
-            place_values = self._view.place(placed.run.run_id, afresh=True)
-            words = place_values["words"] or presenter.place_text(place, None)
-            message = f"Waiting: {words}."
-        return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
+        if placed.place is None:
+            return _answer(placed.run, message) | {"place": None, "num_waiting": 0}
+        words = self._view.words_of(placed)
+        rest = {"place": placed.place, "num_waiting": placed.num_waiting}
+        return _answer(placed.run, f"Waiting: {words}.", "queued") | rest
 
 
-def _answer(run: RunDirectory, message: str, status: Status | None = None) -> dict[str, Any]:
-    """Return the answer of an operation on a run; `status` was read for it, None: it has changed since."""
-    return {"run_id": run.run_id, "state": (status or liveness.read_status(run)).state, "message": message}
+def _answer(run: RunDirectory, message: str, state: str | None = None) -> dict[str, Any]:
+    """Return the answer of an operation on a run; `state` is None if the operation has changed it."""
+    return {"run_id": run.run_id, "state": state or liveness.read_status(run).state, "message": message}
 
 
 def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
@@ -340,7 +346,7 @@ def _command_operation(name: str, arguments: Sequence[Argument], endpoint: Endpo
     def ask(_api: Api, run: RunDirectory, *values: Any) -> dict[str, Any]:
         checked, status = _checked(arguments, values), liveness.read_status(run)
         command_id = launcher.send(run, status, name, **checked)
-        return _answer(run, endpoint.answer.format(**checked), status) | {"command_id": command_id}
+        return _answer(run, endpoint.answer.format(**checked), status.state) | {"command_id": command_id}
 
     ask.__name__, ask.__doc__ = endpoint.name, endpoint.help
     first = [

@@ -485,9 +485,8 @@ DECIDING = ("partition", "num_nodes", "gpu_type", "device")
 class WhereGroup:
     """The fields that an engine requests, and the events that follow their changes."""
 
-    def __init__(self, form: Form, api: Api, engine: Engine) -> None:
-        self._form, self._api, self._engine = form, api, engine
-        self._asked = engine.asks()
+    def __init__(self, form: Form, api: Api, asked: Mapping[str, AskedField]) -> None:
+        self._form, self._api, self._asked = form, api, asked
 
     def add_controls(self) -> None:
         """Lay out the fields; none if the engine requests none."""
@@ -538,17 +537,17 @@ class WhereGroup:
         config = self._config(values)
         if config is None:
             return [gr.skip() for _ in self._adapted()]
-        here, asked = self._api.machine(config), self._engine.asks(config)
-        return [self._update(name, here, asked) for name in self._adapted()]
+        here = self._api.machine(config)
+        return [self._update(name, here) for name in self._adapted()]
 
-    def _update(self, name: str, here: Machine, asked: Mapping[str, AskedField]) -> Any:
+    def _update(self, name: str, here: Machine) -> Any:
         if name == "nproc_per_node":
             label, info = self._form.ranks_label(here)
             return gr.update(label=label, info=info)
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
             return gr.update(info=f"{most} of the partition, each with as many ranks.")
-        offered = [(choice.words, choice.value) for choice in asked[name].choices]
+        offered = [(choice.words, choice.value) for choice in here.asked[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
             info = "Which kind each rank trains on."

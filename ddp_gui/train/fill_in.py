@@ -440,6 +440,6 @@ def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _from_text(name: str, value: str) -> Any:
     """Convert a URL parameter to a configuration value; "true" and "false" become booleans."""
-    if name not in config_module.settings() or config_module.value_type(name) is bool:
+    if name not in config_module.settings() or config_module.type_of(name)[0] is bool:
         return {"true": True, "false": False}.get(value, value)
     return value

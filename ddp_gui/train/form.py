@@ -13,6 +13,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
+from trainers.contract.config import options as options_module
 from trainers.contract.config.sections import NO_MISTAKE
 from trainers.engines.base import AskedField
 
@@ -294,9 +295,7 @@ class Form:
             common["visible"] = "hidden"  # a line of text above the data set shows `start_from`
         option = self._own_options.get(name)
         kind, is_optional = (
-            (config_module.value_type(name), config_module.is_optional(name))
-            if option is None
-            else (option.value_type, option.is_optional)
+            config_module.type_of(name) if option is None else options_module.type_of(option.hint)
         )
         if name in self._asked and self._asked[name].choices:
             return _asked_choice(self._asked[name], common)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from PIL import Image  # Gradio needs it too
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS
@@ -165,32 +167,18 @@ def _sizes(inspection: Inspection) -> str:
 def _pictures(preview: Mapping[str, Any]) -> str:
     figures = []
     for item in preview.get("thumbnails", []):
-        # A bitmap generated from the pixel values: no bytes of the file itself reach the browser.
-        source = _bitmap(item)
+        source = _picture(item)
         name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
         figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
     return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
 
 
-def _bitmap(item: Mapping[str, Any]) -> str:
-    """Return a data URL with a 24-bit BMP of an item's base64-encoded pixels."""
-    height, width, channels = int(item["height"]), int(item["width"]), int(item["channels"])
-    pixels = base64.b64decode(item["pixels"])
-    padding = b"\0" * (-3 * width % 4)
-    rows = []
-    for row in reversed(range(height)):
-        line = pixels[row * width * channels : (row + 1) * width * channels]
-        colours = (
-            b"".join(bytes((grey,)) * 3 for grey in line)
-            if channels == 1
-            else b"".join(line[at : at + 3][::-1] for at in range(0, len(line), 3))
-        )
-        rows.append(colours + padding)
-    body = b"".join(rows)
-    header = b"BM" + (54 + len(body)).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
-    header += (40).to_bytes(4, "little") + width.to_bytes(4, "little") + height.to_bytes(4, "little")
-    header += (1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24)
-    return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
+def _picture(item: Mapping[str, Any]) -> str:
+    """Return a data URL with a PNG of an item's pixels: no bytes of the file itself reach the browser."""
+    mode, size = "L" if item["channels"] == 1 else "RGB", (int(item["width"]), int(item["height"]))
+    written = io.BytesIO()
+    Image.frombytes(mode, size, base64.b64decode(item["pixels"])).save(written, "PNG")
+    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode("ascii")
 
 
 def _decisions(inspection: Inspection) -> str:

@@ -170,8 +170,8 @@ class TrainPage:
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
         self._fill_problem = _problem_box("The form could not be filled in")
-        self.form = Form(self.source.get(), self.machine, self.engine.asks())
-        self._where = WhereGroup(self.form, self.api, self.engine)
+        self.form = Form(self.source.get(), self.machine, self.machine.asked)
+        self._where = WhereGroup(self.form, self.api, self.machine.asked)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
@@ -236,7 +236,7 @@ class TrainPage:
         # Another user's program may occupy a GPU: the run waits for its end unless this box is checked.
         self._share = gr.Checkbox(
             label="Also use GPUs that other programs are using",
-            visible=self.machine.num_gpus > 0 and not self.engine.has_queue,
+            visible=self.machine.num_gpus > 0 and self.engine.is_this_machine,
             elem_id="share-gpus",
         )
         self._machine_words = gr.HTML(choices.machine(self.machine), elem_id="machine-words")
@@ -258,7 +258,7 @@ class TrainPage:
         with gr.Accordion(
             "This job as a script",
             open=False,
-            visible=self.engine.has_scripts,
+            visible=bool(self.engine.script_name),
             elem_classes="ddp-fold",
             elem_id="fold-script",
         ):
@@ -415,7 +415,7 @@ class TrainPage:
 
     def _refresh_ranks(self) -> Any:
         """Return an update of the number of ranks, because the number of free GPUs changes over time."""
-        if not self.machine.num_gpus or self.engine.has_queue:
+        if not self.machine.num_gpus or not self.engine.is_this_machine:
             return gr.skip()
         return gr.update(**self.form.refresh_ranks(self.api.machine()))
 

@@ -19,7 +19,7 @@ from tests.faults.scenes.disks import fill
 from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, START_TIMEOUT_S, Launcher, wait_until
 from tests.unit import class_of
 from tests.unit.class_of import ANN, EVE, password_of
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -67,7 +67,7 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     stopped = live.ask("stop")
     assert live.wait_for_end().state == "stopped", live.story()
     for item in live.run.list_checkpoints():
-        save_and_restore.verify(live.run, item.step)
+        checkpoint_files.verify(live.run, item.step)
     assert live.run.list_checkpoints()[-1].step == stopped["step"]
 
 

@@ -1,1 +1,1 @@
-"""Readers of untrusted bytes, tested by atheris (`python -m tests.fuzz`) and by hypothesis."""
+"""Readers of untrusted bytes, tested by Hypothesis (`tests/unit/attacks`)."""

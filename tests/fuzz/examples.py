@@ -1,4 +1,4 @@
-"""Small valid files of each kind: seeds of the fuzzer, and files that hypothesis mutates."""
+"""Small valid files of each kind: files that Hypothesis mutates."""
 
 from __future__ import annotations
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +22,7 @@ from ddp_gui.runs.listing import row_of
 from trainers.contract import events, manifests, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions
-from trainers.data.own import cache, image_files
+from trainers.data.own import image_files
 from trainers.data.own.cache import META, Prepared
 from trainers.data.own.dataset import Own
 from trainers.data.own.problems import DataError
@@ -164,17 +163,6 @@ def read_image(data: bytes) -> None:
         _says_why(error)
 
 
-TARGETS: Mapping[str, Callable[[bytes], object]] = {
-    "events": read_events,
-    "contract": read_contract,
-    "csv": lambda data: read_data(data, ".csv"),
-    "text": lambda data: read_data(data, ".txt", sequence_length=2),
-    "zip": lambda data: read_data(data, ".zip", skip_unreadable=True),
-    "image": read_image,
-    "parquet": lambda data: read_data(data, ".parquet"),
-}
-
-
 def _tail(read: Callable[[Path, int], tuple[list[events.Event], int]], path: Path) -> Iterator[events.Event]:
     offset = 0
     while True:
@@ -205,17 +193,5 @@ def _says_why(error: ValueError) -> bool:
 
 
 def _carefully(path: Path, offset: int) -> tuple[list[events.Event], int]:
-    batch, end, _ = event_reader.read_carefully(path, offset)
+    batch, end, _ = event_reader.read_batch(path, offset)
     return batch, end
-
-
-def seeds(target: str) -> list[bytes]:
-    """Return small valid inputs of a target."""
-    from tests.fuzz import examples
-
-    return examples.of(target)
-
-
-def without_cache() -> None:
-    """Use a private cache for prepared data."""
-    os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(dir=FOLDER, prefix="fuzz-cache-")

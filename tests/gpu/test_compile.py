@@ -10,7 +10,7 @@ import torch
 
 from tests.gpu.place import Place
 from tests.harness import Launcher, LiveRun
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files
 
 # 1,437 images of digits: 22 batches of 64 and a last one of 29.
 BATCH_SIZE, STEPS_PER_EPOCH = 64, 23
@@ -73,7 +73,7 @@ def test_a_stop_is_heard_while_evaluation_is_compiled(launcher: Launcher, place:
     status = live.wait_for_end(COMPILE_S)
     assert (status.state, status.exit_code) == ("stopped", 0), live.story()
     assert live.events("warning") == [], "it stopped by itself"
-    save_and_restore.verify(live.run, answer["step"])
+    checkpoint_files.verify(live.run, answer["step"])
 
 
 def test_a_stop_is_heard_while_the_model_is_compiled_for_the_first_time(

@@ -14,7 +14,7 @@ import pytest
 from tests.gpu.looked_at import look_at
 from tests.gpu.place import Place
 from tests.harness import ONE_THREAD, Launcher, LiveRun, create_run, wait_until
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files
 from trainers.contract.events import Event
 from trainers.files.json_files import write_json_atomically
 
@@ -68,13 +68,13 @@ def test_ranks_that_share_a_gpu_are_told_apart_and_obey(
     assert live.ask("set_lr", learning_rate=0.0001)["accepted"]
     saved = live.ask("checkpoint")
     assert saved["accepted"]
-    save_and_restore.verify(live.run, saved["step"])
+    checkpoint_files.verify(live.run, saved["step"])
     assert live.ask("resume")["accepted"]
     live.wait_for_step(saved["step"] + 5)
     stopped = live.ask("stop")
     status = live.wait_for_end()
     assert (status.state, status.exit_code) == ("stopped", 0), live.story()
-    save_and_restore.verify(live.run, stopped["step"])
+    checkpoint_files.verify(live.run, stopped["step"])
     assert live.events("warning") == [], live.story()
     seen.wait_until_nobody_of(ranks.values())
 

@@ -14,7 +14,7 @@ from tests.gpu.clicks import served
 from tests.gpu.looked_at import look_at, overlapped
 from tests.gpu.place import Place, somebody_on
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files
 from trainers.contract.heartbeats import BUSY_FACTOR
 from trainers.machine import hardware, threads
 
@@ -256,6 +256,6 @@ def test_a_checkpoint_of_all_ranks_is_whole(launcher: Launcher, two: Place) -> N
     live.wait_for_step(5)
     saved = live.ask("checkpoint")
     assert saved["accepted"], saved
-    save_and_restore.verify(live.run, saved["step"])
+    checkpoint_files.verify(live.run, saved["step"])
     live.ask("stop", save=False)
     assert live.wait_for_end().state == "stopped", live.story()

@@ -20,15 +20,12 @@ import torch
 
 from tests.integration.strategy_worker import BASE, Training, refuse_pickles
 from trainers import build, registry
-from trainers.checkpoint.save_and_restore import (
-    Checkpointer,
-    CheckpointError,
-    Outcome,
-    Progress,
-    Saved,
-    newest_whole,
-)
+from trainers.checkpoint.checkpoint_writer import Outcome, Saved
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract import config as contract
+from trainers.contract.checkpoint_files import CheckpointError
+from trainers.contract.manifests import newest_whole
 from trainers.contract.rundir import RunDirectory
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
@@ -138,7 +135,8 @@ def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
     """Save every step until killed. Starts from the latest complete checkpoint, if any."""
     part = Part(job, world)
     run = RunDirectory(Path(job["run"]))
-    newest, *_ = _from_all(newest_whole(run) if world.is_main else None, world)
+    found = newest_whole(run) if world.is_main else None
+    newest, *_ = _from_all(None if found is None else found.step, world)
     if newest is not None:
         part.load(newest)
     while True:

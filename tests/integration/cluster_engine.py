@@ -20,8 +20,9 @@ from tests.harness import REPOSITORY, torchrun_that_forks
 from trainers.contract import events, tickets
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status
-from trainers.engines.base import Capacity, Engine, Launch
+from trainers.contract.status import Status
+from trainers.contract.tickets import Grant
+from trainers.engines.base import Capacity, Description, Engine, Launch
 from trainers.engines.local import torchrun
 
 POLL_S = 0.1
@@ -103,10 +104,10 @@ class ClusterEngine(Engine):
         one = Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")
         return [] if config.num_nodes == 1 else [one]
 
-    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
+    def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             name = f"job {len(self._jobs) + 1}"
             worker = torchrun.worker_arguments(run.read_config(), run.path, resume_step)
             command = torchrun_that_forks(worker)
@@ -116,16 +117,17 @@ class ClusterEngine(Engine):
         tickets.close_ticket(run)
         return self._jobs[name]
 
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
-        job = self._jobs.get(str(handle))
-        return job is not None and job.follower.is_alive() and not job.is_forgotten
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
+        job = self._jobs.get(str(status.handle))
+        is_alive = job is not None and job.follower.is_alive() and not job.is_forgotten
+        return Description(is_alive=is_alive)
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         command_id = super().stop(run, status, save=save, why=why)
         self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status) -> None:
+    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
         job = self._job_of(run)
         job.ends_as = "stopped"
         job.kill()

@@ -82,7 +82,7 @@ class TwoNodes:
 
     def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
         """Start a run, or submit it to the scheduler."""
-        self.engine.launch(run, resume_step, token=None)
+        self.engine.start(run, resume_step)
 
 
 @pytest.fixture(params=["slurm", "ssh"])

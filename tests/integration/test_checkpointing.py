@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.harness import REPOSITORY, START_TIMEOUT_S, torchrun_of, wait_until
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files, manifests
 from trainers.contract.rundir import RunDirectory
 
 ALL = ("ddp", "zero1", "zero2", "zero3", "tensor", "pipeline")
@@ -162,15 +162,15 @@ def test_killed_at_any_moment_leaves_whole_checkpoints_to_go_on_from(
         finally:
             _kill_all(ranks, str(tmp_path))
         listed = [item.step for item in run.list_checkpoints()]
-        save_and_restore.remove_leftovers(run)
+        checkpoint_files.remove_leftovers(run)
         for step in listed:
-            save_and_restore.verify(run, step)
+            checkpoint_files.verify(run, step)
         assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
             f"step_{item.step}" for item in run.list_checkpoints()
         )
-        found = save_and_restore.newest_whole(run)
-        assert found is not None and found > newest, (tmp_path / "output.txt").read_text()[-3000:]
-        newest = found
+        found = manifests.newest_whole(run)
+        assert found is not None and found.step > newest, (tmp_path / "output.txt").read_text()[-3000:]
+        newest = found.step
 
 
 def _wait_for_step_after(step: int, run: RunDirectory) -> None:

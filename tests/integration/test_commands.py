@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, Launcher, LiveRun, wait_until
-from trainers.checkpoint import save_and_restore
+from trainers.contract import checkpoint_files
 from trainers.contract.events import Event
 from trainers.engines import liveness
 
@@ -71,7 +71,7 @@ def test_checkpoint_saves_and_training_goes_on(conversation: Conversation) -> No
     assert answer["accepted"]
     saved = [event for event in conversation.live.events("checkpoint") if event["step"] == answer["step"]]
     assert [event["reason"] for event in saved] == ["button"]
-    save_and_restore.verify(conversation.live.run, answer["step"])
+    checkpoint_files.verify(conversation.live.run, answer["step"])
     assert max(conversation.live.losses()) > answer["step"]
 
 
@@ -96,7 +96,7 @@ def test_pausing_twice_and_resuming_what_runs_are_answered_with_no(conversation:
 def test_checkpoint_works_during_a_pause(conversation: Conversation) -> None:
     answer = conversation.answers["checkpoint_paused"]
     assert answer["accepted"] and answer["step"] == conversation.answers["pause"]["step"]
-    save_and_restore.verify(conversation.live.run, answer["step"])
+    checkpoint_files.verify(conversation.live.run, answer["step"])
 
 
 def test_resume_goes_on_with_the_next_step(conversation: Conversation) -> None:
@@ -124,7 +124,7 @@ def test_stop_saves_first_and_ends_as_stopped(conversation: Conversation) -> Non
     assert answer["accepted"]
     last_saved = conversation.live.events("checkpoint")[-1]
     assert (last_saved["step"], last_saved["reason"]) == (answer["step"], "stop")
-    save_and_restore.verify(conversation.live.run, answer["step"])
+    checkpoint_files.verify(conversation.live.run, answer["step"])
     assert max(conversation.live.losses()) == answer["step"], "no step after the one all ranks agreed on"
     status = conversation.final_status
     assert (status.state, status.exit_code, status.error) == ("stopped", 0, None)

@@ -17,7 +17,6 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check, CommunicationChecks
 from tests.harness import REPOSITORY, let_go_on_until, wait_until
-from trainers.parallel import bandwidth
 
 HERE = Machine(num_gpus=0, num_cores=2)
 DONE_S = 180.0
@@ -78,10 +77,6 @@ def hold_while_it_measures(check: Check) -> list[psutil.Process]:
     return ranks
 
 
-def folders_of_checks(folder: Path) -> list[Path]:
-    return list(folder.glob("ddp-check-*"))
-
-
 def test_ranks_of_a_check_hold_no_secret_of_the_page(
     checks: CommunicationChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,33 +85,6 @@ def test_ranks_of_a_check_hold_no_secret_of_the_page(
     ranks = hold_while_it_measures(checks.start(2, HERE))
     assert len(ranks) == 2
     assert not any("hunter2" in value for rank in ranks for value in rank.environ().values())
-
-
-def test_real_ranks_measure_every_size(
-    checks: CommunicationChecks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    num_ranks = 3
-    check = checks.start(num_ranks, HERE, busy_with=["digits-mlp-1"])
-    with pytest.raises(ValueError, match="a check is running already"):
-        checks.start(2, HERE)
-    assert check.has_ended.wait(DONE_S)
-    found = check.to_json()
-    assert (found["state"], found["error"]) == ("done", None)
-    assert found["busy_with"] == ["digits-mlp-1"]
-    assert [line["size_bytes"] for line in found["lines"]] == list(bandwidth.SIZES_BYTES)
-    for line in found["lines"]:
-        assert (line["backend"], line["num_ranks"]) == ("gloo", num_ranks)
-        assert line["num_repetitions"] >= bandwidth.FEWEST_REPETITIONS
-        assert line["algorithm_bytes_per_s"] == pytest.approx(line["size_bytes"] / line["time_s"])
-        factor = 2 * (num_ranks - 1) / num_ranks
-        assert line["bus_bytes_per_s"] == pytest.approx(line["algorithm_bytes_per_s"] * factor)
-    times = [line["time_s"] for line in found["lines"]]
-    assert times[-1] > times[0] > 0
-    between = sorted(line["time_s"] for line in found["lines"][-2:])
-    assert between[0] <= found["example"]["time_s"] <= between[1]
-    assert processes_below(os.getpid()) == []
-    assert folders_of_checks(tmp_path) == []
 
 
 def test_a_check_that_hangs_is_ended_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,14 +118,3 @@ def test_nothing_outlives_a_page_that_is_killed(tmp_path: Path) -> None:
     gone, alive = psutil.wait_procs(of_check, timeout=DONE_S)
     assert alive == []
     assert len(gone) == 3
-
-
-def test_a_check_that_cannot_begin_says_why(
-    checks: CommunicationChecks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/nonexistent")
-    monkeypatch.setattr("ddp_gui.machine.communication.torchrun_program", lambda: ["/nonexistent/torchrun"])
-    check = checks.start(2, HERE)
-    assert check.has_ended.wait(DONE_S)
-    assert check.state == "failed"
-    assert check.error is not None and "No such file or directory" in check.error

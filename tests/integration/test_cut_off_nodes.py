@@ -99,7 +99,7 @@ def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     run = create_run(
         cluster.stall.under, num_nodes=2, nproc_per_node=1, num_epochs=100_000, checkpoint_every_steps=20
     )
-    engine.launch(run, None, token=None)
+    engine.start(run)
     wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
     wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
     watched = Watched(run, cluster, engine, [rank_of(run, 0), rank_of(run, 1)])
@@ -248,11 +248,11 @@ def test_resume_ends_the_earlier_job_first(watched: Watched, cluster: SlurmClust
     run, first = watched.run, watched.job()
     recorded = liveness.read_status(run)
     with pytest.raises(ValueError, match="has not ended"):
-        watched.engine.launch(run, None, token=None)
+        watched.engine.start(run)
     run.write_status(
         type(recorded)(state="failed", engine="slurm", handle=recorded.handle, ended_unix_s=time.time())
     )
-    watched.engine.launch(run, run.list_checkpoints()[-1].step, token=None)
+    watched.engine.start(run, run.list_checkpoints()[-1].step)
     jobs = cluster.ask("squeue", "-h", "--states=all", "--format=%A %T").splitlines()
     assert f"{first} CANCELLED" in jobs
     assert watched.job() != first

@@ -51,7 +51,7 @@ class Place:
         grant = Grant(token=uuid.uuid4().hex, granted_unix_s=now, gpus=())
         ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=now, grant=grant)
         tickets.write_queued(run, ticket)
-        launch = self.engine.start(run, ticket)
+        launch = self.engine.start(run, grant=grant)
         launch.wait_until_owned()
         return run, launch
 
@@ -160,15 +160,17 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     recorded = status_file.read(run.status)
     assert recorded is not None and recorded.engine == place.engine.name and recorded.handle is not None
     assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
-    assert place.engine.is_alive(run, recorded.handle) and liveness.is_alive(run)
+    assert place.engine.describe(run, recorded).is_alive and liveness.is_alive(run)
     assert liveness.engine_to_ask(liveness.read_status(run)) is place.engine
-    command_id = place.engine.stop(run, place.engine.status_of(run), save=True, why="The lesson is over.")
+    command_id = place.engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in kinds_of(run, "command")}
-    assert run.list_checkpoints() and not place.engine.is_alive(run, recorded.handle)
+    assert run.list_checkpoints() and not place.engine.describe(run, recorded).is_alive
     assert not run.queued.exists()
 
 
+# The runs of test_two_nodes_runs.py end on the nodes of Slurm and SSH.
+@pytest.mark.parametrize("place", ["local", "made_up_cluster", "ssh_unshared"], indirect=True)
 def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchrun(place: Place) -> None:
     run, launch = place.start(max_steps=5)
     assert state_at_the_end(place, run, launch) == "finished"
@@ -177,16 +179,22 @@ def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchr
     assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
 
 
+# Ranks of "ssh" are started and watched as those of "slurm".
+NOT_SSH = pytest.mark.parametrize(
+    "place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True
+)
+
+
+@NOT_SSH
 def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     run, launch = place.start(**FOR_EVER)
     wait_for_a_step(run)
-    place.engine.kill(run, place.engine.status_of(run))
+    place.engine.kill(run, liveness.read_status(run))
     assert liveness.read_status(run).state == "stopped"
     assert state_at_the_end(place, run, launch) == "stopped"
 
 
-# Ranks of "ssh" are started and watched as those of "slurm".
-@pytest.mark.parametrize("place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True)
+@NOT_SSH
 def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
     run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
     assert state_at_the_end(place, run, launch) == "failed"

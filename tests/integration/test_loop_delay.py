@@ -1,7 +1,4 @@
-"""No request blocks the event loop, regardless of its content: all routes, streams and endpoints.
-
-`python -m tests.loop_delay` sends inputs of every kind to every route, which takes three times as long.
-"""
+"""No request blocks the event loop, regardless of its content: all routes, streams and endpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
     with loop_delay.served(tmp_path, NUM_RUNS, login, form) as page:
         rows = loop_delay.measure_all(page, wanted=loop_delay.is_usual)
         still = loop_delay.ask(page, loop_delay.request("GET", "/live/me"))
-    print(loop_delay.table(rows))
     assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 8 * ROUTES
     # The session must still be valid: requests refused for a missing login do not reach the functions.
     assert b'"name":"ann"' in still

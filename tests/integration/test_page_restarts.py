@@ -18,6 +18,7 @@ PATIENCE_S = 180.0
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_nodes": 1, "nproc_per_node": 2}
 
 
+@pytest.mark.parametrize("two_nodes", ["slurm"], indirect=True)  # by SSH: test_ssh_unshared.py
 def test_a_page_on_a_cluster_that_was_killed_finds_its_runs(
     two_nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,7 @@ from tests.harness import (
 )
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
 from tests.torch_template import SUPERVISOR, ForkedProgram
-from trainers.checkpoint import save_and_restore
-from trainers.contract import events
+from trainers.contract import checkpoint_files, events
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -136,7 +135,7 @@ def test_checkpoint_events_tell_the_truth_about_the_folder(finished_run: LiveRun
     for event in finished_run.events("checkpoint"):
         if event["step"] in removed:
             continue
-        save_and_restore.verify(run, event["step"])
+        checkpoint_files.verify(run, event["step"])
         path = run.path / event["path"]
         assert path == listed[event["step"]].path
         files = [file for file in path.iterdir() if file.name != "manifest.json"]

@@ -67,7 +67,7 @@ def assert_nothing_is_left(run: RunDirectory) -> None:
 def test_both_ranks_are_watched_and_stop_at_the_same_step(two_nodes: TwoNodes, tmp_path: Path) -> None:
     run = start(two_nodes, tmp_path, "asks")
     wait_until("the ranks' losses", lambda: any(map(has_both_losses, told(run, "ranks"))), PATIENCE_S)
-    two_nodes.engine.stop(run, two_nodes.engine.status_of(run), save=False)
+    two_nodes.engine.stop(run, liveness.read_status(run), save=False)
     wait_until("its end", lambda: has_ended(run), PATIENCE_S)
     end = told(run, "state")[-1]
     assert (end["state"], end["reason"]) == ("stopped", "The script stopped as it was asked to."), story(run)
@@ -89,7 +89,7 @@ def test_a_script_that_does_not_ask_gets_sigterm_on_both_machines(
     two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
     run = start(two_nodes, tmp_path, "")
-    two_nodes.engine.stop(run, two_nodes.engine.status_of(run), save=False)
+    two_nodes.engine.stop(run, liveness.read_status(run), save=False)
     wait_until("its end", lambda: has_ended(run), PATIENCE_S)
     assert liveness.read_status(run).state == "stopped", story(run)
     assert_nothing_is_left(run)

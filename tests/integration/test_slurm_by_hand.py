@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import status as status_file
+from trainers.engines.base import submitted_script
 from trainers.engines.slurm import script
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
@@ -27,7 +28,7 @@ def test_the_script_works_by_hand(slurm_with_gpus: SlurmCluster, tmp_path: Path)
     run.logs.mkdir(exist_ok=True)
     file = run.path / script.NAME
     file.write_text(engine.script(run.read_config(), run.path))
-    assert engine.script_of(run) == file.read_text()
+    assert submitted_script(engine, run) == file.read_text()
     slurm_with_gpus.ask("sbatch", str(file))
 
     def has_finished() -> bool:

@@ -31,14 +31,14 @@ def run(engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path) -> Iterator[Ru
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
-        engine.kill(made, engine.status_of(made))
+        engine.kill(made, liveness.read_status(made))
     slurm.wait_until_idle()
 
 
 def begun(engine: SlurmEngine, runs_dir: Path, **values: Any) -> RunDirectory:
     """Return a run on two nodes that has completed a step."""
     made = create_run(runs_dir, num_nodes=2, nproc_per_node=1, num_epochs=100_000, **values)
-    engine.launch(made, None, token=None)
+    engine.start(made)
     wait_until(
         "a step", lambda: made.events.exists() and events.read(made.events, 0, ("step",))[0], PATIENCE_S
     )
@@ -89,7 +89,7 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     states = [event["state"] for event in said if event["kind"] == "state"]
     assert states[:2] == ["starting", "running"] and "queued" in states and states.count("running") == 2
     wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
-    engine.stop(run, engine.status_of(run), save=True)
+    engine.stop(run, liveness.read_status(run), save=True)
     wait_for_the_end(run)
     assert liveness.read_status(run).state == "stopped"
     slurm.wait_until_idle()
@@ -105,7 +105,7 @@ def test_a_run_that_slurm_starts_again_by_itself_goes_on_from_its_newest_checkpo
     wait_until("the run waiting again", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
     mark = wait_until_restarted(run, slurm)
     assert "Slurm has put the job back into its queue" in mark["message"], "what was observed, and no more"
-    engine.stop(run, engine.status_of(run), save=False)
+    engine.stop(run, liveness.read_status(run), save=False)
     wait_for_the_end(run)
     slurm.wait_until_idle()
 
@@ -120,11 +120,11 @@ def test_a_controller_that_is_down_changes_nothing_about_a_run(
         while time.monotonic() < until:
             states.add(liveness.read_status(run).state)
         assert states == {"running"}
-        wait_until("its silence", lambda: liveness.silence(liveness.read_status(run)), PATIENCE_S)
-        assert "Slurm has not answered since " in str(liveness.silence(liveness.read_status(run)))
-        assert engine.is_alive(run, liveness.read_status(run).handle) is None
+        wait_until("its silence", lambda: liveness.silence(run, liveness.read_status(run)), PATIENCE_S)
+        assert "Slurm has not answered since " in str(liveness.silence(run, liveness.read_status(run)))
+        assert engine.describe(run, liveness.read_status(run)).is_alive is None
         # Stop needs no controller: the command goes through the run directory.
-        engine.stop(run, engine.status_of(run), save=True)
+        engine.stop(run, liveness.read_status(run), save=True)
         wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", PATIENCE_S)
     finally:
         controller.send_signal(signal.SIGCONT)

@@ -44,14 +44,14 @@ def run(engine: SshEngine, tmp_path: Path) -> Iterator[RunDirectory]:
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
-        engine.kill(made, engine.status_of(made))
+        engine.kill(made, liveness.read_status(made))
 
 
 def begun(engine: SshEngine, runs_dir: Path, **values: Any) -> RunDirectory:
     """Return a run that has completed a step."""
     shape = {"num_nodes": 2, "nproc_per_node": 1, "num_epochs": 100_000}
     made = create_run(runs_dir, **shape | values)
-    engine.launch(made, None, token=None)
+    engine.start(made)
     wait_until(
         "a step", lambda: made.events.exists() and events.read(made.events, 0, ("step",))[0], PATIENCE_S
     )
@@ -116,11 +116,11 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         config = replace(run.read_config(), num_nodes=1, nproc_per_node=2)
         json_files.write_json_atomically(run.config, config.to_json())
         saved = run.list_checkpoints()[-1].step
-        again = engine.launch(run, saved, token=None)
+        again = engine.start(run, saved)
         again.wait_until_owned()
         assert again.start.hosts == tuple({"pc1", "pc2"} - {name})
         wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
-        engine.stop(run, engine.status_of(run), save=False)
+        engine.stop(run, liveness.read_status(run), save=False)
         again.wait_for_end()
         assert liveness.read_status(run).state == "stopped"
 
@@ -130,11 +130,11 @@ def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
 ) -> None:
     """All processes stay alive; they wait for messages that never arrive."""
     with ssh_hosts.without_cable("pc1"):
-        handle = liveness.read_status(run).handle
-        wait_until("no answer", lambda: engine.is_alive(run, handle) is None, PATIENCE_S)
+        status = liveness.read_status(run)
+        wait_until("no answer", lambda: engine.describe(run, status).is_alive is None, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "no answer is no failure"
-    assert wait_until("an answer", lambda: engine.is_alive(run, handle), PATIENCE_S)
-    engine.kill(run, engine.status_of(run))
+    assert wait_until("an answer", lambda: engine.describe(run, status).is_alive, PATIENCE_S)
+    engine.kill(run, liveness.read_status(run))
     assert liveness.read_status(run).state == "stopped"
     assert_nothing_is_left(run)
 
@@ -164,19 +164,19 @@ def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: 
     slow.suspend()
     timer = threading.Timer(SLOW_S, slow.resume)
     try:
-        engine.stop(run, engine.status_of(run), save=True)
+        engine.stop(run, liveness.read_status(run), save=True)
         while not has_ended(run):
             assert engine.hosts.users()["pc2"] == run.run_id, "as it is remembered for a while"
         assert engine.check(run.read_config()) == [], "its hosts are promised to it"
         timer.start()
-        again = engine.launch(run, run.list_checkpoints()[-1].step, token=None)
+        again = engine.start(run, run.list_checkpoints()[-1].step)
         assert not timer.is_alive(), "it has waited for the launcher"
     finally:
         timer.cancel()
         with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has exited as expected
             slow.resume()
     again.wait_until_owned()
-    engine.kill(run, engine.status_of(run))
+    engine.kill(run, liveness.read_status(run))
     assert_nothing_is_left(run)
 
 
@@ -189,14 +189,14 @@ def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(
     engine = engine_of(site, variables=ssh_hosts.environment)
     run = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
     with pytest.raises(SshError, match="pc2: there is no folder /is/not/there there"):
-        engine.launch(run, None, token=None)
+        engine.start(run)
     assert not processes_of(run) and set(engine.hosts.users().values()) == {""}
 
 
 def test_values_with_signs_of_a_shell_start_no_command(engine: SshEngine, tmp_path: Path) -> None:
     folder = tmp_path / "a 'b' $(touch boo) {run}; \"c\""
     run = create_run(folder, num_nodes=2, nproc_per_node=1, max_steps=2)
-    launch = engine.launch(run, None, token=None)
+    launch = engine.start(run)
     launch.wait_until_owned()
     launch.wait_for_end()
     assert liveness.read_status(run).state == "finished"

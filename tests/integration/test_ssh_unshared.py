@@ -92,7 +92,7 @@ def test_own_data_is_brought_and_the_losses_are_those_of_this_machine_to_the_las
     values |= {"max_steps": 40, "num_epochs": 100, "checkpoint_every_steps": 15, "batch_size": 8}
     run = create_run(tmp_path / "runs", **values)
     ssh_hosts.leave_one_core_each()  # the rounding of a sum depends on the number of threads
-    engine.launch(run, None, token=None)
+    engine.start(run)
     assert wait_for_the_end(run) == "finished", liveness.read_status(run).error
     assert_all_is_back(ssh_hosts, run)
     assert run.read_config().data_path == values["data_path"], "where it is here"
@@ -116,7 +116,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
     run = create_run(tmp_path / "runs", num_epochs=100_000)
-    engine.launch(run, None, token=None)
+    engine.start(run)
     wait_until("a step", lambda: steps_of(run), PATIENCE_S)
     wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
     start = status_file.read(run.status)
@@ -124,11 +124,11 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     name = str(start.handle["hosts"][0])
     with ssh_hosts.without_cable(name):
         cut_at = time.monotonic()
-        wait_until("it being noticed", lambda: engine.is_alive(run, start.handle) is None, PATIENCE_S)
+        wait_until("it being noticed", lambda: engine.describe(run, start).is_alive is None, PATIENCE_S)
         newest = losses_of(run)
         with pytest.raises(SshError, match="cannot be killed now"):
-            engine.kill(run, engine.status_of(run))
-        engine.stop(run, engine.status_of(run), save=True, why="The lesson is over.")
+            engine.kill(run, liveness.read_status(run))
+        engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "nobody says that it has failed"
         assert losses_of(run) == newest, "nothing can come"
@@ -137,9 +137,9 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     assert_all_is_back(ssh_hosts, run)
     saved = manifests.newest_whole(run)
     assert saved is not None
-    engine.launch(run, saved.step, token=None)
+    engine.start(run, saved.step)
     wait_until("a step after it", lambda: max(losses_of(run), default=0) > saved.step, PATIENCE_S)
-    engine.kill(run, engine.status_of(run))
+    engine.kill(run, liveness.read_status(run))
     assert liveness.read_status(run).state == "stopped"
     assert_all_is_back(ssh_hosts, run)
 
@@ -183,13 +183,16 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
     rsync.send = slowly  # type: ignore[method-assign]
     # Remove the copied code.
     subprocess.run(["rm", "-rf", str(ssh_hosts.brought / "code")], check=True)
-    engine.launch(run, None, token=None)
+    engine.start(run)
     wait_until("its words", lambda: "Copying the code to pc1: " in words_of(engine, run), PATIENCE_S)
-    assert liveness.read_status(run).state == "queued" and engine.describe(handle_of(run)).is_waiting
-    engine.launch(other, None, token=None)
+    assert (
+        liveness.read_status(run).state == "queued"
+        and engine.describe(run, liveness.read_status(run)).is_waiting
+    )
+    engine.start(other)
     assert "pc2" in json.dumps(handle_of(other)), "the first host is taken"
     for each in (run, other):
-        engine.stop(each, engine.status_of(each), save=True)
+        engine.stop(each, liveness.read_status(each), save=True)
         assert wait_for_the_end(each) == "stopped"
         assert not there(ssh_hosts, each).path.exists()
     wait_until("no rsync being left", lambda: not rsyncs(), PATIENCE_S)
@@ -204,7 +207,7 @@ def test_a_host_without_what_is_needed_fails_the_run_with_its_name(
     engine = engine_of(site, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, engine.name, engine)
     run = create_run(tmp_path / "runs")
-    engine.launch(run, None, token=None)
+    engine.start(run)
     assert wait_for_the_end(run) == "failed"
     assert "pc1: there is no /opt/none there" in str(liveness.read_status(run).error)
     assert_all_is_back(ssh_hosts, run)
@@ -217,8 +220,9 @@ def test_a_folder_that_a_run_from_elsewhere_names_is_not_believed(
     precious.mkdir()
     run = create_run(tmp_path / "runs")
     handle = {"tag": "made-up", "hosts": ["pc1"], "run_dir": str(precious)}
-    run.write_status(Status(state="running", engine="ssh", handle=handle))
-    assert engine.is_alive(run, handle) is False and liveness.read_status(run).state == "lost"
+    status = Status(state="running", engine="ssh", handle=handle)
+    run.write_status(status)
+    assert engine.describe(run, status).is_alive is False and liveness.read_status(run).state == "lost"
     assert precious.is_dir()
 
 
@@ -229,7 +233,7 @@ def handle_of(run: RunDirectory) -> Any:
 
 
 def words_of(engine: SshEngine, run: RunDirectory) -> str:
-    return engine.describe(handle_of(run)).why or ""
+    return engine.describe(run, liveness.read_status(run)).why or ""
 
 
 def rsyncs() -> list[psutil.Process]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -215,11 +214,6 @@ def test_where_cuda_fails_the_cpu_answers_and_no_gpu_is_tried_again_for_a_while(
         assert [each.pid for each in forks()] == [fork.pid] and made.processes() == {}
     finally:
         made.close()
-
-
-def test_the_page_has_no_torch() -> None:
-    code = "import ddp_gui.run.predictions, sys; sys.exit('torch' in sys.modules)"
-    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -40,7 +40,7 @@ def begin(two_nodes: TwoNodes, tmp_path: Path) -> Iterator[Callable[..., RunDire
     yield make
     for run in begun:
         if liveness.is_alive(run):
-            two_nodes.engine.kill(run, two_nodes.engine.status_of(run))
+            two_nodes.engine.kill(run, liveness.read_status(run))
 
 
 def wait_for_the_end(run: RunDirectory) -> None:
@@ -105,7 +105,7 @@ def test_a_first_launcher_that_is_suspended_is_ended_by_stop(
     run = begin()
     launcher_of(run, 0).suspend()
     stopped_at = time.monotonic()
-    two_nodes.engine.stop(run, two_nodes.engine.status_of(run), save=True)
+    two_nodes.engine.stop(run, liveness.read_status(run), save=True)
     wait_for_the_end(run)
     assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
     assert liveness.read_status(run).state == "stopped"

@@ -78,7 +78,7 @@ def test_a_shared_disk_that_is_full_loses_no_node_and_nothing_that_was_done(two_
             time.sleep(0.5)
     newest = max(losses(run))
     wait_until("steps being written again", lambda: max(losses(run)) > newest, PATIENCE_S)
-    two_nodes.engine.stop(run, two_nodes.engine.status_of(run), save=True)
+    two_nodes.engine.stop(run, liveness.read_status(run), save=True)
     wait_for(run, "stopped")
     assert run.list_checkpoints()
     numbers = [event["seq"] for event in events.read_all(run.events)]

@@ -155,6 +155,7 @@ def test_the_commands_of_the_wheel(installed: Installed, tmp_path: Path) -> None
     assert run("accounts", "--help").startswith("usage: rankscope accounts [")
     assert "rankscope accounts FILE add" in run("--teacher", "ann")
     assert "rankscope --help lists the options" in run("--colour")
+    assert run("--version") == f"Rankscope {project()['version']}\n"
 
 
 def test_the_pins_are_inside_the_ranges_of_the_wheel() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import psutil
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, Request, expect
 
@@ -147,6 +148,30 @@ def wait_until_in_place(element: Locator) -> FloatRect:
     wait_until("it being in its place", is_in_place, ANSWER_TIMEOUT_S)
     assert boxes[-1] is not None
     return boxes[-1]
+
+
+def accessibility_violations(page: Page, context: str | None = None) -> list[str]:
+    """Return axe's violations on the page or within a selector, each element with the reason."""
+    options = {"resultTypes": ["violations"]}
+    found: list[dict[str, Any]] = Axe().run(page, context, options).response["violations"]
+    words = []
+    for violation in found:
+        words.append(f"{violation['id']} ({violation['impact']}): {violation['help']} {violation['helpUrl']}")
+        for node in violation["nodes"]:
+            words.append(f"  {' '.join(map(str, node['target']))}\n    {node['html'][:200]}")
+            words.extend(f"    {line}" for line in node["failureSummary"].splitlines()[1:])
+    return words
+
+
+def assert_accessible(page: Page, context: str | None = None) -> None:
+    violations = accessibility_violations(page, context)
+    assert not violations, "\n".join([page.url, *violations])
+
+
+def assert_usable(page: Page, context: str | None = None) -> None:
+    """Check that everybody can use the page, and that it is not wider than its window."""
+    assert_accessible(page, context)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
 
 
 class NewPage(Protocol):

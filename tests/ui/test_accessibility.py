@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as NotInTime
 
 from tests.made_writer import finished_run, live_run
-from tests.ui.conftest import NewPage
+from tests.ui.conftest import NewPage, accessibility_violations
 from tools import page_driver
 
 pytestmark = pytest.mark.ui
@@ -110,32 +108,16 @@ def _open(new_page: NewPage, address: str, look: str) -> Page:
 
 def _assert_accessible(page: Page) -> None:
     """Check a page in its theme, and a light one in the dark theme, too; close it."""
-    address, words = page.url, _violations(page)
+    address, words = page.url, accessibility_violations(page)
     to_dark = page.get_by_role("button", name="Dark theme", include_hidden=True)
     if to_dark.count():
         light = page.evaluate(BACKGROUND)
         to_dark.evaluate("(button) => button.click()")
         page.wait_for_function(f"(light) => ({BACKGROUND})() !== light", arg=light)
         wait_until_still(page)
-        words += _violations(page)
+        words += accessibility_violations(page)
     page.close()
     assert not words, f"{address}\n" + "\n".join(words)
-
-
-def _violations(page: Page) -> list[str]:
-    found: list[dict[str, Any]] = (
-        Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    )
-    return [_in_words(violation) for violation in found]
-
-
-def _in_words(violation: dict[str, Any]) -> str:
-    """Return the rule, its impact and each violating element with axe's explanation."""
-    lines = [f"{violation['id']} ({violation['impact']}): {violation['help']} {violation['helpUrl']}"]
-    for node in violation["nodes"]:
-        lines.append(f"  {' '.join(map(str, node['target']))}\n    {node['html'][:200]}")
-        lines.extend(f"    {line}" for line in node["failureSummary"].splitlines()[1:])
-    return "\n".join(lines)
 
 
 SMALL_WINDOWS = {

@@ -17,7 +17,7 @@ from tests.harness import wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
-from trainers.contract.tickets import GrantedGpu, Ticket
+from trainers.contract.tickets import Grant, GrantedGpu
 from trainers.engines import liveness
 from trainers.engines.local.engine import LocalEngine
 
@@ -39,10 +39,11 @@ class FakeDevices(Devices):
 class StandIn:
     """The parts of the result of `LocalEngine.start_supervisor` that the engine uses."""
 
-    def __init__(self, run: RunDirectory, ticket: Ticket, *, is_refused: bool = False) -> None:
-        assert ticket.grant is not None
-        self.run, self.ticket, self.pid = run, ticket, next(PIDS)
-        self._token = "no such token" if is_refused else ticket.grant.token
+    def __init__(
+        self, run: RunDirectory, resume_step: int | None, grant: Grant, *, is_refused: bool = False
+    ) -> None:
+        self.run, self.resume_step, self.grant, self.pid = run, resume_step, grant, next(PIDS)
+        self._token = "no such token" if is_refused else grant.token
         self._is_over, self._returncode = threading.Event(), None
         self._thread = threading.Thread(target=self._supervise, daemon=True)
         self._thread.start()
@@ -93,8 +94,8 @@ class Supervisors:
         self.started: list[StandIn] = []
         self.is_refused = False
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Any:
-        self.started.append(StandIn(run, ticket, is_refused=self.is_refused))
+    def start(self, run: RunDirectory, resume_step: int | None, grant: Grant) -> Any:
+        self.started.append(StandIn(run, resume_step, grant, is_refused=self.is_refused))
         return self.started[-1]
 
     def run_ids(self) -> list[str]:

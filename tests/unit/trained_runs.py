@@ -11,7 +11,9 @@ from torch import nn
 
 from trainers import build, registry
 from trainers.checkpoint import description
-from trainers.checkpoint.save_and_restore import Checkpointer, Progress, Saved
+from trainers.checkpoint.checkpoint_writer import Saved
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory

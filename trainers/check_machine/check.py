@@ -187,20 +187,14 @@ class Check:
         if (obstacle := self._probe.obstacle) is not None:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
-        verdict = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
+        outcome, why_no_gpu = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
         usable = devices.usable(gpus, self._probe.uuids)
-        self._devices = devices.choose(
-            self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
-        )
+        self._devices = devices.choose(self._wanted.device, self._wanted.num_ranks, usable, why_no_gpu)
         self._last_check = _last_like(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"
             self._findings[name] = Finding(id=name, title=f"Strategy {strategy['label']}")
-        if verdict.fits is None:
-            return Outcome.skipped(verdict.words)
-        if verdict.fits:
-            return Outcome.passed(verdict.words)
-        return Outcome.failed(verdict.words, verdict.hint, said=verdict.said)
+        return outcome
 
     def _why_no_jobs(self) -> str | None:
         """Return why no job can be started, or None."""
@@ -245,15 +239,11 @@ class Check:
             log = traceback.format_exc()
             outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)
         said = scrub(outcome.said, self._known)[:MOST_SAID_CHARS]
-        finding = replace(
-            self._findings[name],
-            state=outcome.state,
-            words=f"{outcome.words} {said}".rstrip(),
-            hint=outcome.hint,
-            values=outcome.values,
-            log=scrub(outcome.log, self._known),
-            seconds=time.monotonic() - started,
+        outcome = replace(
+            outcome, words=f"{outcome.words} {said}".rstrip(), log=scrub(outcome.log, self._known)
         )
+        seconds = time.monotonic() - started
+        finding = replace(self._findings[name], **vars(outcome), seconds=seconds)
         finding = replace(finding, compared=self._comparison(finding))
         self._findings[name] = finding
         self._tell(self.to_json(), finding)

@@ -175,17 +175,7 @@ def write(check: Mapping[str, Any], findings: list[Finding]) -> str:
         _LEAD,
         f"{about}\n{check['summary']}",
         "\n".join(["VERSIONS", *at_work]),
-        "\n".join(["CHECKS", *(_entry(finding) for finding in findings)]),
+        "\n".join(["CHECKS", *(line(finding) for finding in findings)]),
     ]
     parts += [f"LOGS OF: {finding.title}\n{finding.log}" for finding in findings if finding.log]
     return f"\n\n{_LINE}\n".join(parts) + "\n"
-
-
-def _entry(finding: Finding) -> str:
-    sign, words = SIGNS[finding.state]
-    took = "" if finding.seconds is None else f" ({finding.seconds:.1f} s)"
-    lines = [f"{sign} {words}: {finding.title}{took}", f"    {finding.words}"]
-    lines += [f"    {value.name}: {value_text(value)}" for value in finding.values]
-    lines += [f"    Compared with last time: {finding.compared}"] if finding.compared else []
-    lines += [f"    What to do: {finding.hint}"] if finding.hint else []
-    return "\n".join(lines)

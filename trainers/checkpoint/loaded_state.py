@@ -82,7 +82,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         CheckpointError: if the file contains no weights, or the safetensors package is missing.
     """
     if not (folder / SAFETENSORS).exists():
-        return load_weights(folder / TORCH)
+        weights = load_tensors(folder / TORCH)
+        if not isinstance(weights, dict):
+            raise CheckpointError(f"{TORCH} holds no weights by name (damaged or altered)")
+        return weights
     if not is_safetensors_there():
         raise CheckpointError(
             f"{folder.name} holds its weights as {SAFETENSORS}, but safetensors is not installed"
@@ -97,18 +100,6 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{SAFETENSORS} is not whole or altered ({error})") from error
     tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
     return found | tied
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a file written by torch.
-
-    Raises:
-        CheckpointError: if it contains something else.
-    """
-    weights = load_tensors(path)
-    if not isinstance(weights, dict):
-        raise CheckpointError(f"{path.name} holds no weights by name (damaged or altered)")
-    return weights
 
 
 def is_safetensors_there() -> bool:

@@ -13,32 +13,19 @@ from typing import Any
 import torch
 
 from trainers.checkpoint import loaded_state
-from trainers.checkpoint.checkpoint_writer import CheckpointWriter, Saved
+from trainers.checkpoint.checkpoint_writer import CheckpointWriter, Outcome, Saved
 from trainers.checkpoint.loaded_state import check_optimizer, check_random_state, check_weights, load_tensors
 from trainers.checkpoint.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
 from trainers.contract import checkpoint_files
-from trainers.contract.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
-from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
+from trainers.contract.checkpoint_files import CheckpointError
+from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory, library_error_text
+from trainers.files.json_files import read_json
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 
-__all__ = [
-    "FORMAT_VERSION",
-    "CheckpointError",
-    "Checkpointer",
-    "Outcome",
-    "Progress",
-    "Saved",
-    "newest_whole",
-    "remove_leftovers",
-    "verify",
-]
-
 log = logging.getLogger(__name__)
-
-Outcome = Saved | CheckpointError
 
 # Scheduled saves, which no user waits for.
 AUTOMATIC_REASONS = frozenset({"schedule", "best"})
@@ -150,9 +137,9 @@ class Checkpointer:
         Raises:
             CheckpointError: if there is no intact checkpoint of this step, or it belongs to another run.
         """
-        manifest = verify(self._run, step)
+        manifest = checkpoint_files.verify(self._run, step)
         path = checkpoint_files.final_path(self._run, step)
-        state = checkpoint_files.read_state(self._run, step)
+        state = read_json(path / STATE)
         self._check_binding(step, state["binding"], manifest)
         try:
             if self._strategy.is_sharded:

@@ -121,14 +121,6 @@ class Snapshot:
     stall_s: float = 0.0
 
 
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def _piece_itself(_tensor: Tensor, piece: Tensor) -> Tensor:
-    return piece
-
-
 class HostCopies:
     """Copies states into host memory that is reused, because fresh memory costs more than the copy.
 
@@ -143,8 +135,8 @@ class HostCopies:
     def __init__(
         self,
         device: torch.device,
-        local_piece: Callable[[Tensor], Tensor] = _same,
-        with_piece: Callable[[Tensor, Tensor], Tensor] = _piece_itself,
+        local_piece: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        with_piece: Callable[[Tensor, Tensor], Tensor] = lambda _, piece: piece,
     ) -> None:
         self._device = device
         self._local_piece = local_piece

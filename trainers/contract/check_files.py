@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from trainers.files import plain_files, private_files
+from trainers.files import plain_files, private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.typed import Limit
 from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
 # Far longer than a job takes, even on a machine that is busy with other users' work.
@@ -44,7 +46,7 @@ FOLDER = ".check"
 MOST_KEPT = 5  # plus the latest complete check of each kind of device
 VERSION = 1
 
-_CHECK_ID = re.compile(r"[0-9a-f]{12}")
+_CHECK_ID = "[0-9a-f]{12}"
 
 
 class CheckFiles:
@@ -62,7 +64,7 @@ class CheckFiles:
         Raises:
             ValueError: if `check_id` is not a valid id.
         """
-        if not _CHECK_ID.fullmatch(check_id):
+        if not re.fullmatch(_CHECK_ID, check_id):
             raise ValueError(f"check_id is {check_id[:80]!r}; allowed: the id of a check of this machine")
         return self.folder / f"report-{check_id}.txt"
 
@@ -79,7 +81,9 @@ class CheckFiles:
         except (OSError, ValueError):
             return []
         checks = found.get("checks") if isinstance(found, dict) and found.get("version") == VERSION else None
-        return [check for check in checks or [] if _is_check(check)] if isinstance(checks, list) else []
+        return (
+            [check for check in checks or [] if typed.fits(_Check, check)] if isinstance(checks, list) else []
+        )
 
     def keep(self, check: Mapping[str, Any], report: str) -> None:
         """Store a check and its file for a bug report, and delete the oldest ones.
@@ -110,16 +114,16 @@ class CheckFiles:
             raise
 
 
-def _is_check(value: Any) -> bool:
-    """Return True if a value is a check that can be shown and compared."""
-    if not isinstance(value, dict) or not _CHECK_ID.fullmatch(str(value.get("check_id"))):
-        return False
-    findings, started = value.get("findings"), value.get("started_unix_s")
-    return (
-        isinstance(started, int | float)
-        and isinstance(findings, list)
-        and all(
-            isinstance(finding, dict) and isinstance(finding.get("values"), list) and "id" in finding
-            for finding in findings
-        )
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
+    id: Any
+    values: list[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    """The fields by which a check can be shown and compared."""
+
+    check_id: Annotated[str, Limit(pattern=_CHECK_ID)]
+    started_unix_s: float
+    findings: list[_Finding]

@@ -8,10 +8,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from trainers.contract import manifests, rundir
@@ -33,12 +32,7 @@ class Sealing:
     def __enter__(self) -> Sealing:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
 
     def begin(self, path: Path) -> None:
@@ -118,8 +112,8 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
     """Complete a checkpoint with its manifest and rename it; return its size in bytes."""
     aside, target = partial_path(run, step), final_path(run, step)
     before = next((item for item in run.list_checkpoints() if item.step == step), None)
-    if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
-        about = {**about, "reason": reason}  # this step was requested before the run was resumed
+    if before is not None and before.reason in KEPT_REASONS:
+        about = {**about, "reason": before.reason}  # this step was requested before the run was resumed
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -187,7 +181,7 @@ def _to_retire(
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
-    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
+    automatic = [item for item in by_age if item.reason not in KEPT_REASONS]
     oldest = automatic[: max(0, len(automatic) + num_new - keep_last)]
     return [item for item in oldest if item.step not in (best_step, just_saved)]
 
@@ -243,17 +237,6 @@ def change_reason(run: RunDirectory, step: int, reason: str) -> None:
     write_json_atomically(path, {**manifest, "reason": reason})
 
 
-def read_manifest(item: Checkpoint) -> dict[str, Any]:
-    """Return a checkpoint's manifest."""
-    manifest: dict[str, Any] = read_json(item.path / MANIFEST)
-    return manifest
-
-
-def reason_of(item: Checkpoint) -> str:
-    """Return the reason in a checkpoint's manifest."""
-    return str(read_manifest(item).get("reason"))
-
-
 def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     """Check a checkpoint's files against the sizes and checksums of its manifest, and return the manifest.
 
@@ -266,29 +249,11 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
         raise CheckpointError(f"there is no complete checkpoint of step {step:,}; there are: {there}")
     problem = manifests.find_fault(whole[step])
     if problem is None:
-        return read_manifest(whole[step])
-    newest = newest_whole(run)
-    offer = "none is complete" if newest is None else f"the latest complete one is step {newest:,}"
+        manifest: dict[str, Any] = read_json(whole[step].path / MANIFEST)
+        return manifest
+    newest = manifests.newest_whole(run)
+    offer = "none is complete" if newest is None else f"the latest complete one is step {newest.step:,}"
     raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
-
-
-def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
-    """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
-
-    Raises:
-        CheckpointError: naming the field that is missing or wrong.
-    """
-    item = next(item for item in run.list_checkpoints() if item.step == step)
-    try:
-        return manifests.read_state(item)
-    except manifests.DamageError as error:
-        raise CheckpointError(f"checkpoint step_{step}: {error}") from None
-
-
-def newest_whole(run: RunDirectory) -> int | None:
-    """Return the step of the intact checkpoint that was saved last, or None."""
-    found = manifests.newest_whole(run)
-    return None if found is None else found.step
 
 
 def why(error: BaseException) -> str:
@@ -296,19 +261,20 @@ def why(error: BaseException) -> str:
 
     torch hides the system's reason (no space left) behind its own error about positions in an archive.
     """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError):
-            return explain(found)
-        found = found.__cause__ or found.__context__
-    return str(error) or type(error).__name__
+    system = next((each for each in _causes(error) if isinstance(each, OSError)), None)
+    return str(error) or type(error).__name__ if system is None else explain(system)
 
 
 def needs_space(error: BaseException) -> bool:
     """Return True if a file operation failed because the disk is full."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, NoSpaceError) or (isinstance(found, OSError) and found.errno in NO_SPACE):
-            return True
-        found = found.__cause__ or found.__context__
-    return False
+    return any(
+        isinstance(each, NoSpaceError) or (isinstance(each, OSError) and each.errno in NO_SPACE)
+        for each in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

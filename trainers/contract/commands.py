@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from trainers.contract import config
+from trainers.files.json_files import parse_json, read_lines
+from trainers.files.private_files import ForeignFileError, open_own
 
 MOST_RECORDED_STEPS = 20
 MOST_RANKS = 2**20
@@ -176,6 +180,63 @@ def parse(raw: Any) -> Command:
         raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMAND_NAMES)}")
     arguments: dict[str, Any] = {each.name: each.read(raw) for each in COMMANDS[name].arguments}
     return Command(name=name, id=str(raw["id"]), why=str(raw.get("why", "")), **arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """A line that is not a command; `id` and `name` are empty if it has none."""
+
+    message: str
+    hint: str = "It was ignored."
+    id: str = ""
+    name: str = ""
+
+
+class Incoming:
+    """Reads the commands that are appended to a run's file.
+
+    Args:
+        offset: those from this byte on; None: those that are sent from now on.
+    """
+
+    def __init__(self, path: Path, offset: int | None = None) -> None:
+        self._path = path
+        self._offset = (path.stat().st_size if path.exists() else 0) if offset is None else offset
+
+    def read(self) -> Iterator[Command | Unreadable]:
+        """Yield the new commands, oldest first.
+
+        Raises:
+            OSError: if the file exists and cannot be read.
+        """
+        try:
+            if self._path.stat().st_size <= self._offset:
+                return
+            with open_own(self._path) as file:
+                lines, end = read_lines(file, self._offset)
+        except FileNotFoundError:
+            return
+        except ForeignFileError as error:
+            self._offset = sys.maxsize  # report it only once
+            message, hint = f"Commands cannot be read: {error}.", "To stop the run, end its processes."
+            yield Unreadable(message=message, hint=hint)
+            return
+        if end > self._offset and not lines:
+            yield Unreadable(message="A command could not be read: its line is too long.")
+        self._offset = end
+        yield from map(_parse_line, lines.splitlines())
+
+
+def _parse_line(line: bytes) -> Command | Unreadable:
+    raw: Any = {}
+    try:
+        raw = parse_json(line)
+        return parse(raw)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        message = f"A command could not be read: {error}"
+        if not isinstance(raw, dict) or "id" not in raw:
+            return Unreadable(message=message)
+        return Unreadable(message=message, id=str(raw["id"]), name=str(raw.get("name")))
 
 
 def arguments_of(command: Command) -> dict[str, Any]:

@@ -8,10 +8,9 @@ import fcntl
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 from trainers.contract import fence
 from trainers.files import private_files
@@ -22,13 +21,10 @@ from trainers.machine import os_errors
 Check = Callable[[Any], bool]
 
 
-def parse_event(line: bytes) -> dict[str, Any] | None:
-    """Return the event of one line of the file, or None if it is damaged or exceeds the limits of JSON."""
-    try:
-        value = parse_json(line)
-    except ValueError:
-        return None
-    return value if is_complete_event(value) else None
+class _Later(NamedTuple):
+    """The check of a field that not every version writes; the field may also be null."""
+
+    is_right: Check
 
 
 def is_complete_event(value: Any) -> bool:
@@ -37,9 +33,11 @@ def is_complete_event(value: Any) -> bool:
     Unknown kinds are accepted, because a newer version may have written them; so are missing fields that
     earlier versions did not write.
     """
-    if not (_has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))):
+    if not (_has(value, _COMMON) and _has(value, _REQUIRED.get(value["kind"], {}))):
         return False
-    return all(_FURTHER[name](value[name]) for name in _FURTHER.keys() & value.keys()) and is_shallow(value)
+    later = _LATER.get(value["kind"], _OF_UNKNOWN_KINDS)
+    are_right = all(value.get(name) is None or is_right(value[name]) for name, is_right in later.items())
+    return are_right and is_shallow(value)
 
 
 def _has(value: Any, fields: Mapping[str, Check]) -> bool:
@@ -107,76 +105,123 @@ def _is_start(value: Any) -> bool:
     return is_right and _is_list_of(_is_text)(value.get("replaced"))
 
 
-def _is_count_or_none(value: Any) -> bool:
-    return value is None or _is_count(value)
-
-
 def _is_list_of(is_right: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(is_right, value))
 
 
-def _or_none(is_right: Check) -> Check:
-    return lambda value: value is None or is_right(value)
-
-
 _COMMON: Mapping[str, Check] = {"seq": _is_count, "time_unix_s": _is_number, "kind": _is_text}
+_later_count, _later_number, _later_text = _Later(_is_count), _Later(_is_number), _Later(_is_text)
+_later_counts, _later_texts = _Later(_is_list_of(_is_count)), _Later(_is_list_of(_is_text))
+_later_flag = _Later(lambda value: isinstance(value, bool))
 _WORDS: Mapping[str, Check] = {"code": _is_text, "message": _is_text, "hint": _is_text_or_none}
-_ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
+# The fields of each kind, in the order in which they are written, with their checks.
+_KINDS: Mapping[str, Mapping[str, Check | _Later]] = {
     "state": {"state": _is_text, "reason": _is_text},
-    "plan": {"num_train": _is_count, "num_steps": _is_count},
+    "plan": {
+        "num_train": _is_count,
+        "num_validation": _later_count,
+        "num_parameters": _later_count,
+        "num_trained": _later_count,
+        "global_batch": _later_count,
+        "steps_per_epoch": _later_count,
+        "num_steps": _is_count,
+        "class_names": _later_texts,
+        "all_reduce": _later_text,
+        "dealing": _Later(_is_dealing),
+        "trivial": _Later(_is_trivial),
+        "start": _Later(_is_start),
+    },
     "step": {
         "step": _is_step,
         "epoch": _is_count,
-        **dict.fromkeys(
-            ("loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"), _is_number_or_none
-        ),
+        "loss": _is_number_or_none,
+        "lr": _is_number_or_none,
+        "grad_norm": _is_number_or_none,
+        "samples_per_s": _is_number_or_none,
+        "step_time_s": _is_number_or_none,
+        "data_time_s": _is_number_or_none,
     },
-    "eval": {"step": _is_count, "loss": _is_number_or_none, "metrics": _are_metrics},
-    "devices": {"devices": _are_of_ranks},
+    "eval": {
+        "step": _is_count,
+        "epoch": _later_count,
+        "loss": _is_number_or_none,
+        "metrics": _are_metrics,
+        "confusion": _Later(_is_list_of(_is_list_of(_is_number))),
+    },
+    "devices": {
+        "devices": _are_of_ranks,
+        "others_cpu_percent": _later_number,
+        "idle_cpu_percent": _later_number,
+    },
     "ranks": {"ranks": _are_of_ranks},
-    "checkpoint": {"step": _is_count},
-    "command": {"id": _is_text, "name": _is_text},
-    "warning": _WORDS,
-    "error": _WORDS,
-    "sample": {"step": _is_count},
+    "checkpoint": {
+        "step": _is_count,
+        "path": _later_text,
+        "size_bytes": _later_number,
+        "duration_s": _later_number,
+        "stall_s": _later_number,
+        "reason": _later_text,
+        "removed": _later_counts,
+    },
+    "command": {
+        "id": _is_text,
+        "name": _is_text,
+        "step": _later_count,
+        "accepted": _later_flag,
+        "message": _later_text,
+        "arguments": _Later(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
+    },
+    "warning": {**_WORDS, "rank": _later_count, "traceback": _later_text},
+    "error": {**_WORDS, "rank": _later_count, "traceback": _later_text},
+    "sample": {"step": _is_count, "type": _later_text, "content": _Later(lambda _: True)},
     "fingerprints": {
         "step": _is_step,
         "hashes": lambda value: _is_list_of(_is_text)(value) and len(value) > 0,
         "distances": _is_list_of(_is_number_or_none),
     },
-    "recording": {"step": _is_step, "num_steps": _is_count},
-    "script": {"entry": _is_text},
-    "finding": {**_WORDS, "level": _is_text},
+    "recording": {
+        "step": _is_step,
+        "num_steps": _is_count,
+        "path": _later_text,
+        "size_bytes": _later_number,
+        "duration_s": _later_number,
+    },
+    "script": {
+        "entry": _is_text,
+        "model": _later_text,
+        "num_parameters": _later_count,
+        "optimizer": _later_text,
+        "backend": _later_text,
+        "num_train": _later_count,
+        "global_batch": _later_count,
+        "steps_per_epoch": _later_count,
+        "num_epochs": _later_count,
+        "num_steps": _later_count,
+        "replaced": _later_texts,
+        "saves": _later_flag,
+        "groups": _Later(
+            _is_list_of(lambda group: _has(group, {"num_parameters": _is_count, "lr": _is_number_or_none}))
+        ),
+        "buckets": _later_counts,
+    },
+    "finding": {
+        **_WORDS,
+        "level": _is_text,
+        "file": _later_text,
+        "line": _later_count,
+        "rank": _later_count,
+        "lesson": _later_text,
+    },
 }
-# Not every version writes these fields; if present, they have these types in events of any kind.
-_FURTHER: Mapping[str, Check] = {
-    **dict.fromkeys(
-        ("num_validation", "num_parameters", "num_trained", "global_batch", "steps_per_epoch"),
-        _is_count_or_none,
-    ),
-    **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
-    **dict.fromkeys(
-        ("size_bytes", "duration_s", "stall_s", "others_cpu_percent", "idle_cpu_percent"), _is_number_or_none
-    ),
-    **dict.fromkeys(
-        ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
-    ),
-    "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
-    "dealing": _or_none(_is_dealing),
-    "trivial": _or_none(_is_trivial),
-    "start": _or_none(_is_start),
-    "class_names": _or_none(_is_list_of(_is_text)),
-    "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
-    "removed": _or_none(_is_list_of(_is_count)),
-    "replaced": _or_none(_is_list_of(_is_text)),
-    "groups": _or_none(
-        _is_list_of(lambda group: _has(group, {"num_parameters": _is_count, "lr": _is_number_or_none}))
-    ),
-    "buckets": _or_none(_is_list_of(_is_count)),
-    **dict.fromkeys(("num_epochs", "num_steps", "num_train", "line"), _is_count_or_none),
-    **dict.fromkeys(("model", "optimizer", "backend", "file", "lesson"), _is_text_or_none),
-    **dict.fromkeys(("accepted", "saves"), lambda value: value is None or isinstance(value, bool)),
+_REQUIRED: Mapping[str, Mapping[str, Check]] = {
+    kind: {name: check for name, check in checks.items() if not isinstance(check, _Later)}
+    for kind, checks in _KINDS.items()
 }
+_LATER: Mapping[str, Mapping[str, Check]] = {
+    kind: {name: check.is_right for name, check in checks.items() if isinstance(check, _Later)}
+    for kind, checks in _KINDS.items()
+}
+_OF_UNKNOWN_KINDS: Mapping[str, Check] = {"step": _is_count}
 
 
 Event = dict[str, Any]
@@ -184,58 +229,12 @@ State = Literal[
     "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost"
 ]
 
-STATES: tuple[State, ...] = (
-    "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",
-)  # fmt: skip
+STATES: tuple[State, ...] = get_args(State)
 LIVE_STATES = frozenset({"queued", "starting", "running", "paused", "stopping"})
 ENDED_STATES = frozenset(STATES) - LIVE_STATES
 
-COMMON_FIELDS = ("seq", "time_unix_s", "kind")
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "state": ("state", "reason"),
-    "plan": (
-        "num_train",
-        "num_validation",
-        "num_parameters",
-        "num_trained",
-        "global_batch",
-        "steps_per_epoch",
-        "num_steps",
-        "class_names",
-        "all_reduce",
-        "dealing",
-        "trivial",
-        "start",
-    ),
-    "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
-    "eval": ("step", "epoch", "loss", "metrics", "confusion"),
-    "devices": ("devices", "others_cpu_percent", "idle_cpu_percent"),
-    "ranks": ("ranks",),
-    "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason", "removed"),
-    "command": ("id", "name", "step", "accepted", "message", "arguments"),
-    "warning": ("code", "message", "hint", "rank", "traceback"),
-    "error": ("code", "message", "hint", "rank", "traceback"),
-    "sample": ("step", "type", "content"),
-    "fingerprints": ("step", "hashes", "distances"),
-    "recording": ("step", "num_steps", "path", "size_bytes", "duration_s"),
-    "script": (
-        "entry",
-        "model",
-        "num_parameters",
-        "optimizer",
-        "backend",
-        "num_train",
-        "global_batch",
-        "steps_per_epoch",
-        "num_epochs",
-        "num_steps",
-        "replaced",
-        "saves",
-        "groups",
-        "buckets",
-    ),
-    "finding": ("code", "message", "hint", "level", "file", "line", "rank", "lesson"),
-}
+COMMON_FIELDS = tuple(_COMMON)
+FIELDS: Mapping[str, tuple[str, ...]] = {kind: tuple(checks) for kind, checks in _KINDS.items()}
 DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
     "memory_total_bytes", "temperature_celsius", "power_watts",
@@ -257,7 +256,6 @@ _LEAST_PARSED_BYTES = 200
 # If an event would be too long, its texts are cut to this many characters.
 _CUT_TEXT = 2_000
 _LOCK_WAIT_S = 1.0
-_LOCK_POLL_S = 0.005
 
 
 def primary_metric(metrics: Mapping[str, Any]) -> str | None:
@@ -303,8 +301,12 @@ def last(path: Path) -> Event | None:
 
 
 def parse_line(line: bytes) -> Event | None:
-    """Return the event of one line, or None if it is not readable."""
-    return parse_event(line) if line else None
+    """Return the event of one line, or None if it is empty, damaged or exceeds the limits of JSON."""
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return None
+    return value if is_complete_event(value) else None
 
 
 def read_all(path: Path) -> Iterator[Event]:
@@ -437,11 +439,14 @@ class EventFile:
         Raises:
             BlockingIOError: if another writer does not release it in time.
         """
-        deadline = time.monotonic() + _LOCK_WAIT_S
-        while not _try_lock(self._fd):
-            if time.monotonic() > deadline:
-                raise BlockingIOError(errno.EAGAIN, "another process is writing events", str(self._path))
-            time.sleep(_LOCK_POLL_S)
+        try:
+            is_locked = private_files.lock_within(self._fd, _LOCK_WAIT_S)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                raise
+            is_locked = True  # the file system has no locks
+        if not is_locked:
+            raise BlockingIOError(errno.EAGAIN, "another process is writing events", str(self._path))
         try:
             if os.fstat(self._fd).st_size != self._size:
                 self._size = self._cut_half_line()
@@ -484,18 +489,6 @@ def _line(event: Event) -> bytes:
     return encode_event({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
 
 
-def _try_lock(fd: int) -> bool:
-    """Take a file's lock; also return True if the file system does not support locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-            raise
-    return True
-
-
 try:
     import orjson
 except ImportError:  # training runs without the page's requirements
@@ -508,7 +501,13 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     NaN and infinity become null. A value of another type (a plug-in's tensor, for example) becomes its text,
     because no event may be lost over it.
     """
-    return _encode(event)
+    if orjson is None:
+        return encode_plainly(event)
+    try:
+        # Pass datetimes to `str`, as the standard library's encoder does.
+        return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return encode_plainly(event)  # integers of more than 64 bits, surrogates, keys that are not strings
 
 
 def encode_plainly(event: Mapping[str, Any]) -> bytes:
@@ -525,14 +524,6 @@ def encode_plainly(event: Mapping[str, Any]) -> bytes:
 _dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str).encode
 
 
-def _encode_fast(event: Mapping[str, Any]) -> bytes:
-    try:
-        # Pass datetimes to `str`, as the standard library's encoder does.
-        return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
-    except TypeError:
-        return encode_plainly(event)  # integers of more than 64 bits, surrogates, keys that are not strings
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else None
@@ -541,6 +532,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-_encode: Callable[[Mapping[str, Any]], bytes] = encode_plainly if orjson is None else _encode_fast

@@ -9,11 +9,11 @@ that belong to no start, such as the page, are not fenced: they write only when 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.files import typed
 from trainers.files.json_files import read_json, write_json_atomically
 
 # Environment variable of torchrun and its ranks: the start that they belong to.
@@ -60,17 +60,9 @@ def newest_of(run_dir: Path) -> Newest | None:
         OSError: if the file cannot be read.
     """
     try:
-        found = read_json(_path(run_dir), must_be_ours=True)
+        return typed.read(Newest, read_json(_path(run_dir), must_be_ours=True), ignores_unknown=True)
     except (FileNotFoundError, ValueError):
         return None
-    if not isinstance(found, Mapping) or not isinstance(found.get("start"), str):
-        return None
-    restart = found.get("restart")
-    return Newest(
-        start=found["start"],
-        handle=found.get("handle"),
-        restart=restart if isinstance(restart, int) else 0,
-    )
 
 
 def write_newest(run_dir: Path, newest: Newest) -> None:

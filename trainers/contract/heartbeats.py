@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import mmap
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from trainers.files import typed
 from trainers.files.json_files import parse_json
+from trainers.files.plain_files import map_file
 from trainers.machine import facilities
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Place:
         if address is None:
             board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
         else:
-            board = memoryview(_map(address))
+            board = memoryview(map_file(address))
             num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
         self._numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
         self._answer_buffer = answer_buffer(board, num_ranks, rank)
@@ -132,14 +132,6 @@ class Place:
         self._numbers[ANSWER_SIZE] = len(reply)
         # The request number is last: it marks the answer above as complete.
         self._numbers[ANSWERED] = asked
-
-
-def _map(address: str) -> mmap.mmap:
-    descriptor = os.open(address, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(descriptor, 0)
-    finally:
-        os.close(descriptor)
 
 
 def answer_buffer(board: memoryview, num_ranks: int, rank: int) -> memoryview:

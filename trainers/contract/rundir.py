@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import math
 import os
@@ -25,7 +24,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import encode_event
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
-from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
+from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
 
@@ -214,10 +213,6 @@ class RunDirectory:
                     found += Path(folder, name).stat().st_size
         return found
 
-    def remove_half_written_status(self) -> None:
-        """Remove the half-written status of a killed supervisor; the caller must hold the lock."""
-        remove_half_written(self.status)
-
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically; on a full disk overwrite it in place, which needs no space.
 
@@ -231,23 +226,11 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in os_errors.NO_SPACE or not self.status.exists():
                 raise
-            status_file.write_over(self.status, status)
+            overwrite_json(self.status, status_file.to_json(status))
 
     def is_locked(self) -> bool:
         """Return True if a process owns this run now."""
-        try:
-            with plain_files.open_plain(self.lock) as file:
-                if os.fstat(file.fileno()).st_uid not in (0, self.path.stat().st_uid):
-                    return False  # created by another user
-                private_files.make_private(file.fileno())
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except PermissionError:
-            return private_files.is_lock_listed(self.lock)  # the run of another user who lets us read it
-        except (OSError, ValueError):
-            return False  # no lock file, or not a lock that could be taken
-        return False
+        return private_files.is_locked(self.lock, self.path)
 
     def acquire_lock(self) -> int:
         """Take the run's lock for the life of this process and return its descriptor.
@@ -265,16 +248,10 @@ class RunDirectory:
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
         # `is_locked` holds the lock shared for microseconds: that is not an owner, so try again.
-        deadline = time.monotonic() + 1.0
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise ValueError(f"run {self.run_id} is already being run by another process") from None
-                time.sleep(0.01)
+        if not private_files.lock_within(fd, 1.0):
+            os.close(fd)
+            raise ValueError(f"run {self.run_id} is already being run by another process")
+        return fd
 
     def expect_commands(self) -> None:
         """Create the file of commands if missing, so that a command from another machine is seen immediately.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Annotated, Any
 from trainers.contract.events import State
 from trainers.files import typed
 from trainers.files.json_files import read_json
-from trainers.files.plain_files import descriptor_of_plain
 from trainers.files.typed import FieldError, Limit
 
 SCHEMA_VERSION = 2
@@ -103,18 +100,6 @@ def values_of(status: Status) -> dict[str, Any]:
 def to_json(status: Status) -> dict[str, Any]:
     """Return the content to write to the file."""
     return {"schema_version": SCHEMA_VERSION, **values_of(status)}
-
-
-def write_over(path: Path, status: Status) -> None:
-    """Overwrite a status in place; if killed half-way, the file is detectably damaged.
-
-    Raises:
-        OSError: if the disk does not accept even that.
-    """
-    data = json.dumps(to_json(status), indent=2, ensure_ascii=False).encode()
-    with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
-        file.write(data.ljust(os.fstat(file.fileno()).st_size))
-        file.truncate(len(data))
 
 
 def read(path: Path) -> Status | None:

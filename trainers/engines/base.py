@@ -9,7 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from trainers.contract.status import (
     Status,
     StatusError,
 )
-from trainers.contract.tickets import Ticket
+from trainers.contract.tickets import Grant
 from trainers.files.plain_files import open_plain
 
 LAUNCH_GRACE_S = 20.0
@@ -117,6 +117,8 @@ class Capacity:
         cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
         place: Noun phrase for messages, such as "this machine".
         has_more_ranks_than_cores: True if CPU ranks may share a core.
+        asked: The fields, by name, with which a user selects where a run trains; their choices may depend on
+            the configuration.
     """
 
     num_nodes: int
@@ -131,6 +133,7 @@ class Capacity:
     cpu_has_bf16: bool | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
+    asked: Mapping[str, AskedField] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +262,7 @@ class StartError(RuntimeError):
 # In the run's log folder: what the process says that owns the run.
 SUPERVISOR_LOG = "supervisor.log"
 MOST_LAST_WORDS_BYTES = 16 * 1024
+MAX_SCRIPT_BYTES = 100_000
 
 
 def last_log_line(run: RunDirectory) -> str:
@@ -304,23 +308,27 @@ class Launch(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What an engine knows about a submitted or live run, as text. None: nothing to report.
+    """What an engine knows about a run. None: nothing to report.
 
     Attributes:
+        is_alive: True if a process (launcher, job or supervisor) owns the run; None if that is unknown.
         is_waiting: True if the run waits to be started or restarted.
         why: Why it waits.
         place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
         starts_unix_s: Estimated start of a waiting run.
         silence: Since when its processes have not reported.
         detail: Why its processes are suspended.
+        end: The status of a `lost` or `stopped` run, completed with what the engine knows about the end.
     """
 
+    is_alive: bool | None = False
     is_waiting: bool = False
     why: str | None = None
     place: str = ""
     starts_unix_s: float | None = None
     silence: str | None = None
     detail: str | None = None
+    end: Status | None = None
 
 
 class HostChecks(ABC):
@@ -386,24 +394,20 @@ def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Prob
 
 
 class Engine(ABC):
-    """One way to run jobs. Thread-safe.
-
-    Attributes:
-        site_file: The site file that it was created from; None: none.
-    """
+    """One way to run jobs. Thread-safe."""
 
     name: ClassVar[str]
-    # Runs train on this machine. The page then counts its cores, and can kill a single rank, to demonstrate
-    # how the others react.
+    # Runs train on this machine: the page's queue assigns its cores and GPUs, and the page can kill a single
+    # rank, to demonstrate how the others react. Other engines schedule runs themselves, so the queue submits
+    # each run immediately.
     is_this_machine: ClassVar[bool] = False
-    # The engine schedules runs itself, so the page's queue submits each run immediately.
-    has_queue: ClassVar[bool] = False
-    # Runs are submitted as a script.
-    has_scripts: ClassVar[bool] = False
+    # File in the run's folder with the script that submitted it; empty: the engine uses none.
+    script_name: ClassVar[str] = ""
     # For an engine that knows its hosts by name.
     host_checks: HostChecks | None = None
-    site_file: Path | None = None
     preparation: Preparation = Preparation()
+    # The site file that the engine was created from.
+    _site_file: Path | None = None
 
     @abstractmethod
     def capacity(self, config: Config | None = None) -> Capacity:
@@ -417,35 +421,26 @@ class Engine(ABC):
     def check(self, config: Config) -> list[Problem]:
         """Return the problems of a configuration on this engine, before anything is started."""
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        """Start a run with the options of its ticket.
-
-        Raises:
-            OSError: If its files cannot be written.
-            ValueError: If it may not be started.
-        """
-        assert ticket.grant is not None, "a run is started when it was given what it needs"
-        return self.launch(run, ticket.resume_step, token=ticket.grant.token)
-
-    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Launch:
-        """Start a run that needs nothing else from its ticket; an engine overrides this or `start`.
+    @abstractmethod
+    def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
+        """Start a run.
 
         Args:
-            token: Of the ticket that starts it; None: started from a terminal (`trainers.engines.start`).
+            grant: What its queue ticket grants; None: started from a terminal (`trainers.engines.start`).
 
         Raises:
             OSError: If it cannot be started now, or files cannot be written.
             ValueError: If it may not be started.
         """
-        raise NotImplementedError(f"engine {self.name} overrides neither start nor launch")
 
     @abstractmethod
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """True if a process owns the run; None if that is unknown."""
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
+        """Return what the engine knows about a run.
 
-    def status_of(self, run: RunDirectory) -> Status:
-        """Return the actual state of a run of this engine."""
-        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
+        Args:
+            status: As recorded in its folder, or derived from it; `lost` if the run recorded no end.
+            is_queued: The run waits: also return why and where, which may take a request to a scheduler.
+        """
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
@@ -453,7 +448,7 @@ class Engine(ABC):
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
-            status: Its actual state, read for this request; also of `kill` and `kill_rank`.
+            status: Its actual state, read for this request; also of `kill`.
             why: The reason, if the user did not press Stop. The run then also stops if it cannot save.
 
         Raises:
@@ -464,20 +459,17 @@ class Engine(ABC):
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
-    def kill(self, run: RunDirectory, status: Status) -> None:
-        """Kill every process of a live run without saving. The status is final when this returns."""
+    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+        """Kill every process of a live run without saving. The status is final when this returns.
 
-    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
-        """Kill the process of one rank (SIGKILL). The run then fails as if the rank had crashed.
+        Args:
+            rank: Kill (SIGKILL) only the process of this rank, on this machine; the run then fails as if the
+                rank had crashed.
 
         Raises:
-            ValueError: If this engine does not support it, or the rank has no process.
+            ValueError: If the rank has no process.
             OSError: If the run's folder cannot be written.
         """
-        del run, status, rank
-        raise ValueError(
-            f"a single rank can be killed from here only on this machine; this run is on {self.name}"
-        )
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the equivalent shell command, to be run in the project's folder.
@@ -485,37 +477,12 @@ class Engine(ABC):
         It creates a new run in `run_dir`; with `resume_step` it resumes the existing one.
         """
         command = [sys.executable, "-m", "trainers.engines.start", str(run_dir), "--engine", self.name]
-        if self.site_file is not None:
-            command += ["--site", str(self.site_file)]
+        if self._site_file is not None:
+            command += ["--site", str(self._site_file)]
         if resume_step is None:
             code = ["--code", CODE_PLACE] if config.is_script else []
             return [*command, *code, "--config", json.dumps(config.changed())]
         return [*command, "--resume", str(resume_step)]
-
-    def script_of(self, run: RunDirectory) -> str | None:
-        """Return the script that submitted the run, or None."""
-        del run
-        return None
-
-    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
-        """Return what the engine knows about a run.
-
-        Args:
-            is_queued: The run waits: also return why and where, which may take a request to a scheduler.
-        """
-        del handle, is_queued
-        return Description()
-
-    # For engines with more than one place to run. Most have one.
-
-    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
-        """Return the fields, by name, with which a user selects where a run trains.
-
-        Args:
-            config: What has been chosen so far, on which choices may depend; None: the defaults.
-        """
-        del config
-        return {}
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str | None:
         """Return the job script that would be submitted for a run, or None if the engine uses none.
@@ -526,18 +493,22 @@ class Engine(ABC):
         del config, run_dir, resume_step
         return None
 
-    def ended_status(self, run: RunDirectory, status: Status) -> Status:
-        """Return the status of an ended run, completed with what the engine knows about the end.
-
-        Args:
-            status: `lost` if the run recorded no end.
-        """
-        del run
-        return status
-
     def queue(self) -> EngineQueue | None:
         """Return the current user's jobs in the engine's queue; None if it has no queue."""
         return None
+
+
+def status_on(engine: Engine, run: RunDirectory) -> Status:
+    """Return the actual state of a run of this engine."""
+    return true_status(run, lambda run, status: engine.describe(run, status).is_alive)
+
+
+def submitted_script(engine: Engine, run: RunDirectory) -> str | None:
+    """Return the script that submitted a run; None if there is none, or it is not a plain file."""
+    if engine.script_name:
+        with contextlib.suppress(OSError, ValueError), open_plain(run.path / engine.script_name) as file:
+            return file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Status, StatusError
 from trainers.engines import registry
-from trainers.engines.base import Engine, true_status
-from trainers.engines.registry import UnknownEngineError
+from trainers.engines.base import Description, Engine, true_status
 from trainers.engines.several_nodes import restarts
 
 
@@ -25,38 +24,37 @@ def read_status(run: RunDirectory) -> Status:
 
     A live state is reported only while the engine confirms it or the run is queued; otherwise it is "lost".
     """
-    status = true_status(run, _is_alive)
+    described: list[tuple[Status, Description]] = []
+
+    def is_alive(run: RunDirectory, recorded: Status) -> bool | None:
+        described.append((recorded, _describe(run, recorded)))
+        return described[-1][1].is_alive
+
+    status = true_status(run, is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
         words = f"It was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: its state cannot be determined here.")
-    if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
-        # After a node failure, an engine may requeue the run without changing its status.
-        found = registry.named(status.engine).describe(status.handle)
-        if found.is_waiting:
-            return replace(status, state="queued")
-    if status.state in ("lost", "stopped") and registry.is_known(status.engine):
-        return registry.named(status.engine).ended_status(run, status)
-    return status
+    if status.state not in (*events.LIVE_STATES, "lost", "stopped"):
+        return status
+    found = next((found for recorded, found in described if recorded is status), None)
+    found = found or _describe(run, status)
+    # After a node failure, an engine may requeue the run without changing its status.
+    if found.is_waiting and status.state != "lost":
+        return replace(status, state="queued")
+    return found.end or status
 
 
-def silence(status: Status, run: RunDirectory | None = None) -> str | None:
-    """Return since when a live run's processes have not reported, as text; None if they report.
-
-    Args:
-        run: If given, also check the reports of its first node.
-    """
-    if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
+def silence(run: RunDirectory, status: Status) -> str | None:
+    """Return since when a live run's processes, or its first node, have not reported, as text, or None."""
+    if status.state not in events.LIVE_STATES:
         return None
-    text = registry.named(status.engine).describe(status.handle).silence
-    is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
-    return text or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
+    is_elsewhere = registry.is_known(status.engine) and status.engine != LOCAL and status.state != "queued"
+    return _describe(run, status).silence or (restarts.silence_of_first_node(run) if is_elsewhere else None)
 
 
-def detail(status: Status) -> str | None:
+def detail(run: RunDirectory, status: Status) -> str | None:
     """Return a short reason why a live run's processes are suspended; None if they are not."""
-    if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
-        return None
-    return registry.named(status.engine).describe(status.handle).detail
+    return _describe(run, status).detail if status.state in events.LIVE_STATES else None
 
 
 def is_alive(run: RunDirectory) -> bool:
@@ -65,13 +63,13 @@ def is_alive(run: RunDirectory) -> bool:
         return True
     with contextlib.suppress(StatusError):
         recorded = status_file.read(run.status)
-        is_live = recorded is not None and recorded.state in events.LIVE_STATES
-        return is_live and recorded is not None and _is_alive(run, recorded) is not False
+        if recorded is not None and recorded.state in events.LIVE_STATES:
+            return _describe(run, recorded).is_alive is not False
     return False
 
 
-def _is_alive(run: RunDirectory, recorded: Status) -> bool | None:
-    try:
-        return registry.named(recorded.engine).is_alive(run, recorded.handle)
-    except UnknownEngineError:
-        return False  # unknown engine: this program can neither watch nor end the run
+def _describe(run: RunDirectory, status: Status) -> Description:
+    """Return what the run's engine knows: nothing if it is unknown, and then the run counts as not alive."""
+    if not registry.is_known(status.engine):
+        return Description()
+    return registry.named(status.engine).describe(run, status)

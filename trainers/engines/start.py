@@ -48,7 +48,7 @@ def main() -> None:
                 code = code_module.read_folder(folder, folder / config.script)
                 fill = lambda made: code_module.write(made.path, code)  # noqa: E731
             rundir.make(run, config, fill)
-        launch = engine.launch(run, options.resume, token=None)
+        launch = engine.start(run, options.resume)
         launch.wait_until_at_work()
     except (OSError, ValueError, StartError) as error:
         sys.exit(f"{run.path} was not started: {explain(error)}")

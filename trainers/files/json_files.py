@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainers.files.plain_files import open_plain
+from trainers.files.plain_files import descriptor_of_plain, open_plain
 from trainers.files.private_files import open_own
 from trainers.machine import os_errors
 
@@ -166,14 +166,15 @@ def write_json_atomically(
 def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
     """Overwrite a JSON file in place: works on a full disk, but a reader may see half of it.
 
+    If the writer is killed half-way, the file is not JSON.
+
     Raises:
         OSError: if it does not exist, or a longer content does not fit on the disk.
         TypeError: if the value cannot be written as JSON.
     """
     text = json.dumps(value, indent=2).encode() + b"\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        file.write(text)
+    with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
+        file.write(text.ljust(os.fstat(file.fileno()).st_size))
         file.truncate(len(text))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import glob
 import hashlib
+import mmap
 import os
 import select
 import shutil
@@ -16,20 +17,15 @@ import time
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
 # The environment variable with the user's folder of plug-ins, which all processes of the program inherit.
 PLUGINS_VARIABLE = "DDP_PLUGINS"
-
-
-class HasDescriptor(Protocol):
-    """A socket, pipe or file."""
-
-    def fileno(self) -> int:
-        """Return its descriptor."""
-
 
 FileStat = tuple[int, int, int]
 FileStats = tuple[FileStat | None, ...]
@@ -41,7 +37,7 @@ WATCHED = ("config.json", "", "events.jsonl")
 SETTLED_AFTER_S = 2.0
 
 
-def is_readable(source: int | HasDescriptor, timeout_s: float = 0.0) -> bool:
+def is_readable(source: int | socket.socket | IO[Any], timeout_s: float = 0.0) -> bool:
     """Return True if a socket or pipe has data or has ended, within a time.
 
     Unlike `select.select`, it takes the descriptors above 1023 of a process with many open files.
@@ -124,6 +120,19 @@ def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
         os.close(descriptor)
         raise ValueError(f"{path.name} is not a plain file")
     return descriptor
+
+
+def map_file(address: str) -> mmap.mmap:
+    """Return the content of another process's file as a writable mapping.
+
+    Raises:
+        OSError: if it does not exist or may not be opened.
+    """
+    descriptor = os.open(address, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(descriptor, 0)
+    finally:
+        os.close(descriptor)
 
 
 def open_to_append(path: Path) -> int:

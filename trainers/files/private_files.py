@@ -8,12 +8,14 @@ are created so that no other user can open them: a user who can open a file for 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import pwd
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 _OTHERS = 0o077
+_LOCK_POLL_S = 0.005
 # A folder of runs is shared on purpose if it is setgid and its group may read and enter it: chmod g+rxs.
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
@@ -100,6 +103,44 @@ def open_lock(path: Path) -> int:
     descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     make_private(descriptor)
     return descriptor
+
+
+def lock_within(descriptor: int, seconds: float) -> bool:
+    """Lock an open file; return False if other processes hold its lock for longer than this.
+
+    Raises:
+        OSError: if the file system has no locks.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_POLL_S)
+
+
+def is_locked(path: Path, folder: Path | None = None) -> bool:
+    """Return True if a process holds the lock of a file; False if it is missing, or cannot be a lock.
+
+    Args:
+        folder: the lock counts only if root or the owner of this folder created it.
+    """
+    try:
+        with os.fdopen(descriptor_of_plain(path, os.O_RDONLY), "rb") as file:
+            if folder is not None and os.fstat(file.fileno()).st_uid not in (0, folder.stat().st_uid):
+                return False
+            make_private(file.fileno())
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except PermissionError:
+        return is_lock_listed(path)  # of another user who lets us read the folder
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def renew_lock(path: Path) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import fcntl
 import operator
 import os
 import signal
@@ -109,19 +108,8 @@ def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
     """
     (run.path / FOLDER).mkdir(mode=private_files.run_mode(run.path.parent), exist_ok=True)
     descriptor = private_files.open_lock(state_module.lock_file(run, tracker))
-    deadline = time.monotonic() + LOCK_WAIT_S
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    yield False
-                    return
-                time.sleep(0.1)
-            else:
-                yield True
-                return
+        yield private_files.lock_within(descriptor, LOCK_WAIT_S)
     finally:
         os.close(descriptor)
 

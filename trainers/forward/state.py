@@ -5,7 +5,6 @@ Free of the trackers' libraries: the page imports it.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import shlex
 import sys
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract.rundir import RunDirectory
-from trainers.files import installation, typed
+from trainers.files import installation, private_files, typed
 from trainers.files.json_files import read_json, write_json_atomically
-from trainers.files.plain_files import REPOSITORY, open_plain
+from trainers.files.plain_files import REPOSITORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +127,10 @@ def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
     Raises:
         OSError, ValueError: as `read`.
     """
-    about = {"is_alive": _is_locked(lock_file(run, tracker)), "command": command(run)}
+    about = {"is_alive": private_files.is_locked(lock_file(run, tracker)), "command": command(run)}
     state = read(run, tracker)
     names = ("phase", "step", "error", "retry_unix_s", "where")
     return about if state is None else about | {name: getattr(state, name) for name in names}
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with open_plain(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, ValueError):
-        return False  # it does not exist yet, or it is another user's
-    return False
 
 
 def command(run: RunDirectory) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,18 @@ def names_in(folder: str | Path) -> list[str]:
 def existing(*paths: Path) -> tuple[Path, ...]:
     """Return those files and folders of /proc, /sys and /dev that exist."""
     return tuple(path for path in paths if path.exists()) if are_available() else ()
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory; without /proc, the largest so far."""
+    sizes = read("/proc/self/statm")
+    return peak_memory_bytes() if sizes is None else int(sizes.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory_bytes() -> int:
+    """Return this process's largest resident memory so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def prctl(option: int, value: int | bytes) -> bool:

@@ -247,11 +247,6 @@ def num_nvidia_cards() -> int:
     return found
 
 
-def gpu_handles() -> list[Any]:
-    """Return a handle, for `read_gpu`, of every GPU that a job started here would see."""
-    return [gpu.handle for gpu in visible_gpus() if gpu.handle is not None]
-
-
 def named(uuid: str) -> str:
     """Return a GPU's UUID as NVML and CUDA_VISIBLE_DEVICES write it; torch omits the prefix."""
     is_named = uuid.startswith((cuda_environment.GPU, cuda_environment.MIG))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -59,19 +58,6 @@ class MemoryFile:
                 os.unlink(self._path)  # noqa: PTH108 - one call, no object
 
 
-def map_file(address: str) -> mmap.mmap:
-    """Return the content of another process's file as a writable mapping.
-
-    Raises:
-        OSError: if it does not exist or may not be opened.
-    """
-    fd = os.open(address, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(fd, 0)
-    finally:
-        os.close(fd)
-
-
 # Flag names in Linux, on x86 and on Arm.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
@@ -95,17 +81,6 @@ class Reading:
         return self.memory_total_bytes - self.memory_used_bytes
 
 
-@functools.cache
-def find_psutil() -> ModuleType | None:
-    """Return psutil, or None if it is not installed: training works without its readings."""
-    try:
-        import psutil
-    except ImportError:
-        return None
-    module: ModuleType = psutil
-    return module
-
-
 def num_cores() -> int:
     """Return the number of CPU cores this process may use."""
     return len(facilities.cores() or ()) or os.cpu_count() or 1
@@ -116,18 +91,12 @@ class ProcessReader:
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
-        psutil = find_psutil()
-        self._process = None if psutil is None else psutil.Process()
-        if self._process is not None:
-            # psutil's first answer is always 0: it only starts the measurement.
-            self._process.cpu_percent()
+        self._process = psutil.Process()
+        # psutil's first answer is always 0: it only starts the measurement.
+        self._process.cpu_percent()
 
     def read(self) -> Reading:
         """Return the utilization since the last call; 100% means that all threads were busy."""
-        if self._process is None:
-            return Reading(name=cpu_name())
-        psutil = find_psutil()
-        assert psutil is not None
         busy = self._process.cpu_percent() / self._num_threads
         return Reading(
             name=cpu_name(),
@@ -135,12 +104,6 @@ class ProcessReader:
             memory_used_bytes=int(self._process.memory_info().rss),
             memory_total_bytes=int(psutil.virtual_memory().total),
         )
-
-
-def resident_bytes() -> int | None:
-    """Return this process's resident memory."""
-    psutil = find_psutil()
-    return None if psutil is None else int(psutil.Process().memory_info().rss)
 
 
 @functools.cache

@@ -157,21 +157,23 @@ def all_pids() -> list[int]:
 
 def inspect(pid: int) -> ProcessFacts | None:
     """Return the properties of a process, or None if it does not exist or is not visible."""
+    names = ["status", "ppid", "create_time", "name", "username", "cmdline", "cwd"]
     try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            command_line = _command_line(process)
-            return ProcessFacts(
-                pid=pid,
-                parent_pid=process.ppid(),
-                started_unix_s=process.create_time(),
-                name=title_of(command_line) or process.name(),
-                user=_user(process),
-                command_line=command_line,
-                working_directory=_working_directory(process),
-            )
+        found = psutil.Process(pid).as_dict(names, ad_value=None)
     except psutil.Error:
         return None
+    if found["status"] == psutil.STATUS_ZOMBIE:
+        return None
+    command_line = tuple(found["cmdline"] or ())
+    return ProcessFacts(
+        pid=pid,
+        parent_pid=found["ppid"],
+        started_unix_s=found["create_time"],
+        name=title_of(command_line) or found["name"],
+        user=found["username"],
+        command_line=command_line,
+        working_directory=found["cwd"],
+    )
 
 
 def is_alive(pid: int) -> bool:
@@ -180,27 +182,6 @@ def is_alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def _user(process: psutil.Process) -> str | None:
-    try:
-        return process.username()
-    except (psutil.AccessDenied, KeyError):
-        return None
-
-
-def _command_line(process: psutil.Process) -> tuple[str, ...]:
-    try:
-        return tuple(process.cmdline())
-    except psutil.AccessDenied:
-        return ()
-
-
-def _working_directory(process: psutil.Process) -> str | None:
-    try:
-        return process.cwd()
-    except psutil.AccessDenied:
-        return None
 
 
 def output_of(pid: int) -> Path | None:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import psutil
+
 from trainers.machine import facilities
-from trainers.machine.host import find_psutil, num_cores
+from trainers.machine.host import num_cores
 from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)
@@ -116,10 +118,7 @@ class OtherLoadReader:
         Args:
             job_cpu_s: CPU time in seconds that the job's processes on this machine have used so far.
         """
-        times = _times_of_our_cores()
-        if times is None:
-            return None
-        before, self._before = self._before, (*times, job_cpu_s)
+        before, self._before = self._before, (*_times_of_our_cores(), job_cpu_s)
         if before is None:
             return None
         busy_s, idle_s, job_s = (now - then for now, then in zip(self._before, before, strict=True))
@@ -134,9 +133,7 @@ class OtherLoadReader:
 
 def own_cpu_s() -> float:
     """Return the CPU time of this process, its threads and its loader workers, in seconds."""
-    total, psutil = time.process_time(), find_psutil()
-    if psutil is None:
-        return total
+    total = time.process_time()
     for child in multiprocessing.active_children():
         try:
             taken = psutil.Process(child.pid).cpu_times()
@@ -146,11 +143,8 @@ def own_cpu_s() -> float:
     return total
 
 
-def _times_of_our_cores() -> tuple[float, float] | None:
+def _times_of_our_cores() -> tuple[float, float]:
     """Return for how long these cores were busy and idle since the machine started, in seconds."""
-    psutil = find_psutil()
-    if psutil is None:
-        return None
     cores = psutil.cpu_times(percpu=True)
     ours = facilities.cores() or range(len(cores))
     idle = busy = 0.0
@@ -247,9 +241,6 @@ def _free_cores(cores: int) -> float:
 
 
 def _environment_of(pid: int) -> dict[str, str] | None:
-    psutil = find_psutil()
-    if psutil is None:
-        return None
     try:
         found: dict[str, str] = psutil.Process(pid).environ()
     except (psutil.Error, OSError):

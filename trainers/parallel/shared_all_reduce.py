@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.machine import facilities, host
+from trainers.files.plain_files import map_file
+from trainers.machine import facilities
 from trainers.machine.host import MemoryFile
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Round
@@ -91,7 +92,7 @@ class SharedSum:
             if rank == self._rank:
                 mapped = self._memory.map()
             else:
-                mapped = host.map_file(address["memory"])
+                mapped = map_file(address["memory"])
                 self._to[rank] = os.open(address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC)
             self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
 
@@ -130,15 +131,7 @@ class SharedSum:
             self._barrier()
             met_ns = now()
             _sum(shared, piece)
-            rounds.append(
-                Round(
-                    num_bytes=piece.nbytes,
-                    began_ns=began_ns,
-                    written_ns=written_ns,
-                    met_ns=met_ns,
-                    ended_ns=now(),
-                )
-            )
+            rounds.append(Round(began_ns, written_ns, met_ns, now(), piece.nbytes))
         self.spent_s += time.perf_counter() - began
         return rounds
 

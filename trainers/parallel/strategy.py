@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,24 +19,11 @@ from trainers.contract.config.options import Check, Option
 from trainers.parallel import precision
 from trainers.parallel.process_group import World
 
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Gradients that are averaged together, in their order in the bucket.
-
-    Attributes:
-        parameters: (name, gradient size in bytes) of each parameter.
-    """
-
-    parameters: tuple[tuple[str, int], ...]
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(size for _, size in self.parameters)
+# Gradients that are averaged together: name and gradient size in bytes of each parameter, in their order.
+Bucket = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
+class Round(NamedTuple):
     """Timestamps (`time.monotonic_ns`) of one piece of a bucket in the shared-memory all-reduce.
 
     Attributes:
@@ -44,11 +31,11 @@ class Round:
         met_ns: all ranks have written theirs.
     """
 
-    num_bytes: int
     began_ns: int
     written_ns: int
     met_ns: int
     ended_ns: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +46,6 @@ class Averaged:
     ended_ns: int
     bucket: Bucket
     rounds: tuple[Round, ...]
-
-
-@dataclass(kw_only=True)
-class BucketNotes:
-    """The all-reduces that a strategy has noted during a recording."""
-
-    averaged: list[Averaged] = field(default_factory=list)
 
 
 # A sampling interval longer than any run.
@@ -343,7 +323,7 @@ class Strategy:
         """
         self.network = self.model = network
 
-    def note_buckets(self, notes: BucketNotes | None) -> bool:
+    def note_buckets(self, notes: list[Averaged] | None) -> bool:
         """Note each averaged gradient bucket in `notes` from now on; None ends that.
 
         Returns:

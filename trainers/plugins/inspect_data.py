@@ -14,7 +14,6 @@ import argparse
 import json
 import logging
 import math
-import os
 import signal
 import sys
 from dataclasses import asdict
@@ -165,18 +164,10 @@ def _clean(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_clean(each) for each in value]
     if isinstance(value, str):
-        return os.fsencode(value).decode("utf-8", errors="replace") if not _is_valid(value) else value
+        return value.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

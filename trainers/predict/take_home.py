@@ -38,7 +38,6 @@ from trainers.machine import facilities
 from trainers.models.networks import lora
 from trainers.predict.program import program, snippet
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
-from trainers.report import samples
 
 NICENESS = 5
 # Address space of this process, most of which an export only reserves.
@@ -47,6 +46,7 @@ MEMORY_BYTES = 32 * 2**30
 ONNX_PACKAGES = ("onnx", "onnxscript")
 PROGRAM, ONNX, WEIGHTS, ABOUT = "model.pt2", "model.onnx", "weights.safetensors", "model.json"
 HUGGING_FACE = "huggingface"
+MAX_TEXT = 2_000
 CHECKED = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm", "peft", "safetensors")
 
 # Of which `fill` reports the beginning.
@@ -263,17 +263,9 @@ def _write_example(model: TrainedModel, folder: Path) -> str:
         return "example.csv"
     text = "It is"
     if model.spec.task != LANGUAGE_MODELLING and validation is not None:
-        text = _text_of(model, inputs)
+        text = model.text_of(0, inputs[0], MAX_TEXT)
     (folder / "example.txt").write_text(text, encoding="utf-8")
     return "example.txt"
-
-
-def _text_of(model: TrainedModel, tokens: Tensor) -> str:
-    kept = getattr(model.validation(), "texts", None)
-    if kept is not None:
-        return str(kept[0])
-    assert model.tokenizer is not None
-    return samples.cut(model.tokenizer.decode(tokens[0].tolist()), 2_000)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,10 @@ class TrainedModel:
             shown = [size | {"pixels": each} | answer for each, answer in zip(pixels, answers, strict=True)]
             return {"images": shown}
         if self.spec.task == TEXT_CLASSIFICATION:
-            texts = [self._text_of(index, row) for index, row in zip(indices.tolist(), inputs, strict=True)]
+            texts = [
+                self.text_of(index, row, MAX_TEXT)
+                for index, row in zip(indices.tolist(), inputs, strict=True)
+            ]
             return {"texts": [{"text": text} | answer for text, answer in zip(texts, answers, strict=True)]}
         return {"table": samples.rows(inputs, answers, self.spec, validation)}
 
@@ -264,12 +267,13 @@ class TrainedModel:
                 break
         return torch.cat(labels), torch.cat(predictions), torch.cat(probabilities)
 
-    def _text_of(self, index: int, tokens: Tensor) -> str:
+    def text_of(self, index: int, tokens: Tensor, most: int) -> str:
+        """Return the text of a validation sample, with at most this number of characters."""
         kept = getattr(self.validation(), "texts", None)
         if kept is not None:
-            return samples.cut(kept[index], MAX_TEXT)
+            return samples.cut(kept[index], most)
         assert self.tokenizer is not None
-        return samples.cut(self.tokenizer.decode(tokens.tolist()), MAX_TEXT)
+        return samples.cut(self.tokenizer.decode(tokens.tolist()), most)
 
     def validation(self) -> Split:
         """Return the run's validation split.

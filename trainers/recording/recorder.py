@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -20,19 +20,11 @@ from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
-from trainers.parallel.strategy import Averaged, Bucket, BucketNotes, Round, Strategy
+from trainers.parallel.strategy import Averaged, Bucket, Round, Strategy
 from trainers.recording import profiled, whole
 from trainers.recording.profiled import Collective, CollectiveProfile
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
-
-
-class Moments(Protocol):
-    """Records timestamps, and converts them to nanoseconds later."""
-
-    def now(self) -> Any: ...
-
-    def when_ns(self, moment: Any) -> int: ...
 
 
 class HostMoments:
@@ -68,11 +60,7 @@ class GpuMoments:
         return self._began_ns + round(1e6 * elapsed_ms)
 
 
-def moments_of(device: torch.device) -> Moments:
-    """Return the timestamps for the device that computes a rank's steps."""
-    return GpuMoments(device) if device.type == "cuda" else HostMoments()
-
-
+Moments = HostMoments | GpuMoments
 Part = tuple[str, int, int]
 
 
@@ -96,7 +84,7 @@ def rank_notes_of(
         "algorithms": sorted(
             {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
         ),
-        "buckets": [[list(parameter) for parameter in bucket.parameters] for bucket in known],
+        "buckets": [[list(parameter) for parameter in bucket] for bucket in known],
     }
 
 
@@ -156,9 +144,7 @@ def _reduced(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round])
         "bucket": bucket,
         "began": began_ns,
         "ended": ended_ns,
-        "rounds": [
-            [each.began_ns, each.written_ns, each.met_ns, each.ended_ns, each.num_bytes] for each in rounds
-        ],
+        "rounds": [list(each) for each in rounds],
     }
 
 
@@ -276,12 +262,12 @@ class Recorder:
         self._usual, self._put_back = usual, put_back
         self._began = time.perf_counter()
         self._problem: str | None = None
-        self._notes = BucketNotes()
+        self._averaged: list[Averaged] = []
         self._profile: CollectiveProfile | None = None
-        self._tells_of_buckets = strategy.note_buckets(self._notes)
+        self._tells_of_buckets = strategy.note_buckets(self._averaged)
         if not self._tells_of_buckets and world.world_size > 1:
             self._begin_profile()
-        self._moments = moments_of(world.device)
+        self._moments = GpuMoments(world.device) if world.device.type == "cuda" else HostMoments()
         self.observer = RecordingObserver(
             usual,
             self._moments,
@@ -319,7 +305,7 @@ class Recorder:
             **rank_notes_of(
                 self.observer.steps,
                 self._moments,
-                averaged=self._notes.averaged,
+                averaged=self._averaged,
                 collectives=collectives,
                 buckets=buckets,
             ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -16,13 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainers.contract import commands
-from trainers.contract.commands import Command, arguments_of
+from trainers.contract.commands import Command, Incoming, arguments_of
 from trainers.contract.events import EventFile, State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
-from trainers.files.json_files import parse_json, read_lines
-from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 
@@ -116,11 +112,8 @@ class Reporter(NullReporter):
 
     def __init__(self, run: RunDirectory, commands_offset: int | None = None) -> None:
         self._file = EventFile(run.events)
-        self._commands_path = run.commands
         # Commands sent to an earlier start of this run do not apply to this one.
-        if commands_offset is None:
-            commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
-        self._commands_offset = commands_offset
+        self._incoming = Incoming(run.commands, commands_offset)
         self._commands: deque[Command] = deque()
         self._queue: deque[_Queued] = deque()
         self._queued_steps = 0
@@ -179,45 +172,14 @@ class Reporter(NullReporter):
         self._file.close()
 
     def _read_new_commands(self) -> None:
-        try:
-            size = self._commands_path.stat().st_size
-        except FileNotFoundError:
-            return
-        if size <= self._commands_offset:
-            return
-        try:
-            with open_own(self._commands_path) as file:
-                lines, end = read_lines(file, self._commands_offset)
-        except ForeignFileError as error:
-            self._commands_offset = sys.maxsize  # report it only once
-            self.warning(
-                "command_unreadable",
-                f"Commands cannot be read: {error}.",
-                "To stop the run, end its processes.",
-            )
-            return
-        if end > self._commands_offset and not lines:
-            message = "A command could not be read: its line is too long."
-            self.warning("command_unreadable", message, "It was ignored.")
-        self._commands_offset = end
-        for line in lines.splitlines():
-            self._take_line(line)
-
-    def _take_line(self, line: bytes) -> None:
-        raw: Any = None
-        try:
-            raw = parse_json(line)
-            command = commands.parse(raw)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            message = f"A command could not be read: {error}"
-            self.warning("command_unreadable", message, "It was ignored.")
-            if isinstance(raw, dict) and "id" in raw:
-                # The sender waits for an answer.
-                name = str(raw.get("name"))
-                answer = {"step": 0, "accepted": False, "message": message, "arguments": None}
-                self.event("command", id=str(raw["id"]), name=name, **answer)
-            return
-        self._commands.append(command)
+        for each in self._incoming.read():
+            if isinstance(each, Command):
+                self._commands.append(each)
+                continue
+            self.warning("command_unreadable", each.message, each.hint)
+            if each.id:  # the sender waits for an answer
+                answer = {"step": 0, "accepted": False, "message": each.message, "arguments": None}
+                self.event("command", id=each.id, name=each.name, **answer)
 
     def _write_until_closed(self) -> None:
         failing_since: float | None = None
@@ -275,8 +237,3 @@ def _thinned_warning(count: int) -> dict[str, Any]:
         "rank": None,
         "traceback": None,
     }
-
-
-def create(run: RunDirectory, *, is_main: bool, commands_offset: int | None = None) -> NullReporter:
-    """Return rank 0's reporter or a null reporter; with offset None, only commands sent from now on count."""
-    return Reporter(run, commands_offset) if is_main else NullReporter()

@@ -17,8 +17,6 @@ from torch.nn import functional
 
 from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
-from trainers.machine import host
-from trainers.machine.host import MemoryFile
 
 PLACE_BYTES = 8192
 # Length and checksum of the JSON: a reader detects half-written data by them.
@@ -63,21 +61,6 @@ class SampleBoard:
             if length and len(text) == length and zlib.crc32(text) == checksum:
                 self._newest[place] = json.loads(text)
         return [self._newest[place] for place in sorted(self._newest)]
-
-
-def make_sample_board(num_places: int) -> tuple[SampleBoard, MemoryFile]:
-    """Return a board, and the file whose address the other ranks need to find it."""
-    file = MemoryFile("samples", num_places * PLACE_BYTES)
-    return SampleBoard(file.map()), file
-
-
-def find_sample_board(address: str) -> SampleBoard:
-    """Return the board that another rank of this machine created.
-
-    Raises:
-        OSError: if it does not exist.
-    """
-    return SampleBoard(host.map_file(address))
 
 
 Scores = Callable[[Tensor], Tensor]

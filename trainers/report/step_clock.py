@@ -6,10 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -72,9 +71,10 @@ class StepClock:
         self.step_time_s = self.data_time_s = 0.0
         self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
-        self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
-        self._other_time: _Time = _GpuTime() if self._is_gpu else self._time
-        self._unread: _Unread | None = None
+        self._time = _GpuTime() if self._is_gpu else _HostTime()
+        self._other_time = _GpuTime() if self._is_gpu else self._time
+        # A measured step whose last event the GPU may not have passed, and that event.
+        self._unread: tuple[Callable[[], StepTimes], torch.cuda.Event] | None = None
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
         self._own_done: Any = None
@@ -133,8 +133,8 @@ class StepClock:
         """End the step; on a GPU, read the times of an earlier one."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
-        if self._unread is not None and self._unread.last.query():
-            times = self._unread.divided()
+        if self._unread is not None and self._unread[1].query():
+            times = self._unread[0]()
             self.newest = lambda: times
             self._unread = None
         if not self._is_measured:
@@ -144,7 +144,7 @@ class StepClock:
         if not self._is_gpu:
             self.newest = divided
             return
-        self._unread = _Unread(divided=divided, last=self._marks[-1][1])
+        self._unread = divided, self._marks[-1][1]
         # Two sets of events: one is reused while the GPU has not passed those of the other.
         self._time, self._other_time = self._other_time, self._time
 
@@ -175,7 +175,7 @@ def _divided(
     marks: Sequence[tuple[str, Any]],
     own_done: Any,
     step_time_s: float,
-    moments: _Time,
+    moments: _HostTime | _GpuTime,
     reduced: AllReduceTimes | None,
 ) -> StepTimes:
     """Return the times of a step's parts, given its boundaries."""
@@ -228,26 +228,6 @@ class _GradientsOnGpu:
                 assert self._num_done is not None
                 self._num_done += 1
             return self._num_done
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Unread:
-    """A measured step whose last event the GPU may not have passed."""
-
-    divided: Callable[[], StepTimes]
-    last: torch.cuda.Event
-
-
-class _Time(Protocol):
-    """Timestamps, and the seconds between two of them."""
-
-    is_device: bool
-
-    def restart(self) -> None: ...
-
-    def now(self) -> Any: ...
-
-    def between(self, earlier: Any, later: Any) -> float: ...
 
 
 class _HostTime:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -21,14 +19,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract import heartbeats
+from trainers.files import plain_files
 from trainers.machine import facilities, hardware, host
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import devices
 from trainers.parallel.process_group import World, gather_json, is_one_machine
-from trainers.report import samples as samples_module
 from trainers.report.reporter import NullReporter
-from trainers.report.samples import SampleBoard
+from trainers.report.samples import PLACE_BYTES, SampleBoard
 from trainers.report.step_clock import StepTimes
 from trainers.watch.flight_recorder import flight_record_text
 
@@ -145,13 +143,12 @@ class Telemetry:
         world = self._world
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
-            self._board, self._file = samples_module.make_sample_board(int(os.environ["LOCAL_WORLD_SIZE"]))
+            self._file = MemoryFile("samples", int(os.environ["LOCAL_WORLD_SIZE"]) * PLACE_BYTES)
             # With several machines, the first rank of each reports its host name.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
         own_address = None if self._file is None else self._file.address
         address = gather_json(own_address, world.slow_group)[world.rank - world.local_rank]
-        if self._board is None:
-            self._board = samples_module.find_sample_board(address)
+        self._board = SampleBoard(plain_files.map_file(address))
         self.thread.start()
 
     def stop(self) -> None:
@@ -212,10 +209,6 @@ class Telemetry:
         self._is_first_read = False
         return samples
 
-    def sample_once(self) -> dict[str, Any]:
-        """Return a new sample of this rank."""
-        return self._sample(*_device_reader(self._world))
-
     def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
         device = self._world.device
         return {
@@ -249,11 +242,11 @@ class Telemetry:
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
 
 
-def held_memory_bytes(device: torch.device) -> int | None:
+def held_memory_bytes(device: torch.device) -> int:
     """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return host.resident_bytes()
+    return facilities.resident_bytes()
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -271,29 +264,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     """Return the peak memory of this rank: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-class Gatherer:
-    """Reads the values of several keys from a store in one request."""
-
-    def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
-        self._store = store
-        self._keys = list(keys)
-        self._existing: set[str] = set()
-
-    def gather(self) -> list[Any]:
-        """Return the values that exist, in key order; keys found once are not checked again."""
-        if len(self._existing) < len(self._keys):
-            missing = [key for key in self._keys if key not in self._existing]
-            # `multi_get` would block on missing keys.
-            self._existing.update(missing if self._store.check(missing) else filter(self._exists, missing))
-        existing = [key for key in self._keys if key in self._existing]
-        return [json.loads(found) for found in self._store.multi_get(existing)] if existing else []
-
-    def _exists(self, key: str) -> bool:
-        return bool(self._store.check([key]))
+    return facilities.peak_memory_bytes()
 
 
 class MachineSamples:
@@ -309,22 +280,23 @@ class MachineSamples:
         )
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.PrefixStore(f"telemetry/{restarts}", store)
-        self._key = node_key(world.node)
-        num_nodes = int(os.environ["GROUP_WORLD_SIZE"])
-        self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
+        self._keys = [f"node_{node}" for node in range(int(os.environ["GROUP_WORLD_SIZE"]))]
+        self._key = self._keys[world.node]
+        self._existing: set[str] = set()
 
     def publish(self, samples: list[dict[str, Any]]) -> None:
         """Publish the samples of this machine's ranks."""
         self._store.set(self._key, json.dumps(samples))
 
     def gather(self) -> list[dict[str, Any]]:
-        """Return the latest samples of all machines."""
-        return [sample for node in self._gatherer.gather() for sample in node]
-
-
-def node_key(node: int) -> str:
-    """Return the key of a machine's samples."""
-    return f"node_{node}"
+        """Return the latest samples of all machines, read in one request."""
+        if missing := [key for key in self._keys if key not in self._existing]:
+            # `multi_get` would block on missing keys.
+            is_complete = self._store.check(missing)
+            self._existing.update(key for key in missing if is_complete or self._store.check([key]))
+        existing = [key for key in self._keys if key in self._existing]
+        found = self._store.multi_get(existing) if existing else []
+        return [sample for node in found for sample in json.loads(node)]
 
 
 def _device_reader(world: World) -> tuple[int | None, Any]:

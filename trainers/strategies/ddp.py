@@ -18,7 +18,7 @@ from trainers.contract import heartbeats
 from trainers.contract.config.options import Check
 from trainers.parallel import shared_all_reduce
 from trainers.parallel.sharded import has_only_running_statistics
-from trainers.parallel.strategy import AllReduceTimes, Averaged, Bucket, BucketNotes, DdpLog, Strategy
+from trainers.parallel.strategy import AllReduceTimes, Averaged, Bucket, DdpLog, Strategy
 from trainers.registry import register_strategy
 
 
@@ -153,7 +153,7 @@ class DataParallel(Strategy):
         assert self._shared is not None
         self._shared.average(bucket.buffer())
 
-    def note_buckets(self, notes: BucketNotes | None) -> bool:
+    def note_buckets(self, notes: list[Averaged] | None) -> bool:
         """Note buckets of the shared-memory all-reduce only: with gloo and NCCL no Python hook runs."""
         if self._shared is None:
             return False
@@ -166,21 +166,14 @@ class DataParallel(Strategy):
         return {parameter: name for name, parameter in self.network.named_parameters()}
 
     def _average_and_note(
-        self, notes: BucketNotes, names: dict[Tensor, str], bucket: dist.GradBucket
+        self, notes: list[Averaged], names: dict[Tensor, str], bucket: dist.GradBucket
     ) -> None:
         assert self._shared is not None
         began_ns = time.monotonic_ns()
         rounds = self._shared.average_timed(bucket.buffer())
         ended_ns = time.monotonic_ns()
         parameters = tuple((names[parameter], parameter.nbytes) for parameter in bucket.parameters())
-        notes.averaged.append(
-            Averaged(
-                began_ns=began_ns,
-                ended_ns=ended_ns,
-                bucket=Bucket(parameters=parameters),
-                rounds=tuple(rounds),
-            )
-        )
+        notes.append(Averaged(began_ns=began_ns, ended_ns=ended_ns, bucket=parameters, rounds=tuple(rounds)))
 
     def gradient_buckets(self) -> tuple[Bucket, ...]:
         """Return DDP's buckets in the order in which backward completes them; empty if unknown."""
@@ -189,7 +182,7 @@ class DataParallel(Strategy):
         if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
             return ()
         return tuple(
-            Bucket(parameters=tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket))
+            tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket)
             for bucket in places
         )
 

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import checkpoint_files, commands, manifests
-from trainers.contract.commands import Command
+from trainers.contract.commands import Command, Incoming
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
-from trainers.files.json_files import parse_json, read_lines
-from trainers.files.private_files import open_own
 from trainers.watch import spool
 from trainers.watch.review import Review
 from trainers.watch.spool import Control, Row, SpoolReader
@@ -75,7 +73,7 @@ class Collector:
         self._waiting_since: float | None = None
         self._ended_unix_s = math.nan
         self._reported_at = -math.inf
-        self._commands_offset = self._run.commands.stat().st_size if self._run.commands.exists() else 0
+        self._incoming = Incoming(self._run.commands)
         self.step = 0
         self._pace_s = 1.0
 
@@ -274,18 +272,15 @@ class Collector:
 
     def _read_commands(self) -> None:
         try:
-            if self._run.commands.stat().st_size <= self._commands_offset:
-                return
-            with open_own(self._run.commands) as file:
-                lines, self._commands_offset = read_lines(file, self._commands_offset)
+            new = list(self._incoming.read())
         except OSError:
             return  # it cannot be read now
-        for line in lines.splitlines():
-            try:
-                self._obey(commands.parse(parse_json(line)))
-            except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-                words = {"message": f"A command could not be read: {error}", "hint": "It was ignored."}
-                self._add("warning", {"code": "command_unreadable", **words, "rank": None, "traceback": None})
+        for each in new:
+            if isinstance(each, Command):
+                self._obey(each)
+                continue
+            words = {"code": "command_unreadable", "message": each.message, "hint": each.hint}
+            self._add("warning", {**words, "rank": None, "traceback": None})
 
     def _obey(self, command: Command) -> None:
         asks, saves = self._control.get(spool.ASKS), self._control.get(spool.SAVES)

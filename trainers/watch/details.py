@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from trainers.watch import flight_recorder
 from trainers.watch.guard import hook
 from trainers.watch.hooks import after, before, saved_file
-from trainers.watch.recorder import hashes_of
+from trainers.watch.recorder import hashes_of, parameters_of
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
@@ -137,7 +137,7 @@ class Details:
     @hook
     def _take_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
         """Sum up each gradient as backward computes it on this rank: DDP averages it afterwards."""
-        for parameter in _parameters(optimizer):
+        for parameter in parameters_of(optimizer):
             if parameter.requires_grad and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
                 parameter.register_hook(self._add_gradient)
@@ -148,7 +148,7 @@ class Details:
 
     @hook
     def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        gradients = [each.grad for each in _parameters(optimizer) if each.grad is not None]
+        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         self._before = _hash_of(optimizer)
         self._used = math.fsum(map(_projection, gradients))
         self._gradient_bytes = sum(each.numel() * each.element_size() for each in gradients)
@@ -203,14 +203,10 @@ class Details:
         self._line = self._line[-MOST_LINE:]
 
 
-def _parameters(optimizer: Any) -> list[Tensor]:
-    return [each for group in optimizer.param_groups for each in group["params"]]
-
-
 def _hash_of(optimizer: Any) -> int:
     """Return a hash of the weights that an optimizer changes."""
     found = 0
-    for parameter in _parameters(optimizer):
+    for parameter in parameters_of(optimizer):
         if hasattr(parameter, "to_local"):
             return 0  # the ranks hold different parts
         flat = parameter.detach().cpu().flatten().view(torch.uint8)

@@ -17,7 +17,6 @@ import linecache
 import math
 import os
 import re
-import resource
 import sys
 import threading
 import time
@@ -649,7 +648,7 @@ class Recorder:
         about["is_rate_written"] = self._is_written(group.get("initial_lr", lr))
         self.note("optimizer", name=name, lr=lr, **about, **self.place())
         on_gpu = self._gpu is not None
-        self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
+        self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else facilities.resident_bytes()
         if _is_tensor_parallel(optimizer, self.model):
             self.note("split")  # the ranks of a group need the same samples
         if self._samples == 0 and self.model is not None:
@@ -676,12 +675,7 @@ class Recorder:
 
     def _measure_norm(self, optimizer: Any) -> None:
         began = clock()
-        gradients = [
-            parameter.grad
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         is_odd = any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients)
         if not gradients or is_odd or self._has_flat_shards:
             self._norm_due = math.inf  # a shard's norm would not be that of the gradient
@@ -698,16 +692,13 @@ class Recorder:
         if self.world_size == 1 or self._has_flat_shards or optimizer is None:
             return
         total = torch.zeros((), dtype=torch.int64)
-        number = 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if hasattr(parameter, "to_local"):
-                    return  # ranks hold different parts
-                number += 1
-                bits = parameter.detach().flatten().contiguous().view(torch.uint8)
-                if bits.numel() % 4 == 0:
-                    bits = bits.view(torch.int32)
-                total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
+        for number, parameter in enumerate(parameters_of(optimizer), start=1):
+            if hasattr(parameter, "to_local"):
+                return  # ranks hold different parts
+            bits = parameter.detach().flatten().contiguous().view(torch.uint8)
+            if bits.numel() % 4 == 0:
+                bits = bits.view(torch.int32)
+            total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
         self.note("fingerprint", step=self.step, hash=total, is_averaged=is_averaged, **about)
 
     def _hash_samples(self, tensors: list[Tensor]) -> None:
@@ -845,10 +836,10 @@ class Recorder:
             "rank": self.rank, "node": int(os.environ.get("GROUP_RANK", "0")), "kind": "cpu",
             "index": int(os.environ.get("LOCAL_RANK", self.rank)), "name": None,
             "utilization_percent": round(100 * used / max(1, torch.get_num_threads()), 1),
-            "memory_used_bytes": memory_bytes(), "memory_total_bytes": None,
+            "memory_used_bytes": facilities.resident_bytes(), "memory_total_bytes": None,
             "temperature_celsius": None, "power_watts": None,
         }  # fmt: skip
-        peak = peak_memory_bytes()
+        peak = facilities.peak_memory_bytes()
         if self._gpu is not None:
             device |= {"kind": "cuda", **_read_gpu(self._gpu)}
             peak = torch.cuda.max_memory_allocated(self._gpu)
@@ -865,6 +856,11 @@ class Recorder:
                 "peak_memory_bytes": peak,
             },
         )
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Return the parameters that an optimizer changes."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _rates_of(optimizer: Any) -> list[float | None]:
@@ -917,18 +913,6 @@ def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
     return hashes
 
 
-def memory_bytes() -> int:
-    """Return this process's resident memory."""
-    sizes = facilities.read("/proc/self/statm")
-    return peak_memory_bytes() if sizes is None else int(sizes.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def peak_memory_bytes() -> int:
-    """Return this process's largest resident memory so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def address_of(tensor: Tensor) -> int:
     """Return where the values of a tensor are, or the tensor itself if it wraps others."""
     try:
@@ -963,12 +947,11 @@ def _mesh_size(parameter: Any) -> int:
 
 def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
     """True if parameters are sharded otherwise than by FSDP, which shards one dimension of its mesh."""
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     modules = () if model is None else model.modules()
     most = any(type(each).__name__.startswith("FSDP") for each in modules)
     return any(
         not most or sum(not part.is_replicate() for part in each.placements) > most
-        for each in parameters
+        for each in parameters_of(optimizer)
         if hasattr(each, "to_local")
     )
 
@@ -982,7 +965,7 @@ def _length(sized: Any) -> int | None:
 
 def _outermost_module(optimizer: Any) -> nn.Module | None:
     """Return the module that holds the parameters of an optimizer and is part of no other one."""
-    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    wanted = set(map(id, parameters_of(optimizer)))
     # By the type: `isinstance` would ask objects for their class, which lazy ones import.
     modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
     inner = {id(child) for each in modules for child in each.__dict__.get("_modules", {}).values()}

@@ -56,15 +56,11 @@ async function openClassSettings() {
     choice(value, title, words, settings.everyone_sees),
   );
   const scripts = el("input", { type: "checkbox", checked: settings.students_run_scripts });
+  const ofScripts = el("span", {}, "Students may run their own scripts, in a sandbox");
+  const rights = [el("legend", {}, "Visibility of runs"), choices, el("label", {}, scripts, ofScripts)];
   await openDialog({
     title: "The class",
-    content: el(
-      "fieldset",
-      { class: "ddp-class" },
-      el("legend", {}, "Visibility of runs"),
-      choices.map((each) => each.element),
-      el("label", {}, scripts, el("span", {}, "Students may run their own scripts, in a sandbox")),
-    ),
+    content: el("fieldset", { class: "ddp-class" }, rights),
     confirm: "Save",
     onConfirm: async () => {
       const { value, title } = choices.find((each) => each.input.checked) ?? choices[0];
@@ -79,12 +75,8 @@ async function openClassSettings() {
 
 function choice(value, title, words, chosen) {
   const input = el("input", { type: "radio", name: "everyone_sees", checked: value === chosen });
-  return {
-    value,
-    title,
-    input,
-    element: el("label", {}, input, el("span", {}, el("strong", {}, title), el("small", {}, words))),
-  };
+  const text = el("span", {}, el("strong", {}, title), el("small", {}, words));
+  return { value, title, input, element: el("label", {}, input, text) };
 }
 
 // The end of the navigation bar: the current user, class settings, the theme switch.
@@ -111,25 +103,20 @@ export function mountNav(place) {
 }
 
 function personTools({ name, role, has_logout: hasLogout }) {
-  const isTeacher = role === "teacher";
+  const settings = { class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings };
+  const who = { class: "ddp-person", title: `You are logged in as ${name}` };
+  const logOut = el("button", { type: "submit", class: "ddp-tool" }, "Log out");
   return [
-    isTeacher
-      ? makeButton({ class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings }, "Class …")
-      : null,
-    el(
-      "span",
-      { class: "ddp-person", title: `You are logged in as ${name}` },
-      el("strong", {}, name),
-      el("small", {}, role),
-    ),
+    role === "teacher" ? makeButton(settings, "Class …") : null,
+    el("span", who, el("strong", {}, name), el("small", {}, role)),
     // A form, so that the browser follows the redirect to the login page. Users of a proxy login are logged
     // out by the proxy.
+    // Nothing that was entered in this tab is left for the next user of this computer.
     hasLogout
       ? el(
           "form",
-          // Nothing that was entered in this tab is left for the next user of this computer.
           { method: "post", action: address("logout"), onsubmit: () => sessionStorage.clear() },
-          el("button", { type: "submit", class: "ddp-tool" }, "Log out"),
+          logOut,
         )
       : null,
   ].filter(Boolean);
@@ -151,5 +138,5 @@ export function mountNavQueue(place) {
     setText(link, brief.num_waiting > 0 ? `Queue (${brief.num_waiting})` : "Queue");
   };
   // Errors are ignored: the rest of the page reports that the server does not respond.
-  return askEvery(EVERY_MS, ask, () => {});
+  return askEvery(EVERY_MS, ask);
 }

@@ -3,10 +3,11 @@
 
 import { afterPaint } from "../shared/browser.js";
 import { showError } from "../shared/dialog.js";
-import { el, freeId, setText, show, svg } from "../shared/dom.js";
+import { bytesOf, el, freeId, setText, show, svg } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { term as explained } from "../shared/terms.js";
 import { line } from "../shared/theme.js";
+import { optionsOf } from "../shared/widgets.js";
 import { fitted, roomFor } from "./axes.js";
 import { CONFIG, baseLayout, merge, textSize } from "./style.js";
 import { pathOf } from "./plot.js";
@@ -121,10 +122,21 @@ function tailPath({ x, y }, from, xaxis, yaxis) {
  * @param {(value: string) => void} onChoose
  */
 export function select(label, options, chosen, onChoose) {
-  const made = el("select", { "aria-label": label, title: label, class: "ddp-select-small" });
-  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
-  made.addEventListener("change", () => onChoose(made.value));
-  return made;
+  const attributes = { "aria-label": label, title: label, class: "ddp-select-small" };
+  const onchange = ({ target }) => onChoose(target.value);
+  return el("select", { ...attributes, onchange }, optionsOf(options, chosen));
+}
+
+/**
+ * A select of the scale of the y-axis; calls `onChoose` with whether it is logarithmic.
+ * @param {boolean} isLogarithmic
+ * @param {(isLogarithmic: boolean) => void} onChoose
+ */
+export function scaleSelect(isLogarithmic, onChoose) {
+  const chosen = isLogarithmic ? "log" : "linear";
+  /** @type {[string, string][]} */
+  const scales = [["linear", "linear"], ["log", "logarithmic"]]; // prettier-ignore
+  return select("Scale", scales, chosen, (scale) => onChoose(scale === "log"));
 }
 
 /** @type {WeakSet<HTMLElement>} Toolbars that already have a key listener. */
@@ -170,7 +182,22 @@ let loading = null;
 
 /** Resolves to Plotly. Keeps its own reference, because another script may replace `window.Plotly` later. */
 export function loadPlotly() {
-  loading ??= new Promise((resolve, reject) => {
+  const packed = document.getElementById("packed-plotly");
+  loading ??= packed ? unpacked(packed.textContent) : served();
+  return loading;
+}
+
+/** Plotly out of a file that holds it compressed: its text is a quarter of the size. */
+async function unpacked(text) {
+  const bytes = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(bytes).text();
+  document.head.append(script);
+  return window.Plotly;
+}
+
+function served() {
+  return new Promise((resolve, reject) => {
     if (window.Plotly) {
       resolve(window.Plotly);
       return;
@@ -185,10 +212,28 @@ export function loadPlotly() {
     );
     document.head.append(script);
   });
-  return loading;
 }
 
 export class Chart {
+  isDirty = true;
+  isVisible = false;
+  isDrawn = false;
+  isPointed = false;
+  isZoomed = false;
+  hasComplained = false;
+  hasPoints = false;
+  /** @type {any} */
+  focusedTool = null;
+  room = roomFor(0, 0, 1);
+  drawnAt = -Infinity;
+  fullAt = -Infinity;
+  fine = {};
+  /** @type {any} */
+  config = null;
+  watches = null;
+  revision = 0;
+  zoomRevision = 0;
+
   /**
    * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for the current points:
    * `end` is the end of a growing axis, `empty` the text without points, `room` the result of `roomFor`.
@@ -206,28 +251,13 @@ export class Chart {
     figure,
     fetchRange = null,
     everyMs = 0,
-    onVisible = () => this.drawDue(),
-    controls = null,
+    onVisible,
+    controls,
   }) {
     this.figure = figure;
     this.fetchRange = fetchRange;
     this.everyMs = everyMs;
-    this.onVisible = onVisible;
-    this.isDirty = true;
-    this.isVisible = false;
-    this.isDrawn = false;
-    this.hasComplained = false;
-    this.focusedTool = null;
-    this.hasPoints = false;
-    this.room = roomFor(0, 0, 1);
-    this.isZoomed = false;
-    this.drawnAt = -Infinity;
-    this.fullAt = -Infinity;
-    this.fine = {};
-    this.config = null;
-    this.watches = null;
-    this.revision = 0;
-    this.zoomRevision = 0;
+    this.onVisible = onVisible ?? (() => this.drawDue());
     const id = freeId(`ddp-chart-${name}`);
     this.title = term ? explained(term, title) : el("span", {}, title);
     this.plot = el("div", { class: "ddp-plot" });
@@ -243,11 +273,10 @@ export class Chart {
     // frequent.
     this.plot.addEventListener("pointerenter", () => this.pointed(true));
     this.plot.addEventListener("pointerleave", () => this.pointed(false));
-    this.isPointed = false;
     this.sight = new IntersectionObserver(
       (entries) => {
         this.isVisible = entries.at(-1)?.isIntersecting ?? false;
-        if (this.isVisible && this.isDirty) onVisible();
+        if (this.isVisible && this.isDirty) this.onVisible();
       },
       { rootMargin: "150px" },
     );

@@ -24,10 +24,11 @@ const TOOLS_STRIP = CONFIG.displayModeBar ? 26 : 0;
 // Date axes count from here: Plotly would read a four-digit number as a year.
 export const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 
-/** The Plotly tick format and the unit label of a time axis; ticks fall on full minutes and hours. */
-export function timeTicks(longestSeconds) {
-  if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];
-  return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
+/** The Plotly axis of the time since the start of a run; ticks fall on full minutes and hours. */
+export function timeAxis(longestSeconds) {
+  const days = longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
+  const [tickformat, unit] = longestSeconds < 3600 ? ["%-M:%S", "minutes:seconds"] : days;
+  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
 }
 
 /** The font of the page. */

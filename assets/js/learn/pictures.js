@@ -1,11 +1,10 @@
 // The pictures of a lesson: charts with the prediction, tables of numbers, instruments.
 
 import { Chart, lineSample } from "../charts/chart.js";
-import { compareFigure, curveWords, samplesAt, speedUp } from "../runs/compare_figure.js";
+import { compareFigure, curveWords, guessLine, marked, samplesAt, speedUp } from "../runs/compare_figure.js";
 import { growth } from "../run/insights.js";
 import { columnHeads, el, guarded, show } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
-import { chartColors } from "../shared/theme.js";
 import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
 import { instrumentOf } from "../run/look_closer/look_closer.js";
@@ -60,50 +59,12 @@ export class CurvePicture {
     const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
     if (!isDrawn || !progress.isLocked || !isOfThis) return null;
     const points = this.prediction.points();
-    return {
-      type: "scatter",
-      mode: "lines",
-      name: "your prediction",
-      x: points.map(([x]) => x),
-      y: points.map(([, y]) => y),
-      line: { color: chartColors().faint, width: 5, dash: "dot", shape: "spline" },
-      opacity: 0.6,
-    };
+    return guessLine("your prediction", { x: points.map(([x]) => x), y: points.map(([, y]) => y) });
   }
 
   close() {
     this.chart.close();
   }
-}
-
-/** Vertical lines with labels at the marked positions. */
-function marked(marks) {
-  const { faint, text, hover } = chartColors();
-  return {
-    shapes: marks.map(({ x }) => ({
-      type: "line",
-      xref: "x",
-      yref: "paper",
-      x0: x,
-      x1: x,
-      y0: 0,
-      y1: 1,
-      line: { color: faint, width: 1.5, dash: "dot" },
-    })),
-    annotations: marks.map(({ x, words }, index) => ({
-      x,
-      y: 0.98 - 0.12 * (index % 3),
-      xref: "x",
-      yref: "paper",
-      xanchor: "left",
-      xshift: 6,
-      showarrow: false,
-      align: "left",
-      bgcolor: hover,
-      text: words.replaceAll("<", "‹"),
-      font: { color: text },
-    })),
-  };
 }
 
 /** The rows of a number table: title, and value of a run. */

@@ -1,9 +1,17 @@
 // The communication check: start, follow, stop; and its result as a summary, a chart and a table.
 
 import { Chart } from "../charts/chart.js";
-import { CommandLine, makeTable, tableRow } from "../shared/widgets.js";
+import {
+  CommandLine,
+  buttonRow,
+  makeTable,
+  optionsOf,
+  paragraph,
+  tableRow,
+  textButton,
+} from "../shared/widgets.js";
 import { showError } from "../shared/dialog.js";
-import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint, askEvery } from "../shared/net.js";
 import { term } from "../shared/terms.js";
@@ -29,14 +37,10 @@ class CheckResult {
     });
     const busNote =
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
-    const tableBox = el("div", { class: "ddp-check-table" }, table, el("p", { class: "ddp-hint" }, busNote));
+    const tableBox = el("div", { class: "ddp-check-table" }, table, paragraph("hint", busNote));
     this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart, tableBox);
-    this.element = el(
-      "div",
-      { class: "ddp-check-result", hidden: true },
-      el("div", { class: "ddp-check-words" }, this.words, this.why),
-      this.figures,
-    );
+    const words = el("div", { class: "ddp-check-words" }, this.words, this.why);
+    this.element = el("div", { class: "ddp-check-result", hidden: true }, words, this.figures);
     this.endTheme = onThemeChange(() => this.draw());
   }
 
@@ -67,29 +71,26 @@ class CheckResult {
   figure() {
     const most = Math.max(...this.lines.map((entry) => entry.bus_bytes_per_s), 1);
     const [unit, name] = byteUnit(most);
-    const traces = [
-      ["bus bandwidth", "bus_bytes_per_s"],
-      ["algorithm bandwidth", "algorithm_bytes_per_s"],
-    ].map(([label, field], index) => ({
+    const sizes = this.lines.map((entry) => entry.size_bytes);
+    const trace = (label, field, index) => ({
       name: label,
-      x: this.lines.map((entry) => entry.size_bytes),
+      x: sizes,
       y: this.lines.map((entry) => entry[field] / unit),
       mode: "lines+markers",
       line: line(index),
       marker: { symbol: ["circle", "diamond"][index], size: 8 },
       hovertemplate: `%{y:.3g} ${name}/s<extra>${label}</extra>`,
-    }));
-    const sizes = this.lines.map((entry) => entry.size_bytes);
+    });
+    const data = [trace("bus bandwidth", "bus_bytes_per_s", 0)];
+    // Between two ranks both bandwidths are the same.
+    if (this.lines[0]?.num_ranks > 2) data.push(trace("algorithm bandwidth", "algorithm_bytes_per_s", 1));
+    const tickvals = sizes.filter((_, index) => index % 2 === 0);
+    const ticks = { tickvals, ticktext: tickvals.map(bytes) };
     return {
-      data: this.lines[0]?.num_ranks > 2 ? traces : traces.slice(0, 1),
+      data,
       layout: {
-        showlegend: this.lines[0]?.num_ranks > 2,
-        xaxis: {
-          type: "log",
-          title: { text: "size of the tensor" },
-          tickvals: sizes.filter((_, index) => index % 2 === 0),
-          ticktext: sizes.filter((_, index) => index % 2 === 0).map(bytes),
-        },
+        showlegend: data.length > 1,
+        xaxis: { type: "log", title: { text: "size of the tensor" }, ...ticks },
         yaxis: { rangemode: "tozero", title: { text: `${name}/s` } },
       },
       revision: this.checkId,
@@ -154,9 +155,8 @@ export class JobCheck {
     this.check = null;
     this.endFollowing = () => {};
     this.hasLeft = false;
-    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.begin() }, begin);
-    this.stop = makeButton({ class: "ddp-button ddp-button-stop", onclick: () => this.end() }, stop);
-    this.stop.disabled = true;
+    this.start = textButton(begin, () => this.begin(), "main");
+    this.stop = textButton(stop, () => this.end(), "stop", { disabled: true });
   }
 
   /** The values that it is started with. @returns {any[]} */
@@ -171,24 +171,25 @@ export class JobCheck {
   heard(_error) {}
 
   async begin() {
-    this.start.disabled = true;
-    try {
-      const check = await callEndpoint(this.endpoints.begin, ...this.values());
-      this.take(check);
-      this.follow(check.check_id);
-    } catch (error) {
-      showError(error.message);
-      this.setButtons();
-    }
+    const check = await this.call(this.start, this.endpoints.begin, ...this.values());
+    if (check) this.follow(check.check_id);
   }
 
-  async end() {
-    this.stop.disabled = true;
+  end() {
+    return this.call(this.stop, this.endpoints.stop, this.check.check_id);
+  }
+
+  /** Calls an endpoint for a button and shows the check that it returns. */
+  async call(button, endpoint, ...values) {
+    button.disabled = true;
     try {
-      this.take(await callEndpoint(this.endpoints.stop, this.check.check_id));
+      const check = await callEndpoint(endpoint, ...values);
+      this.take(check);
+      return check;
     } catch (error) {
       showError(error.message);
       this.setButtons();
+      return null;
     }
   }
 
@@ -240,31 +241,20 @@ export class JobCheck {
 }
 
 export class CommunicationCheck extends JobCheck {
-  constructor({
-    backend,
-    fewest_ranks: fewest,
-    most_ranks: most,
-    default_ranks: usual,
-    command,
-    newest_check_id: newest,
-  }) {
+  constructor({ backend, command, newest_check_id: newest, ...limits }) {
     super("Measure", "Stop", {
       begin: "check_communication",
       read: "communication_check",
       stop: "stop_communication_check",
     });
     this.command = command;
+    const { fewest_ranks: fewest, most_ranks: most, default_ranks: usual } = limits;
     const kind = backend === "nccl" ? "GPUs" : "CPU ranks";
     const numbers = Array.from({ length: most - fewest + 1 }, (_, index) => fewest + index);
-    const options = numbers.map((number) =>
-      el("option", { value: number, selected: number === usual }, `${number} ${kind}`),
-    );
-    this.select = el(
-      "select",
-      { "aria-label": "Between how many ranks", onchange: () => this.showCommand() },
-      options,
-    );
-    this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
+    const pairs = numbers.map((number) => [number, `${number} ${kind}`]);
+    const attributes = { "aria-label": "Between how many ranks", onchange: () => this.showCommand() };
+    this.select = el("select", attributes, optionsOf(pairs, usual));
+    this.busy = paragraph("hint ddp-check-busy");
     this.commandLine = new CommandLine("", "the command of the check");
     this.result = new CheckResult();
     this.element = this.layOut(backend === "nccl" ? "NCCL" : "gloo");
@@ -284,38 +274,23 @@ export class CommunicationCheck extends JobCheck {
       term(backend),
       ", checks that the sums are right, and shows the bandwidth.",
     ];
-    return section(
-      "How fast the ranks communicate",
-      "check",
-      el("p", { class: "ddp-caption" }, ...why),
-      el(
-        "div",
-        { class: "ddp-buttons" },
-        el("label", { class: "ddp-from" }, el("span", {}, "between"), this.select),
-        this.start,
-        this.stop,
-        this.busy,
-      ),
-      this.result,
-      this.commandLine,
-    );
+    const between = el("label", { class: "ddp-from" }, el("span", {}, "between"), this.select);
+    const buttons = buttonRow(between, this.start, this.stop, this.busy);
+    const inside = [paragraph("caption", why), buttons, this.result, this.commandLine];
+    return section("How fast the ranks communicate", "check", inside);
   }
 
   /** Names the runs that use the same devices as the check. */
   update({ runs }) {
-    const names = runs.map((run) => run.run_id);
-    setText(
-      this.busy,
-      names.length === 0
-        ? ""
-        : `${runNames(names)} the same devices: results will be lower than on an idle machine.`,
-    );
+    const names = runs.map((run) => run.run_id).join(", ");
+    const who = runs.length === 1 ? `Run ${names} uses` : `Runs ${names} use`;
+    const words = `${who} the same devices: results will be lower than on an idle machine.`;
+    setText(this.busy, runs.length === 0 ? "" : words);
   }
 
   showCommand() {
-    this.commandLine.update(
-      this.command.replace("--nproc-per-node N", `--nproc-per-node ${this.select.value}`),
-    );
+    const option = "--nproc-per-node";
+    this.commandLine.update(this.command.replace(`${option} N`, `${option} ${this.select.value}`));
   }
 
   /** @override */
@@ -338,8 +313,4 @@ export class CommunicationCheck extends JobCheck {
     super.leave();
     this.result.close();
   }
-}
-
-function runNames(names) {
-  return names.length === 1 ? `Run ${names[0]} uses` : `Runs ${names.join(", ")} use`;
 }

@@ -2,46 +2,35 @@
 
 import { person } from "../auth/person.js";
 import { showError } from "../shared/dialog.js";
-import { el, icon, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { Meter, runLink } from "./parts.js";
-import { updateRows } from "../shared/widgets.js";
+import { Meter, listed, runLink } from "./parts.js";
+import { buttonRow, paragraph, textButton, updateRows } from "../shared/widgets.js";
 
 const NO_GPU = "This is slower, but the same distributed training: with GPUs, the page would use them.";
 
 export class Gpus {
   constructor() {
-    this.caption = el("p", { class: "ddp-caption" });
+    this.caption = paragraph("caption");
     this.list = el("ul", { class: "ddp-gpu-list" });
-    this.empty = el("p", { class: "ddp-caption" }, NO_GPU);
+    this.empty = paragraph("caption", NO_GPU);
     this.tiles = new Map();
     this.element = section("GPUs", "gpus", this.caption, this.empty, this.list);
   }
 
   update({ gpus, num_gpus_for_runs: forRuns, summary }) {
-    const hidden = gpus.length - forRuns;
-    setText(
-      this.caption,
-      hidden > 0
-        ? `${summary} Runs started here see ${count(forRuns)} of the ${count(gpus.length)} (CUDA_VISIBLE_DEVICES).`
-        : summary,
-    );
+    const some = ` Runs started here see ${count(forRuns)} of the ${count(gpus.length)} (CUDA_VISIBLE_DEVICES).`;
+    setText(this.caption, `${summary}${gpus.length > forRuns ? some : ""}`);
     show(this.empty, gpus.length === 0);
-    updateRows(
-      this.list,
-      gpus,
-      (gpu) => gpu.index,
-      (gpu) => this.tile(gpu),
-      (row, gpu) => this.tiles.get(row).update(gpu),
-    );
-  }
-
-  tile(gpu) {
-    const tile = new GpuTile(gpu);
-    this.tiles.set(tile.element, tile);
-    return tile.element;
+    const newTile = (gpu) => {
+      const tile = new GpuTile(gpu);
+      this.tiles.set(tile.element, tile);
+      return tile.element;
+    };
+    const fill = (row, gpu) => this.tiles.get(row).update(gpu);
+    updateRows(this.list, gpus, (gpu) => gpu.index, newTile, fill);
   }
 }
 
@@ -53,16 +42,16 @@ class GpuTile {
     this.useMeter = new Meter(`${named} busy`, ["used"]);
     this.memory = el("b", {});
     this.memoryMeter = new Meter(`${named} memory in use`, ["ours", "others"]);
-    this.feel = el("p", { class: "ddp-hint" });
-    this.nobody = el("p", { class: "ddp-hint" });
+    this.feel = paragraph("hint");
+    this.nobody = paragraph("hint");
     this.users = el("ul", { class: "ddp-users", "aria-label": `Who uses ${named}` });
     this.element = el(
       "li",
       { class: "ddp-gpu" },
       el("h3", {}, named, this.name),
-      el("p", { class: "ddp-gpu-line" }, "busy", this.use),
+      paragraph("gpu-line", "busy", this.use),
       this.useMeter,
-      el("p", { class: "ddp-gpu-line" }, "memory", this.memory),
+      paragraph("gpu-line", "memory", this.memory),
       this.memoryMeter,
       this.feel,
       this.nobody,
@@ -80,10 +69,8 @@ class GpuTile {
     const isKnown = used !== null && total > 0;
     const memoryWords = isKnown ? `${bytes(used)} of ${bytes(total)}` : UNKNOWN;
     setText(this.memory, memoryWords);
-    this.memoryMeter.update(
-      isKnown ? [Math.min(ours, used) / total, Math.max(0, used - ours) / total] : [null, null],
-      memoryWords,
-    );
+    const shares = [Math.min(ours, used) / total, Math.max(0, used - ours) / total];
+    this.memoryMeter.update(isKnown ? shares : [null, null], memoryWords);
     const readings = [feel(gpu.temperature_celsius, "°C"), feel(gpu.power_watts, "W")];
     setText(this.feel, readings.filter((words) => words !== null).join(" · "));
     this.updateUsers(gpu);
@@ -93,13 +80,8 @@ class GpuTile {
     show(this.nobody, !processes?.length);
     const unknown = answers ? "The driver does not report who uses it." : "See “What is missing” below.";
     setText(this.nobody, processes === null ? unknown : "Not in use.");
-    updateRows(
-      this.users,
-      processes ?? [],
-      (process) => process.pid,
-      newUser,
-      (row, process) => setText(row.lastChild, bytes(process.memory_used_bytes)),
-    );
+    const fill = (row, process) => setText(row.lastChild, bytes(process.memory_used_bytes));
+    updateRows(this.users, processes ?? [], (process) => process.pid, newUser, fill);
   }
 }
 
@@ -130,25 +112,22 @@ class Links {
   constructor() {
     this.isTeacher = true;
     this.isRunning = false;
-    this.start = makeButton(
-      { class: "ddp-button ddp-button-main", onclick: () => this.begin() },
-      "Measure between hosts",
-    );
+    this.start = textButton("Measure between hosts", () => this.begin(), "main");
     this.now = el("p", { class: "ddp-hint", role: "status" });
     this.list = el("ul", { class: "ddp-missing-list" });
+    const caption = paragraph(
+      "caption",
+      "In every step the hosts average their ",
+      term("gradient", "gradients"),
+      " over the network. This runs real ",
+      term("all-reduce", "all-reduces"),
+      " between neighbours, a few seconds for each pair; hosts that train are skipped.",
+    );
     this.element = el(
       "div",
       { class: "ddp-host-links" },
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "In every step the hosts average their ",
-        term("gradient", "gradients"),
-        " over the network. This runs real ",
-        term("all-reduce", "all-reduces"),
-        " between neighbours, a few seconds for each pair; hosts that train are skipped.",
-      ),
-      el("div", { class: "ddp-buttons" }, this.start, this.now),
+      caption,
+      buttonRow(this.start, this.now),
       this.list,
     );
     person().then(({ role }) => {
@@ -190,15 +169,9 @@ function wordsOf(check) {
 }
 
 function newLink(link) {
-  const isTroubled = link.problem !== "";
-  const sign = isTroubled ? el("span", { class: "ddp-missing-sign" }, icon("warning")) : null;
-  return el(
-    "li",
-    { "data-problem": isTroubled },
-    el("h3", {}, link.hosts.join(" – "), sign),
-    link.bytes_per_s === null ? null : el("p", {}, figures(link)),
-    isTroubled ? el("p", {}, link.problem) : null,
-  );
+  const measured = link.bytes_per_s === null ? null : el("p", {}, figures(link));
+  const problem = link.problem === "" ? null : el("p", {}, link.problem);
+  return listed(link.hosts.join(" – "), problem && "", measured, problem);
 }
 
 function figures(link) {
@@ -214,7 +187,7 @@ function figures(link) {
 
 /** The section of the hosts; hidden if runs train on this machine. */
 export function hostsSection() {
-  const lead = el("p", { class: "ddp-caption" });
+  const lead = paragraph("caption");
   const list = el("ul", { class: "ddp-missing-list" });
   const links = new Links();
   const element = section("Hosts", "hosts", lead, list, links);
@@ -242,15 +215,11 @@ function leadWords(hosts) {
 }
 
 function newHost(host) {
-  const sign = host.problems.length > 0 ? el("span", { class: "ddp-missing-sign" }, icon("warning")) : null;
   const train = host.run_id === "" ? "free" : ["trains ", runLink(host.run_id)];
-  return el(
-    "li",
-    { "data-problem": host.problems.length > 0 },
-    el("h3", {}, host.name, " · ", host.is_reachable ? train : "not reached", sign),
-    host.is_reachable ? el("p", {}, facts(host).join(" · ")) : null,
-    host.problems.map((words) => el("p", {}, words)),
-  );
+  const title = [host.name, " · ", host.is_reachable ? train : "not reached"];
+  const about = host.is_reachable ? el("p", {}, facts(host).join(" · ")) : null;
+  const problems = host.problems.map((words) => el("p", {}, words));
+  return listed(title, problems.length > 0 ? "" : null, about, problems);
 }
 
 function facts(host) {

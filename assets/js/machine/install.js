@@ -1,6 +1,7 @@
 // Installs the package of a data set with a button and shows the progress.
 
-import { el, makeButton, setText, show } from "../shared/dom.js";
+import { el, setText, show } from "../shared/dom.js";
+import { textButton } from "../shared/widgets.js";
 import { callEndpoint, pause } from "../shared/net.js";
 import { person } from "../auth/person.js";
 import { showMessage } from "../shared/dialog.js";
@@ -14,10 +15,7 @@ const BUTTON = "button[data-install]";
  * @param {string | null} done action after the installation
  */
 export function installLine(name, done = null) {
-  const button = makeButton(
-    { class: "ddp-button ddp-button-small", "data-install": name, "data-done": done },
-    "Install",
-  );
+  const button = textButton("Install", null, "small", { "data-install": name, "data-done": done });
   const line = el("div", { class: "ddp-install", hidden: true }, button, " ", el("span", { role: "status" }));
   person().then(({ role }) => show(line, role === "teacher"));
   return line;

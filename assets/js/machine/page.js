@@ -1,19 +1,19 @@
 // The machine page: devices and their users, disk forecast, missing items, versions, communication speed.
 
-import { CommandLine, ConnectionNote, updateRows } from "../shared/widgets.js";
-import { el, icon, section, setText } from "../shared/dom.js";
+import { CommandLine, ConnectionNote, paragraph, updateRows } from "../shared/widgets.js";
+import { el, section, setText } from "../shared/dom.js";
 import { address, fetchJson, askEvery } from "../shared/net.js";
 import { CommunicationCheck } from "./check.js";
 import { Gpus, hostsSection } from "./devices.js";
 import { installLine } from "./install.js";
-import { Answering, Disk, Memory, Processor } from "./parts.js";
+import { Answering, Disk, Memory, Processor, listed } from "./parts.js";
 import { SelfCheck } from "./self_check.js";
 
 // Missing packages and features with the commands that install them, and the installed versions.
 
 /** The section of missing items; problems come first. */
 function missingSection() {
-  const lead = el("p", { class: "ddp-caption" });
+  const lead = paragraph("caption");
   const list = el("ul", { class: "ddp-missing-list" });
   const element = section("What is missing, and how to get it", "missing", lead, list);
   return {
@@ -39,36 +39,21 @@ function keyOf(item) {
 }
 
 function newItem(item) {
-  const sign = item.is_problem
-    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " problem")
-    : null;
-  return el(
-    "li",
-    { "data-problem": item.is_problem },
-    el("h3", {}, item.what, sign),
-    el("p", {}, item.meaning),
-    item.data_set === null ? null : installLine(item.data_set),
-    item.command === null ? null : new CommandLine(item.command, item.what),
-  );
+  const { what, meaning, command, data_set: dataSet } = item;
+  const install = dataSet === null ? null : installLine(dataSet);
+  const line = command === null ? null : new CommandLine(command, what);
+  const problem = item.is_problem ? " problem" : null;
+  return listed(what, problem, el("p", {}, meaning), install, line);
 }
 
 /** The section of versions, for bug reports. */
 function versionsSection() {
   const list = el("dl", { class: "ddp-versions-list" });
   const element = section("Versions", "versions", list);
-  let shown = "";
-  return {
-    element,
-    update({ versions }) {
-      const words = JSON.stringify(versions);
-      if (words === shown) return;
-      shown = words;
-      const entries = versions.map(({ name, version }) =>
-        el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here")),
-      );
-      list.replaceChildren(...entries);
-    },
-  };
+  const newRow = ({ name, version }) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here"));
+  const update = ({ versions }) => updateRows(list, versions, JSON.stringify, newRow);
+  return { element, update };
 }
 
 // The page.

@@ -1,9 +1,9 @@
 // Processor, memory and disk: current value, bar, and users.
 
-import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
-import { updateRows } from "../shared/widgets.js";
+import { paragraph, updateRows } from "../shared/widgets.js";
 
 const SECONDS_PER_MINUTE = 60;
 
@@ -31,6 +31,12 @@ export class Meter {
   }
 }
 
+/** An entry of a list: a title, with a sign if it has a problem, and details. @param {string | null} problem */
+export function listed(title, problem, ...details) {
+  const sign = problem === null ? null : el("span", { class: "ddp-missing-sign" }, icon("warning"), problem);
+  return el("li", { "data-problem": problem !== null }, el("h3", {}, title, sign), details);
+}
+
 /** A link to a run's page. */
 export function runLink(runId) {
   return el("a", { href: runPage(runId) }, runId);
@@ -40,15 +46,10 @@ export function runLink(runId) {
 class Legend {
   constructor(entries) {
     this.values = entries.map(() => el("b", {}));
-    const items = entries.map(([name, words], index) =>
-      el(
-        "li",
-        {},
-        el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" }),
-        el("span", {}, words),
-        this.values[index],
-      ),
-    );
+    const items = entries.map(([name, words], index) => {
+      const sign = el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" });
+      return el("li", {}, sign, el("span", {}, words), this.values[index]);
+    });
     this.element = el("ul", { class: "ddp-meter-legend" }, items);
   }
 
@@ -59,20 +60,13 @@ class Legend {
 
 export class Processor {
   constructor() {
-    this.value = el("p", { class: "ddp-figure" });
-    this.name = el("p", { class: "ddp-figure-note" });
+    this.value = paragraph("figure");
+    this.name = paragraph("figure-note");
     this.meter = new Meter("Processor in use", ["used"]);
     this.cores = el("div", { class: "ddp-cores", role: "img" });
-    this.about = el("p", { class: "ddp-hint" });
-    this.element = section(
-      "Processor",
-      "processor",
-      this.value,
-      this.name,
-      this.meter,
-      this.cores,
-      this.about,
-    );
+    this.about = paragraph("hint");
+    const parts = [this.value, this.name, this.meter, this.cores, this.about];
+    this.element = section("Processor", "processor", parts);
   }
 
   update({ cpu }) {
@@ -90,27 +84,20 @@ export class Processor {
     setAttribute(this.cores, "aria-label", `Each core: ${rounded}`);
     const ours = cpu.num_cores_for_runs;
     const each = cores.length === 1 ? "One core" : `Each of the ${count(cores.length)} cores`;
-    setText(
-      this.about,
-      ours < cores.length
-        ? `${each}; ranks may use ${count(ours)} of them.`
-        : `${each}, over the last seconds.`,
-    );
+    const limit = ours < cores.length ? `; ranks may use ${count(ours)} of them` : ", over the last seconds";
+    setText(this.about, `${each}${limit}.`);
   }
 }
 
 /** How much of a memory or a disk is free, with a bar for our runs and everything else. */
 class Space {
   constructor(label) {
-    this.value = el("p", { class: "ddp-figure" });
-    this.note = el("p", { class: "ddp-figure-note" });
+    this.value = paragraph("figure");
+    this.note = paragraph("figure-note");
     this.meter = new Meter(label, ["ours", "others"]);
-    this.legend = new Legend([
-      ["ours", "our runs"],
-      ["others", "everything else"],
-      ["free", "free"],
-    ]);
-    this.elements = [this.value, this.note, this.meter.element, this.legend.element];
+    const entries = { ours: "our runs", others: "everything else", free: "free" };
+    this.legend = new Legend(Object.entries(entries));
+    this.elements = [this.value, this.note, this.meter, this.legend];
   }
 
   /** Shows sizes in bytes; `oursWords` replaces the size of our runs, `words` describe the bar. */
@@ -127,7 +114,7 @@ export class Memory {
   constructor() {
     this.space = new Space("Memory in use");
     this.runs = el("ul", { class: "ddp-users" });
-    this.standby = el("p", { class: "ddp-hint" });
+    this.standby = paragraph("hint");
     this.element = section("Memory", "memory", this.space.elements, this.runs, this.standby);
   }
 
@@ -135,28 +122,17 @@ export class Memory {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
     const words = `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`;
     this.space.update({ free: total - used, total, ours }, words);
-    updateRows(
-      this.runs,
-      runs,
-      (run) => run.run_id,
-      newRunRow,
-      (row, run) => {
-        const processes = `${count(run.num_processes)} process${run.num_processes === 1 ? "" : "es"}`;
-        setText(row.lastChild, `${processes}, ${bytes(run.memory_bytes)}`);
-      },
-    );
+    const newRow = ({ run_id: runId }) => el("li", {}, runLink(runId), el("span", {}));
+    const fill = (row, { num_processes: num, memory_bytes: size }) =>
+      setText(row.lastChild, `${num === 1 ? "1 process" : `${count(num)} processes`}, ${bytes(size)}`);
+    updateRows(this.runs, runs, (run) => run.run_id, newRow, fill);
     show(this.standby, Boolean(standby));
-    if (standby) {
-      setText(
-        this.standby,
-        `A process is kept warm, so that the next run starts immediately: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
-      );
-    }
+    const size = bytes(standby?.memory_bytes);
+    setText(
+      this.standby,
+      `A process is kept warm, so that the next run starts immediately: ${size}, freed when memory runs low.`,
+    );
   }
-}
-
-function newRunRow(run) {
-  return el("li", {}, runLink(run.run_id), el("span", {}));
 }
 
 export class Disk {
@@ -180,21 +156,13 @@ export class Disk {
 /** Response delays: one process serves all requests, one at a time. */
 export class Answering {
   constructor() {
-    this.value = el("p", { class: "ddp-figure" });
-    this.note = el("p", { class: "ddp-figure-note" });
+    this.value = paragraph("figure");
+    this.note = paragraph("figure-note");
     this.longest = el("p", {});
-    this.element = section(
-      "How quickly this page answers",
-      "answering",
-      this.value,
-      this.note,
-      this.longest,
-      el(
-        "p",
-        { class: "ddp-hint" },
-        "One process answers everyone, one request at a time. While it works on one, the others wait.",
-      ),
-    );
+    const why =
+      "One process answers everyone, one request at a time. While it works on one, the others wait.";
+    const parts = [this.value, this.note, this.longest, paragraph("hint", why)];
+    this.element = section("How quickly this page answers", "answering", parts);
   }
 
   update({ event_loop: loop }) {
@@ -220,19 +188,18 @@ function milliseconds(seconds) {
 
 /** The forecast of the disk usage and the measurement behind it. */
 function forecastWords(forecast) {
+  const { state, needs_s: needs, lasts_s: lasts } = forecast;
   const span = duration(forecast.measured_over_s);
-  switch (forecast.state) {
-    case "no_run":
-      return "No run is live, so nothing is being written.";
-    case "measuring":
-      return `Measuring how fast the live runs write: known after ${duration(forecast.needs_s)}, ${span} so far.`;
-    case "not_growing":
-      return `The live runs have not grown in the last ${span}.`;
-    case "too_slow":
-      return `The live runs write ${perMinute(forecast)} (measured over ${span}): the disk will last for more than a year.`;
-    default:
-      return `The live runs write ${perMinute(forecast)} (measured over ${span}): at this rate the disk lasts about ${duration(forecast.lasts_s)}.`;
+  if (state === "no_run") return "No run is live, so nothing is being written.";
+  if (state === "not_growing") return `The live runs have not grown in the last ${span}.`;
+  if (state === "measuring") {
+    return `Measuring how fast the live runs write: known after ${duration(needs)}, ${span} so far.`;
   }
+  const rest =
+    state === "too_slow"
+      ? "the disk will last for more than a year"
+      : `at this rate the disk lasts about ${duration(lasts)}`;
+  return `The live runs write ${perMinute(forecast)} (measured over ${span}): ${rest}.`;
 }
 
 function perMinute(forecast) {

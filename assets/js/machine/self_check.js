@@ -1,7 +1,7 @@
 // "Check this machine": runs short real jobs and compares their results with the last check.
 
 import { person } from "../auth/person.js";
-import { CommandLine, makeTable, updateRows } from "../shared/widgets.js";
+import { CommandLine, buttonLink, buttonRow, makeTable, paragraph, updateRows } from "../shared/widgets.js";
 import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, dateTime, duration, number, rate, shortTime } from "../shared/format.js";
 import { address } from "../shared/net.js";
@@ -78,31 +78,24 @@ export class SelfCheck extends JobCheck {
     });
     this.isLost = false;
     this.start.setAttribute("aria-describedby", "ddp-self-check-why-not");
-    this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");
-    this.whyNot = el(
-      "p",
-      { id: "ddp-self-check-why-not", class: "ddp-hint ddp-check-busy", hidden: true },
-      "Only a teacher can start or cancel a check of this machine: it takes every free GPU.",
-    );
-    this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
+    this.file = buttonLink("File for a bug report", { download: "", hidden: true });
+    const teachers = "Only a teacher can start or cancel a check of this machine: it takes every free GPU.";
+    const whyNot = { id: "ddp-self-check-why-not", hidden: true };
+    this.whyNot = el("p", { class: "ddp-hint ddp-check-busy", ...whyNot }, teachers);
+    this.busy = paragraph("hint ddp-check-busy");
     this.now = el("span", { role: "status" });
     // Outside of the live region, because it changes every second.
     this.soFar = el("span", {});
     this.head = el("p", { class: "ddp-self-check-now" }, this.now, this.soFar);
-    this.about = el("p", { class: "ddp-hint" });
+    this.about = paragraph("hint");
     this.table = new FindingsTable();
-    this.result = el(
-      "div",
-      { class: "ddp-self-check-result", hidden: true },
-      this.head,
-      this.about,
-      this.table,
-    );
+    const parts = [this.head, this.about, this.table];
+    this.result = el("div", { class: "ddp-self-check-result", hidden: true }, parts);
     this.element = section(
       "Does training work on this machine?",
       "self-check",
-      el("p", { class: "ddp-caption" }, WHY),
-      el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.whyNot, this.busy),
+      paragraph("caption", WHY),
+      buttonRow(this.start, this.stop, this.file, this.whyNot, this.busy),
       this.result,
       new CommandLine(command, "the command of the check"),
     );
@@ -121,11 +114,9 @@ export class SelfCheck extends JobCheck {
       // After a lost check keep its message: do not show an older check instead.
       if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
     }
-    const words = runs.length === 1 ? "A run is live: " : `${runs.length} runs are live: `;
-    setText(
-      this.busy,
-      runs.length === 0 ? "" : `${words}a check slows down training, and its timings are unreliable.`,
-    );
+    const live = runs.length === 1 ? "A run is live" : `${runs.length} runs are live`;
+    const words = `${live}: a check slows down training, and its timings are unreliable.`;
+    setText(this.busy, runs.length === 0 ? "" : words);
   }
 
   /** @override */
@@ -146,12 +137,8 @@ export class SelfCheck extends JobCheck {
     const findings = this.check.findings.map((finding) =>
       IS_OPEN.has(finding.state) ? { ...finding, state: "cancelled" } : finding,
     );
-    this.take({
-      ...this.check,
-      state: "failed",
-      findings,
-      error: "The page was restarted; that check was stopped.",
-    });
+    const error = "The page was restarted; that check was stopped.";
+    this.take({ ...this.check, state: "failed", findings, error });
   }
 
   /** @override */
@@ -160,12 +147,8 @@ export class SelfCheck extends JobCheck {
     show(this.result, true);
     setText(this.now, nowWords(check));
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
-    const verdict = isGood(check) ? "good" : "bad";
-    setAttribute(
-      this.head,
-      "data-state",
-      verdict === "bad" && check.state === "running" ? "running" : verdict,
-    );
+    const verdict = check.state === "running" ? "running" : "bad";
+    setAttribute(this.head, "data-state", isGood(check) ? "good" : verdict);
     setText(this.about, aboutWords(check));
     this.table.take(check.findings);
   }

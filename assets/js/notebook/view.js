@@ -3,11 +3,11 @@
 
 import { valueAt, Traces } from "../charts/traces.js";
 import { ticks, tickWords, pathOf } from "../charts/plot.js";
-import { el, setAttribute, setText, svg, makeButton, show } from "../shared/dom.js";
+import { el, setAttribute, setText, svg, show } from "../shared/dom.js";
 import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
 import { RanksPanel } from "../run/ranks.js";
-import { StatePill } from "../shared/widgets.js";
+import { StatePill, buttonRow, paragraph, textButton } from "../shared/widgets.js";
 
 // The loss of a run over its steps, as one SVG picture without a library.
 
@@ -28,23 +28,14 @@ class LossChart {
     this.grid = svg("g", { class: "ddp-notebook-grid" });
     this.paths = new Map(CURVES.map(([name]) => [name, svg("path", { class: `ddp-notebook-${name}` })]));
     this.cursor = svg("path", { class: "ddp-notebook-cursor" });
-    this.picture = svg(
-      "svg",
-      { role: "img", height: HEIGHT },
-      this.grid,
-      ...this.paths.values(),
-      this.cursor,
-    );
-    this.reading = el("p", { class: "ddp-notebook-reading" }, "\u00a0");
+    const parts = [this.grid, ...this.paths.values(), this.cursor];
+    this.picture = svg("svg", { role: "img", height: HEIGHT }, ...parts);
+    this.reading = paragraph("notebook-reading", "\u00a0");
     const legend = CURVES.map(([name, words]) =>
       el("span", {}, el("i", { class: `ddp-notebook-${name}`, "aria-hidden": "true" }), words),
     );
-    this.element = el(
-      "figure",
-      { class: "ddp-notebook-chart" },
-      el("figcaption", {}, ...legend, this.reading),
-      this.picture,
-    );
+    const caption = el("figcaption", {}, legend, this.reading);
+    this.element = el("figure", { class: "ddp-notebook-chart" }, caption, this.picture);
     this.picture.addEventListener("pointermove", (event) => this.read(event));
     this.picture.addEventListener("pointerleave", () => this.readNothing());
     new ResizeObserver(() => this.draw()).observe(this.element);
@@ -150,28 +141,23 @@ class View {
     this.definitions = this.facts.definitions;
     this.traces = new Traces();
     this.pill = new StatePill();
-    this.values = el("p", { class: "ddp-notebook-values" });
+    this.values = paragraph("notebook-values");
     this.words = el("p", { class: "ddp-notebook-words", role: "status" });
     this.silence = el("p", { class: "ddp-notebook-silence", role: "alert", hidden: true });
     this.chart = new LossChart();
     this.devices = new DevicesPanel();
     this.ranks = new RanksPanel(this.facts);
     this.buttons = [
-      this.button(model, "stop", "Stop", "Saves a checkpoint, then ends the run", "ddp-button-stop"),
-      this.button(model, "checkpoint", "Checkpoint", "Saves a checkpoint; training continues", ""),
+      this.button(model, "stop", "Stop", "Saves a checkpoint, then ends the run", "small stop"),
+      this.button(model, "checkpoint", "Checkpoint", "Saves a checkpoint; training continues", "small"),
     ];
     const { config, model_label: network, dataset_label: dataset } = this.facts;
+    const name = el("strong", {}, config.name || this.facts.run_id);
+    const what = el("span", { class: "ddp-notebook-what" }, `${network} on ${dataset}`);
     this.element = el(
       "div",
       { class: "ddp ddp-notebook" },
-      el(
-        "header",
-        {},
-        el("strong", {}, config.name || this.facts.run_id),
-        this.pill,
-        el("span", { class: "ddp-notebook-what" }, `${network} on ${dataset}`),
-        el("div", { class: "ddp-buttons" }, ...this.buttons),
-      ),
+      el("header", {}, name, this.pill, what, buttonRow(this.buttons)),
       this.silence,
       this.values,
       this.words,
@@ -184,14 +170,13 @@ class View {
     this.newsAt = Date.now();
   }
 
-  button(model, name, label, title, kind) {
+  button(model, name, label, title, look) {
     const ask = () => {
       this.asked = { label, atMs: Date.now() };
       model.send({ do: name });
       this.enable();
     };
-    const classes = `ddp-button ddp-button-small ${kind}`;
-    return makeButton({ class: classes, title, onclick: ask }, label);
+    return textButton(label, ask, look, { title });
   }
 
   /** Shows a picture from the kernel. */
@@ -208,7 +193,7 @@ class View {
     this.traces.apply({ type: "snapshot", traces: shown.traces });
     this.pill.update(head.state, head.step > 0 && head.loss === null, head.detail);
     this.chart.update(this.traces);
-    this.devices.update(this.traces, shown.devices, shown.nodes, true, head);
+    this.devices.update({ ...shown, traces: this.traces, isSnapshot: true });
     this.ranks.update(shown);
     this.explainTerms();
     this.say(gone);

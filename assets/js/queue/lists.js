@@ -5,50 +5,111 @@ import { el, section, setText, show, setAttribute } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { updateRows, makeTable } from "../shared/widgets.js";
+import { makeTable, paragraph, updateRows } from "../shared/widgets.js";
+
+/**
+ * A column of a table: `texts(item)` returns the text of a cell, a smaller one below it, and the cell's title. With
+ * `address(item)` the text is a link, unless that is null. `label` is shown on phones instead of the title.
+ * @typedef {object} Column
+ * @property {any} title
+ * @property {string} [label]
+ * @property {string} [className]
+ * @property {(item: any) => any[]} texts
+ * @property {(item: any) => string | null} [address]
+ */
+
+const address = ({ run_id: runId }) => (runId === null ? null : runPage(runId));
+
+/** @param {number | null} unixS */
+const since = (unixS) => (unixS === null ? [""] : [ago(unixS), "", dateTime(unixS)]);
+
+/** @type {Column} The name and the owner of a run, if the user may see them. */
+const RUN = {
+  title: "run",
+  className: "ddp-queue-run",
+  address,
+  texts: ({ name, person, is_mine: isMine }) => [
+    name ?? "somebody’s run",
+    person && isMine ? `${person} (you)` : person,
+  ],
+};
 
 /** A table that keeps the row of a run between updates, so that a focused button keeps the focus. */
 class KeptTable {
-  constructor(titles, makeRow, keyOf = (item) => item.run_id) {
-    this.makeRow = makeRow;
+  /**
+   * @param {Column[]} columns
+   * @param {object} options
+   * @param {(item: any) => any} [options.keyOf]
+   * @param {string} [options.mark] the attribute of a row with its key
+   * @param {((item: any) => any) | null} [options.actions] makes the last cell of a row, with an `element` and
+   * `update(item, numItems)`
+   */
+  constructor(columns, { keyOf = (item) => item.run_id, mark = "data-run", actions = null } = {}) {
+    this.columns = columns;
     this.keyOf = keyOf;
-    this.rows = new WeakMap();
+    this.mark = mark;
+    this.actions = actions;
+    this.actionsOf = new WeakMap();
     this.body = el("tbody", {});
+    const titles = [...columns.map(({ title }) => title), ...(actions ? [null] : [])];
     const table = makeTable("ddp-table ddp-queue-table", titles, this.body);
     this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, table);
   }
 
   update(items) {
-    const make = (item) => {
-      const row = this.makeRow(item);
-      this.rows.set(row.element, row);
-      return row.element;
-    };
     // Runs that the user may not see have no id: use their index as the key.
     const keyOf = (item) => this.keyOf(item) ?? `hidden ${items.indexOf(item)}`;
-    updateRows(this.body, items, keyOf, make, (element, item) => {
-      this.rows.get(element).update(item, items.length);
-    });
+    const fill = (row, item) => this.fill(row, item, items.length);
+    updateRows(this.body, items, keyOf, (item) => this.row(item), fill);
     show(this.element, items.length > 0);
   }
+
+  row(item) {
+    const cells = this.columns.map(({ title, label = title, className, address: addressOf }) => {
+      const href = addressOf?.(item) ?? null;
+      const main = el(href === null ? "span" : "a", { href });
+      return el("td", { "data-label": label, class: className }, main, el("small", {}));
+    });
+    const actions = this.actions?.(item);
+    const row = el("tr", { [this.mark]: this.keyOf(item) }, cells, actions);
+    this.actionsOf.set(row, actions);
+    return row;
+  }
+
+  fill(row, item, numItems) {
+    this.columns.forEach(({ texts }, index) => {
+      const [text, note, title] = texts(item);
+      const cell = row.children[index];
+      setText(cell.firstChild, text);
+      setText(cell.lastChild, note);
+      setAttribute(cell, "title", title);
+    });
+    this.actionsOf.get(row)?.update(item, numItems);
+  }
 }
+
+/** @returns {Column[]} */
+const waitingColumns = () => [
+  { title: "place", className: "ddp-queue-place", texts: ({ place }) => [place] },
+  { ...RUN, title: term("run"), label: "run" },
+  { title: "needs", texts: (item) => [ranks(item.num_ranks, item.kind)] },
+  { title: "asked", texts: (item) => since(item.asked_unix_s) },
+  {
+    title: "starts",
+    className: "ddp-queue-why",
+    texts: (item) => [about(item.starts_in_s) ?? "not known yet", item.why],
+  },
+];
 
 export class WaitingList {
   /** `rule` explains the order of the queue; `afterAction()` fetches the queue again. */
   constructor(rule, afterAction) {
     this.mayManage = false;
-    this.none = el("p", { class: "ddp-empty" }, "No run is waiting.");
-    this.table = new KeptTable(
-      ["place", term("run"), "needs", "asked", "starts", null],
-      (item) => new WaitingRow(item, this, afterAction),
-    );
-    this.element = section(
-      "Waiting",
-      "waiting",
-      this.table,
-      this.none,
-      el("p", { class: "ddp-hint ddp-queue-rule" }, rule),
-    );
+    this.none = paragraph("empty", "No run is waiting.");
+    const actions = (item) => new WaitingActions(item, this, afterAction);
+    this.table = new KeptTable(waitingColumns(), { actions });
+    const order = el("p", { class: "ddp-hint ddp-queue-rule" }, rule);
+    this.element = section("Waiting", "waiting", this.table, this.none, order);
   }
 
   update({ waiting, may_manage: mayManage }) {
@@ -58,57 +119,29 @@ export class WaitingList {
   }
 }
 
-class WaitingRow {
+/** The buttons of a waiting run. */
+class WaitingActions {
   constructor(item, list, afterAction) {
     this.list = list;
-    this.place = el("td", { "data-label": "place", class: "ddp-queue-place" });
-    this.who = new RunName(item);
-    this.needs = el("td", { "data-label": "needs" });
-    this.asked = el("td", { "data-label": "asked" });
-    this.starts = el("span", {});
-    this.why = el("small", {});
     const button = (words, label, call) => {
-      const made = actionButton(words, "ddp-button-small", call, afterAction);
+      const made = actionButton(words, "small", call, afterAction);
       setAttribute(made, "aria-label", `${label} ${item.name ?? "this run"}`);
       return made;
     };
-    const moveTo = (words, label, place) =>
-      button(words, label, () => ["move_in_queue", item.run_id, place()]);
+    const id = item.run_id;
+    const moveTo = (words, label, place) => button(words, label, () => ["move_in_queue", id, place()]);
     this.first = moveTo("First", "Put first:", () => 1);
     this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
     this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
-    this.share = button("Use occupied GPUs", "Let it use GPUs that other programs use:", () => [
-      "use_occupied_gpus",
-      item.run_id,
-    ]);
-    this.out = button("Remove", "Remove from the queue:", () => ["stop_run", item.run_id, true]);
-    const actions = el(
-      "td",
-      {},
-      el("div", { class: "ddp-row-actions" }, this.first, this.up, this.down, this.share, this.out),
-    );
-    const starts = el("td", { "data-label": "starts", class: "ddp-queue-why" }, this.starts, this.why);
-    this.element = el(
-      "tr",
-      { "data-run": item.run_id },
-      this.place,
-      this.who,
-      this.needs,
-      this.asked,
-      starts,
-      actions,
-    );
+    const share = () => ["use_occupied_gpus", id];
+    this.share = button("Use occupied GPUs", "Let it use GPUs that other programs use:", share);
+    this.out = button("Remove", "Remove from the queue:", () => ["stop_run", id, true]);
+    const all = [this.first, this.up, this.down, this.share, this.out];
+    this.element = el("td", {}, el("div", { class: "ddp-row-actions" }, all));
   }
 
   update(item, numWaiting) {
     this.item = item;
-    setText(this.place, item.place);
-    this.who.update(item);
-    setText(this.needs, ranks(item.num_ranks, item.kind));
-    setText(this.asked, ago(item.asked_unix_s));
-    this.asked.title = dateTime(item.asked_unix_s);
-    setText(this.starts, about(item.starts_in_s) ?? "not known yet");
-    setText(this.why, item.why);
     const isTeacher = this.list.mayManage;
     const mayChange = item.run_id !== null && (isTeacher || item.is_mine);
     for (const move of [this.first, this.up, this.down]) show(move, isTeacher && numWaiting > 1);
@@ -120,50 +153,29 @@ class WaitingRow {
   }
 }
 
+/** @type {Column[]} */
+const RUNNING = [
+  RUN,
+  {
+    title: "has",
+    texts: ({ gpus, num_ranks: num, kind }) => [
+      ranks(num, kind) + (gpus.length > 0 ? ` (${gpus.join(", ")})` : ""),
+    ],
+  },
+  { title: "since", texts: (item) => since(item.began_unix_s) },
+  { title: "ends", texts: (item) => [about(item.ends_in_s) ?? "not known yet"] },
+];
+
 export class RunningList {
   constructor() {
-    this.none = el("p", { class: "ddp-empty" }, "No run is live.");
-    this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
+    this.none = paragraph("empty", "No run is live.");
+    this.table = new KeptTable(RUNNING);
     this.element = section("Live runs", "going-on", this.table, this.none);
   }
 
   update(running) {
     this.table.update(running);
     show(this.none, running.length === 0);
-  }
-}
-
-class RunningRow {
-  constructor(item) {
-    this.who = new RunName(item);
-    this.has = el("td", { "data-label": "has" });
-    this.since = el("td", { "data-label": "since" });
-    this.ends = el("td", { "data-label": "ends" });
-    this.element = el("tr", { "data-run": item.run_id }, this.who, this.has, this.since, this.ends);
-  }
-
-  update(item) {
-    this.who.update(item);
-    const which = item.gpus.length > 0 ? ` (${item.gpus.join(", ")})` : "";
-    setText(this.has, ranks(item.num_ranks, item.kind) + which);
-    setText(this.since, ago(item.began_unix_s));
-    this.since.title = dateTime(item.began_unix_s);
-    setText(this.ends, about(item.ends_in_s) ?? "not known yet");
-  }
-}
-
-/** The cell with the name and the owner of a run, if the user may see them. */
-class RunName {
-  constructor(item) {
-    this.link = item.run_id === null ? el("span", {}) : el("a", { href: runPage(item.run_id) });
-    this.whose = el("small", {});
-    this.element = el("td", { "data-label": "run", class: "ddp-queue-run" }, this.link, this.whose);
-  }
-
-  update(item) {
-    setText(this.link, item.name ?? "somebody’s run");
-    const words = item.is_mine ? `${item.person} (you)` : item.person;
-    setText(this.whose, item.person ? words : "");
   }
 }
 
@@ -180,110 +192,76 @@ export class DeviceList {
   update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {
     setText(this.note, note ?? "");
     show(this.note, Boolean(note));
-    const words = gpus.map(gpuWords);
-    if (JSON.stringify(words) !== this.shown) {
-      this.shown = JSON.stringify(words);
-      this.gpus.replaceChildren(
-        ...words.map(([name, what]) => el("li", {}, el("b", {}, name), el("span", {}, what))),
-      );
-    }
-    show(this.gpus, gpus.length > 0);
+    const newRow = () => el("li", {}, el("b", {}), el("span", {}));
+    updateRows(this.gpus, gpus, ({ index }) => index, newRow, fillGpu);
     const limit =
-      cpuRanks === null
-        ? `${count(used)} in use; the number is not limited.`
-        : `${count(used)} of ${count(cpuRanks)} in use.`;
-    setText(this.cpuNumbers, limit);
+      cpuRanks === null ? " in use; the number is not limited." : ` of ${count(cpuRanks)} in use.`;
+    setText(this.cpuNumbers, count(used) + limit);
   }
 }
 
-function gpuWords({ index, run, others }) {
-  const name = `GPU ${index}`;
-  if (run !== null) return [name, run.name ?? "somebody’s run"];
-  return [name, others.length > 0 ? `other programs: ${others.join(", ")}` : "free"];
+function fillGpu(row, { index, run, others }) {
+  const free = others.length > 0 ? `other programs: ${others.join(", ")}` : "free";
+  setText(row.firstChild, `GPU ${index}`);
+  setText(row.lastChild, run === null ? free : (run.name ?? "somebody’s run"));
 }
 
 // The user's jobs in the queue of the engine (such as Slurm): place, state, reason, nodes.
+
+/** @type {Column[]} */
+const JOBS = [
+  { title: "job", texts: ({ number }) => [number] },
+  { ...RUN, texts: (item) => [item.name, item.run_id === null ? "not from this page" : ""] },
+  {
+    title: "state",
+    texts: ({ state, place, num_waiting: all }) => [
+      state,
+      place === null ? "" : `${ordinal(place)} of ${count(all)} waiting`,
+    ],
+  },
+  {
+    title: "nodes",
+    texts: ({ nodes, num_nodes: num, where }) => [
+      nodes || `${count(num)} ${num === 1 ? "node" : "nodes"}`,
+      where,
+    ],
+  },
+  { title: "since", texts: (item) => since(item.is_waiting ? item.submitted_unix_s : item.starts_unix_s) },
+  {
+    title: "why, and when",
+    className: "ddp-queue-why",
+    texts: (item) => [item.is_waiting ? whenInWords(item.starts_unix_s) : "", item.why],
+  },
+];
+
+function whenInWords(startsUnixS) {
+  if (startsUnixS === null) return "start not known yet";
+  return `starts ${about(Math.max(0, startsUnixS - Date.now() / 1000)) ?? dateTime(startsUnixS)}`;
+}
 
 /** Hidden if the engine has no queue. */
 export class EngineJobs {
   constructor(engine) {
     this.silent = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    this.none = el("p", { class: "ddp-empty" }, "You have no jobs there now.");
-    this.table = new KeptTable(
-      ["job", "run", "state", "nodes", "since", "why, and when"],
-      (item) => new JobRow(item),
-      (item) => item.number,
-    );
+    this.none = paragraph("empty", "You have no jobs there now.");
+    this.table = new KeptTable(JOBS, { keyOf: (item) => item.number, mark: "data-job" });
     const title = engine === null ? "Jobs" : `Your jobs in ${engine.name}`;
     const words =
       "The cluster decides which job starts next. Jobs that were not started here are listed, too, but cannot be changed here.";
-    this.element = section(
-      title,
-      "engine-jobs",
-      this.silent,
-      this.table,
-      this.none,
-      el("p", { class: "ddp-hint ddp-queue-rule" }, words),
-    );
+    const rule = el("p", { class: "ddp-hint ddp-queue-rule" }, words);
+    this.element = section(title, "engine-jobs", this.silent, this.table, this.none, rule);
   }
 
   update(engine) {
     show(this.element, engine !== null);
     if (engine === null) return;
-    const since = engine.silent_since_unix_s;
-    show(this.silent, since !== null);
-    setText(
-      this.silent,
-      since === null ? "" : `Not known since ${clock(since)}: ${engine.name} does not answer. Runs continue.`,
-    );
+    const silentSince = engine.silent_since_unix_s;
+    show(this.silent, silentSince !== null);
+    if (silentSince !== null) {
+      const words = `Not known since ${clock(silentSince)}: ${engine.name} does not answer. Runs continue.`;
+      setText(this.silent, words);
+    }
     this.table.update(engine.jobs);
-    show(this.none, engine.jobs.length === 0 && since === null);
+    show(this.none, engine.jobs.length === 0 && silentSince === null);
   }
-}
-
-class JobRow {
-  constructor(item) {
-    this.number = el("td", { "data-label": "job" }, item.number);
-    this.link = item.run_id === null ? el("span", {}) : el("a", { href: runPage(item.run_id) });
-    this.whose = el("small", {}, item.run_id === null ? "not from this page" : "");
-    this.state = el("span", {});
-    this.place = el("small", {});
-    this.nodes = el("span", {});
-    this.where = el("small", {});
-    this.since = el("td", { "data-label": "since" });
-    this.starts = el("span", {});
-    this.why = el("small", {});
-    this.element = el(
-      "tr",
-      { "data-job": item.number },
-      this.number,
-      el("td", { "data-label": "run", class: "ddp-queue-run" }, this.link, this.whose),
-      el("td", { "data-label": "state" }, this.state, this.place),
-      el("td", { "data-label": "nodes" }, this.nodes, this.where),
-      this.since,
-      el("td", { "data-label": "why, and when", class: "ddp-queue-why" }, this.starts, this.why),
-    );
-  }
-
-  update(item) {
-    setText(this.link, item.name);
-    setText(this.state, item.state);
-    setText(
-      this.place,
-      item.place === null ? "" : `${ordinal(item.place)} of ${count(item.num_waiting)} waiting`,
-    );
-    const plural = item.num_nodes === 1 ? "node" : "nodes";
-    setText(this.nodes, item.nodes || `${count(item.num_nodes)} ${plural}`);
-    setText(this.where, item.where);
-    const since = item.is_waiting ? item.submitted_unix_s : item.starts_unix_s;
-    setText(this.since, since === null ? "" : ago(since));
-    this.since.title = since === null ? "" : dateTime(since);
-    setText(this.starts, item.is_waiting ? whenInWords(item.starts_unix_s) : "");
-    setText(this.why, item.why);
-  }
-}
-
-function whenInWords(startsUnixS) {
-  if (startsUnixS === null) return "start not known yet";
-  return `starts ${about(Math.max(0, startsUnixS - Date.now() / 1000)) ?? dateTime(startsUnixS)}`;
 }

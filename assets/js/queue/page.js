@@ -1,11 +1,11 @@
 // The queue page: runs that wait for GPUs or CPU ranks, devices in use, limits, and the tools for teachers.
 
-import { el, makeButton, section, setText, show, icon } from "../shared/dom.js";
+import { el, enable, section, setText, show, icon } from "../shared/dom.js";
 import { openDialog, showMessage, actionButton } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
 import { EngineJobs, DeviceList, RunningList, WaitingList } from "./lists.js";
-import { ConnectionNote, field } from "../shared/widgets.js";
+import { ConnectionNote, field, paragraph, textButton, updateRows } from "../shared/widgets.js";
 
 const GB = 1e9;
 const FIELDS = [
@@ -36,14 +36,16 @@ const FIELDS = [
   },
 ];
 
+const EMPTY_FIELD =
+  "An empty field means no limit. With a name, the limits apply to that person instead of those for everybody.";
+
 class LimitsPanel {
   constructor(afterAction) {
     this.afterAction = afterAction;
     this.mine = el("p", {});
     this.everybody = el("p", {});
     this.people = el("ul", { class: "ddp-queue-limits" });
-    this.change = makeButton({ class: "ddp-button ddp-button-small" }, "Change the limits …");
-    this.change.addEventListener("click", () => this.ask());
+    this.change = textButton("Change the limits …", () => this.ask(), "small");
     this.element = section("Limits", "limits", this.mine, this.everybody, this.people, this.change);
   }
 
@@ -54,55 +56,34 @@ class LimitsPanel {
     setText(this.mine, mineInWords(limits));
     if (!mayManage) return;
     setText(this.everybody, `Each person: ${inWords(limits.everybody)}.`);
-    const words = Object.entries(limits.people).map(([name, values]) => `${name}: ${inWords(values)}.`);
-    if (JSON.stringify(words) === this.shown) return;
-    this.shown = JSON.stringify(words);
-    this.people.replaceChildren(...words.map((line) => el("li", {}, line)));
+    const lines = Object.entries(limits.people).map(([name, values]) => `${name}: ${inWords(values)}.`);
+    updateRows(this.people, lines, String, (line) => el("li", {}, line));
   }
 
   async ask() {
-    const person = el("input", {
-      type: "text",
-      maxlength: 100,
-      placeholder: "everybody",
-      autocomplete: "off",
-    });
+    const onchange = () => {
+      const { people, everybody } = this.limits;
+      const name = person.value.trim();
+      show(ownLabel, name in people);
+      own.checked = false;
+      const values = people[name] ?? everybody;
+      for (const { name: limit, unit, control } of controls) {
+        control.value = values[limit] === null ? "" : values[limit] / unit;
+      }
+    };
+    const anyone = { maxlength: 100, placeholder: "everybody", autocomplete: "off" };
+    const person = el("input", { type: "text", ...anyone, onchange });
     const controls = FIELDS.map((limit) => ({
       ...limit,
       control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }),
     }));
-    const fill = () => {
-      const values = this.limits.people[person.value.trim()] ?? this.limits.everybody;
-      for (const { name, unit, control } of controls) {
-        control.value = values[name] === null ? "" : values[name] / unit;
-      }
-    };
     const own = el("input", { type: "checkbox" });
-    const ownLabel = el(
-      "label",
-      { class: "ddp-queue-own", hidden: true },
-      own,
-      el("span", {}, "no individual limits: the limits for everybody apply"),
-    );
-    person.addEventListener("change", () => {
-      show(ownLabel, person.value.trim() in this.limits.people);
-      own.checked = false;
-      fill();
-    });
-    fill();
-    const hint = el(
-      "p",
-      { class: "ddp-hint" },
-      "An empty field means no limit. With a name, the limits apply to that person instead of those for everybody.",
-    );
-    const content = el(
-      "div",
-      { class: "ddp-fields" },
-      field("Whose", person),
-      ownLabel,
-      controls.map(({ label, control }) => field(label, control)),
-      hint,
-    );
+    const words = el("span", {}, "no individual limits: the limits for everybody apply");
+    const ownLabel = el("label", { class: "ddp-queue-own" }, own, words);
+    onchange();
+    const fields = controls.map(({ label, control }) => field(label, control));
+    const hint = paragraph("hint", EMPTY_FIELD);
+    const content = el("div", { class: "ddp-fields" }, field("Whose", person), ownLabel, fields, hint);
     const saved = await openDialog({
       title: "Limits",
       content,
@@ -116,20 +97,14 @@ class LimitsPanel {
 function save(person, own, controls) {
   const name = person.value.trim() || null;
   if (name !== null && own.checked) return callEndpoint("set_limits", null, name);
-  const values = Object.fromEntries(
-    controls.map((each) => [
-      each.name,
-      each.control.value === "" ? null : Number(each.control.value) * each.unit,
-    ]),
-  );
+  const valueOf = ({ control, unit }) => (control.value === "" ? null : Number(control.value) * unit);
+  const values = Object.fromEntries(controls.map((each) => [each.name, valueOf(each)]));
   return callEndpoint("set_limits", values, name);
 }
 
 function inWords(values) {
-  const found = FIELDS.filter(({ name }) => values[name] !== null).map(({ name, words }) =>
-    words(values[name]),
-  );
-  return found.length > 0 ? found.join(", ") : "no limit";
+  const limited = FIELDS.filter(({ name }) => values[name] !== null);
+  return limited.map(({ name, words }) => words(values[name])).join(", ") || "no limit";
 }
 
 function mineInWords({ mine, used }) {
@@ -138,32 +113,19 @@ function mineInWords({ mine, used }) {
   return `You may have: ${inWords(mine)}. You have ${has.join(", ")}.`;
 }
 
-/** The button that stops all runs after a confirmation. */
-class ConfirmStop {
-  constructor(afterAction) {
-    this.numRunning = 0;
-    this.element = makeButton({ class: "ddp-button ddp-button-stop" }, "Stop all …");
-    this.element.addEventListener("click", async () => {
-      const runs =
-        this.numRunning === 1
-          ? "The live run saves a checkpoint and stops."
-          : `The ${count(this.numRunning)} live runs save a checkpoint and stop.`;
-      const stopped = await openDialog({
-        title: "Stop all runs?",
-        content: el("p", {}, `${runs} The queue is paused, and queued runs keep their places.`),
-        confirm: "Stop all",
-        isDangerous: true,
-        onConfirm: async () => showMessage((await callEndpoint("stop_all")).message),
-      });
-      if (stopped) await afterAction();
-    });
-  }
-
-  update(numRunning) {
-    this.numRunning = numRunning;
-    this.element.disabled = numRunning === 0;
-    this.element.title = numRunning === 0 ? "No run is live." : "";
-  }
+/** Asks whether to stop all runs; resolves to true if they were stopped. */
+function confirmStop(numRunning) {
+  const runs =
+    numRunning === 1
+      ? "The live run saves a checkpoint and stops."
+      : `The ${count(numRunning)} live runs save a checkpoint and stop.`;
+  return openDialog({
+    title: "Stop all runs?",
+    content: el("p", {}, `${runs} The queue is paused, and queued runs keep their places.`),
+    confirm: "Stop all",
+    isDangerous: true,
+    onConfirm: async () => showMessage((await callEndpoint("stop_all")).message),
+  });
 }
 
 // The page.
@@ -202,13 +164,13 @@ class QueueView {
     this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
     const call = () => [this.isPaused ? "resume_queue" : "pause_queue"];
     this.pause = actionButton("", "", call, afterAction);
-    this.stopAll = new ConfirmStop(afterAction);
-    this.tools = el(
-      "div",
-      { class: "ddp-buttons", role: "group", "aria-label": "For teachers", hidden: !queue.may_manage },
-      this.pause,
-      this.stopAll,
-    );
+    this.numRunning = 0;
+    const stopAll = async () => {
+      if (await confirmStop(this.numRunning)) await afterAction();
+    };
+    this.stopAll = textButton("Stop all …", stopAll, "stop");
+    const attributes = { role: "group", "aria-label": "For teachers", hidden: !queue.may_manage };
+    this.tools = el("div", { class: "ddp-buttons", ...attributes }, this.pause, this.stopAll);
     this.handed = new DeviceList();
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
@@ -232,7 +194,8 @@ class QueueView {
     setText(this.trouble, queue.trouble === null ? "" : `No run starts from the queue now: ${queue.trouble}`);
     show(this.paused, queue.is_paused);
     setText(this.pause, queue.is_paused ? "Resume the queue" : "Pause the queue");
-    this.stopAll.update(queue.running.length);
+    this.numRunning = queue.running.length;
+    enable(this.stopAll, this.numRunning > 0, null, "No run is live.");
     this.waiting.update(queue);
     this.running.update(queue.running);
     this.handed.update(queue.devices);

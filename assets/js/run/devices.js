@@ -2,6 +2,7 @@
 
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
 import { LIVE_STATES, UNKNOWN, bytes } from "../shared/format.js";
+import { paragraph } from "../shared/widgets.js";
 import { pathOf } from "../charts/plot.js";
 
 /**
@@ -227,16 +228,13 @@ export class DevicesPanel {
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
     this.groups = new NodeGroups(this.list, this.cards, onToggle);
-    this.empty = el(
-      "p",
-      { class: "ddp-empty" },
-      "Appears with the first measurement: once a second, one card for each rank.",
-    );
+    const words = "Appears with the first measurement: once a second, one card for each rank.";
+    this.empty = paragraph("empty", words);
     this.element = section("Every rank's device", "devices", this.empty, this.list);
     this.title = this.element.querySelector("h2");
   }
 
-  update(traces, devices, nodes, isSnapshot, head) {
+  update({ traces, devices, nodes, isSnapshot, head }) {
     const numRanks = head.num_ranks;
     const isOver = !LIVE_STATES.has(head.state);
     this.groups.resize(numRanks, head.num_nodes);
@@ -289,15 +287,9 @@ export class DevicesPanel {
 
   /** The maximum of each measure over all ranks: the cards share their scales. */
   highest(traces, ranks) {
-    return Object.fromEntries(
-      Object.keys(MEASURES).map((name) => [
-        name,
-        ranks.reduce(
-          (top, rank) => traces.get(`${name}:${rank}`).y.reduce((a, b) => Math.max(a, b ?? 0), top),
-          0,
-        ) || 1,
-      ]),
-    );
+    const largest = (name, rank) => traces.get(`${name}:${rank}`).y.reduce((a, b) => Math.max(a, b ?? 0), 0);
+    const top = (name) => Math.max(0, ...ranks.map((rank) => largest(name, rank))) || 1;
+    return Object.fromEntries(Object.keys(MEASURES).map((name) => [name, top(name)]));
   }
 }
 
@@ -340,20 +332,11 @@ class Curve {
     this.title = title;
     this.line = svg("path", { class: "ddp-curve-line" });
     this.ground = svg("path", { class: "ddp-curve-ground" });
-    this.picture = svg(
-      "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
-      this.ground,
-      this.line,
-    );
+    const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
+    this.picture = svg("svg", frame, this.ground, this.line);
     this.value = el("dd", {});
-    this.element = el(
-      "div",
-      { class: "ddp-curve" },
-      el("dt", {}, title),
-      this.value,
-      el("dd", { class: "ddp-curve-picture" }, this.picture),
-    );
+    const picture = el("dd", { class: "ddp-curve-picture" }, this.picture);
+    this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, picture);
   }
 
   update({ x, y }, { words, isRate }, top, isOver) {
@@ -372,11 +355,7 @@ class Curve {
     ]);
     this.line.setAttribute("d", pathOf(points));
     const drawn = points.filter(([, height]) => height !== null);
-    this.ground.setAttribute(
-      "d",
-      drawn.length > 1
-        ? `M${drawn[0][0].toFixed(1)},${HEIGHT}L${drawn.map(([left, height]) => `${left.toFixed(1)},${height.toFixed(1)}`).join("L")}L${drawn.at(-1)[0].toFixed(1)},${HEIGHT}Z`
-        : "",
-    );
+    const area = pathOf([[drawn[0]?.[0] ?? 0, HEIGHT], ...drawn, [drawn.at(-1)?.[0] ?? 0, HEIGHT]]);
+    this.ground.setAttribute("d", drawn.length > 1 ? `${area}Z` : "");
   }
 }

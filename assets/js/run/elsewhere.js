@@ -1,14 +1,25 @@
 // Taking a run elsewhere: a zip with the model, and files that start the run on other machines.
 
 import { installLine } from "../machine/install.js";
-import { CommandLine, copyButton } from "../shared/widgets.js";
-import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
+import {
+  CommandLine,
+  buttonLink,
+  buttonRow,
+  collapsed,
+  copyButton,
+  offerOptions,
+  paragraph,
+  textButton,
+} from "../shared/widgets.js";
+import { el, freeId, section, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, worldSize } from "../shared/format.js";
 import { rerunAddress, callEndpoint, fetchJson, runAddress, pause } from "../shared/net.js";
 
 const ASK_EVERY_MS = 500;
 const BROKEN = "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
 const NONE_YET = "There is no checkpoint yet: the model can be taken home as soon as one is saved.";
+const FURTHER =
+  "Opens the form: a new run starts with the weights of this checkpoint, on data that you choose";
 const WHAT =
   "One zip to use the model on any computer: weights, the network for torch and as ONNX, labels and preprocessing, a script that runs it on a file, a page that runs it in any browser, and a model card.";
 
@@ -18,48 +29,26 @@ export class TakeHomePanel {
     this.runId = runId;
     this.isBroken = Boolean(mistake);
     this.isClosed = false;
-    this.words = el("p", { class: "ddp-empty" }, this.isBroken ? BROKEN : NONE_YET);
-    this.choice = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to take home" });
-    this.choice.addEventListener("change", () => {
-      this.aim();
-      show(this.link, false);
-      show(this.page, false);
-      this.showCode();
-    });
-    this.button = makeButton({ class: "ddp-button" }, "Take it home");
-    this.button.addEventListener("click", () => this.pack());
-    this.further = el(
-      "a",
-      {
-        class: "ddp-button",
-        title:
-          "Opens the form: a new run starts with the weights of this checkpoint, on data that you choose",
-      },
-      "Train further on other data",
-    );
+    this.words = paragraph("empty", this.isBroken ? BROKEN : NONE_YET);
+    const onchange = () => this.chooseOther();
+    this.choice = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to take home", onchange });
+    this.button = textButton("Take it home", () => this.pack());
+    this.further = buttonLink("Train further on other data", { title: FURTHER });
     this.progress = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Packing the model" });
     this.status = el("p", { class: "ddp-hint", role: "status" });
-    this.link = el("a", { class: "ddp-button ddp-button-main", hidden: true, download: "" });
-    this.page = el("a", { class: "ddp-button", hidden: true, download: "" });
-    this.install = el(
-      "div",
-      { hidden: true },
-      installLine("onnx_export", "press “Take it home” again for a zip with model.onnx."),
-    );
+    this.link = buttonLink("", { hidden: true, download: "" }, "main");
+    this.page = buttonLink("Only try.html", { hidden: true, download: "" });
+    const again = installLine("onnx_export", "press “Take it home” again for a zip with model.onnx.");
+    this.install = el("div", { hidden: true }, again);
     this.code = new CommandLine("", "load the model in plain PyTorch");
-    this.fold = el(
-      "details",
-      { class: "ddp-try-fold" },
-      el("summary", {}, "In plain PyTorch"),
-      el("p", { class: "ddp-hint" }, "Run this in the unpacked folder. Our source code is not needed:"),
-      this.code,
-    );
+    const where = paragraph("hint", "Run this in the unpacked folder. Our source code is not needed:");
+    this.fold = collapsed("ddp-try-fold", "In plain PyTorch", where, this.code);
     this.fold.addEventListener("toggle", () => this.showCode());
     this.body = el(
       "div",
       { hidden: true },
-      el("p", { class: "ddp-caption" }, WHAT),
-      el("div", { class: "ddp-buttons" }, this.choice, this.button, this.link, this.page, this.further),
+      paragraph("caption", WHAT),
+      buttonRow(this.choice, this.button, this.link, this.page, this.further),
       this.progress,
       this.status,
       this.install,
@@ -70,20 +59,24 @@ export class TakeHomePanel {
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, best) {
+  update({ checkpoints, best }) {
     if (!checkpoints || this.isBroken) return;
     const newest = [...checkpoints].sort((a, b) => b.saved_unix_s - a.saved_unix_s);
-    const chosen = this.choice.value;
-    this.choice.replaceChildren(
-      ...newest.map(({ step }, index) => {
-        const notes = [index === 0 ? "latest" : "", step === best ? "best" : ""].filter(Boolean).join(", ");
-        return el("option", { value: step }, `step ${count(step)}${notes ? ` (${notes})` : ""}`);
-      }),
+    const latest = newest[0]?.step;
+    offerOptions(
+      this.choice,
+      newest.map(({ step }) => [step, stepName(step, latest, best)]),
     );
-    if (newest.some(({ step }) => String(step) === chosen)) this.choice.value = chosen;
     this.aim();
     show(this.words, newest.length === 0);
     show(this.body, newest.length > 0);
+  }
+
+  chooseOther() {
+    this.aim();
+    show(this.link, false);
+    show(this.page, false);
+    this.showCode();
   }
 
   /** The form for a run that starts from the chosen checkpoint. */
@@ -114,31 +107,21 @@ export class TakeHomePanel {
     this.button.disabled = false;
   }
 
-  finish({
-    state,
-    step,
-    take_home_id: id,
-    size_bytes: size,
-    onnx_problem: noOnnx,
-    page_problem: noPage,
-    error,
-  }) {
+  finish({ state, step, take_home_id: id, size_bytes: size, error, ...problems }) {
     if (state !== "done") {
       setText(this.status, `Not packed: ${error}`);
       return;
     }
+    const { onnx_problem: noOnnx, page_problem: noPage } = problems;
     this.link.href = runAddress(this.runId, `take_home/${id}`);
     setText(this.link, `Download step ${count(step)}, ${bytes(size)}`);
     show(this.link, true);
     this.page.href = runAddress(this.runId, `take_home/${id}/try.html`);
-    setText(this.page, "Only try.html");
     show(this.page, !noPage);
     show(this.install, Boolean(noOnnx));
-    const missing = noOnnx
-      ? `, without model.onnx and try.html: ${noOnnx}. The packages have about 46 MB`
-      : "";
-    const lonely = noPage && !noOnnx ? `, without try.html: ${noPage}` : "";
-    setText(this.status, `Packed${missing}${lonely}.`);
+    const withoutOnnx = `, without model.onnx and try.html: ${noOnnx}. The packages have about 46 MB`;
+    const withoutPage = noPage ? `, without try.html: ${noPage}` : "";
+    setText(this.status, `Packed${noOnnx ? withoutOnnx : withoutPage}.`);
   }
 
   async showCode() {
@@ -157,7 +140,16 @@ export class TakeHomePanel {
   }
 }
 
+/** A checkpoint by its step, and whether it is the latest or the best. */
+export function stepName(step, latest, best) {
+  const notes = [step === latest ? "latest" : "", step === best ? "best" : ""].filter(Boolean).join(", ");
+  return `step ${count(step)}${notes ? ` (${notes})` : ""}`;
+}
+
 // "Take this run elsewhere": files that start the run on other machines, in a collapsed section.
+
+const STARTS_NEW =
+  "Files that start a new run with these settings on other machines. The top of each file states what to change first.";
 
 export class ElsewherePanel {
   constructor(runId) {
@@ -175,19 +167,8 @@ export class ElsewherePanel {
       el("label", {}, this.gpus, el("span", {}, "One GPU for each rank")),
     );
     this.list = el("ul", { class: "ddp-elsewhere-list" });
-    this.element = el(
-      "details",
-      { class: "ddp-elsewhere" },
-      el("summary", {}, "Take this run elsewhere"),
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "Files that start a new run with these settings on other machines. The top of each file states what to change first.",
-      ),
-      this.fields,
-      this.equation,
-      this.list,
-    );
+    const inside = [paragraph("caption", STARTS_NEW), this.fields, this.equation, this.list];
+    this.element = collapsed("ddp-elsewhere", "Take this run elsewhere", inside);
     this.element.addEventListener("toggle", () => {
       if (this.element.open && this.rows.size === 0) this.ask();
     });
@@ -219,12 +200,10 @@ export class ElsewherePanel {
     const ranks = found.num_ranks === 1 ? "1 rank" : `${count(found.num_ranks)} ranks`;
     setText(this.equation, `${machines}: ${ranks} in all, a global batch of ${count(found.global_batch)}.`);
     for (const file of found.files) {
-      if (!this.rows.has(file.name)) {
-        const row = new FileRow(file);
-        this.rows.set(file.name, row);
-        this.list.append(row.element);
-      }
-      this.rows.get(file.name).update(file, runAddress(this.runId, `elsewhere/${file.name}`, this.query()));
+      const row = this.rows.get(file.name) ?? new FileRow(file);
+      if (!this.rows.has(file.name)) this.list.append(row.element);
+      this.rows.set(file.name, row);
+      row.update(file, runAddress(this.runId, `elsewhere/${file.name}`, this.query()));
     }
   }
 }
@@ -234,34 +213,18 @@ class FileRow {
   constructor({ label, what_for: whatFor, proof }) {
     const id = freeId(`ddp-elsewhere-${label.toLowerCase().replaceAll(" ", "-")}`);
     this.code = el("code", {});
-    this.shown = el(
+    const shown = el(
       "details",
       {},
       el("summary", { "aria-label": `Show: ${label}` }, "Show"),
       el("pre", { tabindex: 0, role: "group", "aria-label": label }, this.code),
     );
-    this.download = el(
-      "a",
-      { class: "ddp-button ddp-button-small", download: "", "aria-label": `Download: ${label}` },
-      "Download",
-    );
-    this.element = el(
-      "li",
-      { "aria-labelledby": id },
-      el(
-        "div",
-        { class: "ddp-elsewhere-words" },
-        el("p", {}, el("strong", { id }, label), `. ${whatFor}`),
-        el("p", { class: "ddp-caption" }, proof),
-      ),
-      el(
-        "div",
-        { class: "ddp-buttons" },
-        copyButton(() => this.text, this.code, label),
-        this.download,
-      ),
-      this.shown,
-    );
+    const aria = { "aria-label": `Download: ${label}` };
+    this.download = buttonLink("Download", { download: "", ...aria }, "small");
+    const copy = copyButton(() => this.text, this.code, label);
+    const purpose = el("p", {}, el("strong", { id }, label), `. ${whatFor}`);
+    const words = el("div", { class: "ddp-elsewhere-words" }, purpose, paragraph("caption", proof));
+    this.element = el("li", { "aria-labelledby": id }, words, buttonRow(copy, this.download), shown);
   }
 
   update({ text }, href) {
@@ -281,25 +244,20 @@ function runLink(runId) {
 
 // "The command": the torchrun command of a run, and the equation that relates batch size, ranks and steps.
 
+const AS_COMMAND =
+  "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, in advance if possible.";
+
 /** The section with the commands, each with a Copy button, and the equation. */
 export class CommandPanel {
   constructor(summary) {
     this.summary = summary;
     this.resume = new CommandLine("", "command to resume");
-    this.resumePart = el(
-      "div",
-      { hidden: true },
-      el("p", { class: "ddp-caption" }, "Resume it from its newest checkpoint:"),
-      this.resume,
-    );
+    const caption = paragraph("caption", "Resume it from its newest checkpoint:");
+    this.resumePart = el("div", { hidden: true }, caption, this.resume);
     this.element = section(
       "The command",
       "the-command",
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, in advance if possible.",
-      ),
+      paragraph("caption", AS_COMMAND),
       new CommandLine(summary.command),
       this.resumePart,
       summary.script ? scriptOf(summary) : null,
@@ -308,7 +266,7 @@ export class CommandPanel {
   }
 
   /** A run that ended before its last step can also be resumed from a terminal. */
-  update(checkpoints, head) {
+  update({ checkpoints, head }) {
     this.checkpoints = checkpoints ?? this.checkpoints;
     const newest = this.checkpoints?.[0]?.step;
     // A script is resumed on the page only.
@@ -324,25 +282,12 @@ export class CommandPanel {
 
 /** The submitted script in a collapsed section. */
 function scriptOf({ script, run_dir: runDir }) {
-  return el(
-    "details",
-    { class: "ddp-elsewhere" },
-    el("summary", {}, "This job as a script"),
-    el(
-      "p",
-      { class: "ddp-caption" },
-      `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`,
-    ),
-    new CommandLine(script, "job script"),
-  );
+  const words = `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`;
+  const code = new CommandLine(script, "job script");
+  return collapsed("ddp-elsewhere", "This job as a script", paragraph("caption", words), code);
 }
 
-function equation({
-  config,
-  num_replicas: copies,
-  global_batch: globalBatch,
-  steps_per_epoch: stepsPerEpoch,
-}) {
+function equation({ config, num_replicas: copies, global_batch: all, steps_per_epoch: stepsPerEpoch }) {
   const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
   const sign = (text) => el("i", {}, text);
   const ranksEach = worldSize(config) / copies;
@@ -358,7 +303,7 @@ function equation({
       : term(copies, `${copyWords}, ${ranksEach} ranks each`),
     accumulated > 1 ? [sign("×"), term(accumulated, "accumulated")] : null,
     sign("="),
-    term(globalBatch, "global batch"),
+    term(all, "global batch"),
     stepsPerEpoch ? [sign("→"), term(stepsPerEpoch, "steps per epoch")] : null,
   );
 }

@@ -1,6 +1,6 @@
 // The events of a run and its checkpoints on disk.
 
-import { el, icon, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, icon, section, setText, show } from "../shared/dom.js";
 import {
   bytes,
   clock,
@@ -15,10 +15,11 @@ import {
 } from "../shared/format.js";
 import { resumeFrom } from "./header/header.js";
 import { runAddress } from "../shared/net.js";
-import { makeTable } from "../shared/widgets.js";
+import { buttonLink, makeTable, paragraph, textButton } from "../shared/widgets.js";
 
 const NO_DOWNLOAD =
   "No download: this run was broken on purpose, so its model is not useful. Its numbers can be exported.";
+const SCRIPT_SAVES = "A script that calls watch.load(…) and watch.save(…) saves one";
 const MAX_EVENTS = 200;
 const COMMAND_WORDS = new Map([
   ["set_lr", "learning rate"],
@@ -60,26 +61,19 @@ export class CheckpointTable {
     this.best = null;
     this.state = "queued";
     this.body = el("tbody", {});
-    this.empty = el(
-      "p",
-      { class: "ddp-empty" },
-      this.isScript
-        ? "None yet. A script that calls watch.load(…) and watch.save(…) saves one when you press Checkpoint or Stop."
-        : "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
-    );
+    const saves = this.isScript ? SCRIPT_SAVES : "By default, one is saved after every epoch, and";
+    this.empty = paragraph("empty", `None yet. ${saves} when you press Checkpoint or Stop.`);
     this.table = makeTable("ddp-table", ["step", "size", "saved", null], this.body);
     show(this.table, false);
-    this.element = section(
-      "Checkpoints",
-      "checkpoints",
-      this.empty,
-      el("div", { class: "ddp-scroll", tabindex: 0 }, this.table),
-      this.isBroken ? el("p", { class: "ddp-hint" }, NO_DOWNLOAD) : null,
-    );
+    const scroll = el("div", { class: "ddp-scroll", tabindex: 0 }, this.table);
+    const note = this.isBroken ? paragraph("hint", NO_DOWNLOAD) : null;
+    this.element = section("Checkpoints", "checkpoints", this.empty, scroll, note);
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, state, best) {
+  update({ checkpoints, best, head }) {
+    // A resume with another global batch changes the number of steps.
+    this.numSteps = head.num_steps;
     const held = checkpoints ?? this.checkpoints;
     const isSame = best === this.best && JSON.stringify(held) === JSON.stringify(this.checkpoints);
     if (!isSame) {
@@ -89,58 +83,38 @@ export class CheckpointTable {
       show(this.empty, held.length === 0);
       show(this.table, held.length > 0);
     }
-    if (!isSame || state !== this.state) {
-      this.state = state;
+    if (!isSame || head.state !== this.state) {
+      this.state = head.state;
       for (const button of this.body.querySelectorAll("button")) this.enable(button);
     }
   }
 
   row(item) {
-    const button = makeButton(
-      { class: "ddp-button ddp-button-small", "data-step": item.step },
-      "Resume from here",
-    );
-    button.addEventListener("click", async () => {
-      await resumeFrom(button, this.runId, item.step);
+    const { step, saved_unix_s: savedAt } = item;
+    const resume = async () => {
+      await resumeFrom(button, this.runId, step);
       this.enable(button);
       this.afterAction();
-    });
+    };
+    const button = textButton("Resume from here", resume, "small", { "data-step": step });
+    const best = step === this.best ? el("span", { class: "ddp-best" }, "best") : null;
+    const requested =
+      item.reason === "button" ? el("span", { class: "ddp-best ddp-requested" }, "on request") : null;
+    const actions = [this.mayChange ? button : null, this.isBroken ? null : this.download(step)];
     return el(
       "tr",
       {},
-      el(
-        "td",
-        { "data-label": "step" },
-        count(item.step),
-        item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null,
-        item.reason === "button" ? el("span", { class: "ddp-best ddp-requested" }, "on request") : null,
-      ),
+      el("td", { "data-label": "step" }, count(step), best, requested),
       el("td", { "data-label": "size" }, bytes(item.size_bytes)),
-      el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
-      el(
-        "td",
-        {},
-        el(
-          "div",
-          { class: "ddp-row-actions" },
-          this.mayChange ? button : null,
-          this.isBroken ? null : this.download(item.step),
-        ),
-      ),
+      el("td", { "data-label": "saved", title: dateTime(savedAt) }, clock(savedAt)),
+      el("td", {}, el("div", { class: "ddp-row-actions" }, actions)),
     );
   }
 
   download(step) {
-    return el(
-      "a",
-      {
-        class: "ddp-button ddp-button-small",
-        download: "",
-        href: runAddress(this.runId, `checkpoints/${step}/download`),
-        "aria-label": `Download the checkpoint of step ${count(step)}`,
-      },
-      "Download",
-    );
+    const href = runAddress(this.runId, `checkpoints/${step}/download`);
+    const label = `Download the checkpoint of step ${count(step)}`;
+    return buttonLink("Download", { download: "", href, "aria-label": label }, "small");
   }
 
   enable(button) {
@@ -164,7 +138,7 @@ export class EventList {
     this.element = section("What happened", "events", this.list);
   }
 
-  update(marks, isSnapshot) {
+  update({ marks, isSnapshot }) {
     if (isSnapshot) {
       this.list.replaceChildren();
       this.newest = -1;
@@ -248,30 +222,17 @@ export function describe(mark) {
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
   if (mark.kind === "recording") {
-    const last = mark.step + mark.num_steps - 1;
-    const which =
-      mark.num_steps === 1
-        ? `Step ${count(mark.step)} was`
-        : `Steps ${count(mark.step)} to ${count(last)} were`;
-    return [
-      "flag",
-      `${which} recorded: ${bytes(mark.size_bytes)}, in ${shortTime(mark.duration_s)}. See Look closer.`,
-    ];
+    const [first, last] = [mark.step, mark.step + mark.num_steps - 1].map(count);
+    const which = mark.num_steps === 1 ? `Step ${first} was` : `Steps ${first} to ${last} were`;
+    const took = `${bytes(mark.size_bytes)}, in ${shortTime(mark.duration_s)}`;
+    return ["flag", `${which} recorded: ${took}. See Look closer.`];
   }
-  if (mark.kind === "command") {
-    return [mark.accepted ? "flag" : "cross", commandWords(mark)];
-  }
+  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", commandWords(mark)];
   if (mark.kind === "finding") {
     return [mark.level === "mistake" ? "warning" : "flag", `The review of the code: ${mark.message}`];
   }
-  return describeMessage(mark);
-}
-
-/** A warning or an error. Unknown kinds come from a newer version. */
-function describeMessage(mark) {
-  const hint = mark.hint ? ` ${mark.hint}` : "";
-  if (mark.kind === "error") return ["cross", `${mark.message}${hint}`];
-  if (mark.kind === "warning") return ["warning", `${mark.message}${hint}`];
+  const sign = { error: "cross", warning: "warning" }[mark.kind];
+  if (sign) return [sign, `${mark.message}${mark.hint ? ` ${mark.hint}` : ""}`];
   return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
 }
 

@@ -5,7 +5,7 @@ import { el, icon, section, setAttribute, setText, show } from "../shared/dom.js
 import { LIVE_STATES, bytes } from "../shared/format.js";
 import { rerunAddress, fetchJson, runAddress, scriptAddress, runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
-import { legendEntry, makeTable } from "../shared/widgets.js";
+import { buttonLink, collapsed, legendEntry, makeTable, paragraph } from "../shared/widgets.js";
 
 // The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
 // Both places exist from the start, so that the layout does not shift.
@@ -50,7 +50,7 @@ export class InsightStrip {
     );
   }
 
-  update(insights, head) {
+  update({ insights, head }) {
     this.verdict.update(head.verdict ?? withoutVerdict(head.state));
     if (!insights) return;
     // Keep the elements of a message whose numbers change, so that its button keeps the focus.
@@ -72,30 +72,20 @@ export class InsightStrip {
   }
 
   item(insight) {
-    const message = el("strong", {});
-    const evidence = el("small", {});
-    const element = el(
-      "li",
-      { "data-code": insight.code },
-      icon("bulb"),
-      el("p", {}, message, evidence),
-      this.button(insight.action),
-    );
-    return { element, message, evidence };
+    const [message, evidence] = [el("strong", {}), el("small", {})];
+    const text = el("p", {}, message, evidence);
+    const mark = { "data-code": insight.code };
+    return { element: el("li", mark, icon("bulb"), text, this.button(insight.action)), message, evidence };
   }
 
   button(action) {
     if (!action) return null;
     if (action.kind === "again") {
-      return el(
-        "a",
-        { class: "ddp-button ddp-button-small", href: rerunAddress(this.runId, action.values) },
-        action.label,
-      );
+      return buttonLink(action.label, { href: rerunAddress(this.runId, action.values) }, "small");
     }
     if (!this.mayChange) return null;
     const call = () => ["set_learning_rate", this.runId, action.values.learning_rate];
-    return actionButton(action.label, "ddp-button-small", call, this.afterAction);
+    return actionButton(action.label, "small", call, this.afterAction);
   }
 }
 
@@ -105,12 +95,8 @@ class VerdictLine {
     this.sign = el("span", { class: "ddp-verdict-sign" });
     this.title = el("strong", {});
     this.reason = el("small", {});
-    this.element = el(
-      "div",
-      { class: "ddp-judgement", role: "status" },
-      this.sign,
-      el("p", {}, this.title, this.reason),
-    );
+    const text = el("p", {}, this.title, this.reason);
+    this.element = el("div", { class: "ddp-judgement", role: "status" }, this.sign, text);
   }
 
   update({ code, title, reason }) {
@@ -127,29 +113,19 @@ class VerdictLine {
 
 export class ConfigurationPanel {
   constructor(runId, isScript) {
-    this.note = el("p", { class: "ddp-empty" }, "Reading …");
+    this.note = paragraph("empty", "Reading …");
     this.chosen = el("dl", { class: "ddp-settings" });
     this.before = el("div", {});
     this.all = el("dl", { class: "ddp-settings" });
+    const href = isScript ? scriptAddress(runId) : rerunAddress(runId);
     this.element = section(
       "Configuration",
       "configuration",
       this.note,
       this.chosen,
       this.before,
-      el("details", {}, el("summary", {}, "All settings"), this.all),
-      el(
-        "p",
-        {},
-        el(
-          "a",
-          {
-            class: "ddp-button ddp-button-small",
-            href: isScript ? scriptAddress(runId) : rerunAddress(runId),
-          },
-          "Run again with changes",
-        ),
-      ),
+      collapsed(null, "All settings", this.all),
+      el("p", {}, buttonLink("Run again with changes", { href }, "small")),
     );
     fetchJson(runAddress(runId, "configuration")).then(
       (found) => this.fill(found),
@@ -175,9 +151,8 @@ function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   const link = el("a", { href: runPage(runId) }, runId);
   if (changes.length === 0) {
     return [
-      el(
-        "p",
-        { class: "ddp-caption" },
+      paragraph(
+        "caption",
         "The same settings as the run before, ",
         link,
         isOtherCode ? ", with other code." : ".",
@@ -235,47 +210,40 @@ export class MemoryPanel {
   }
 
   /** With several nodes, `ranks` may be incomplete, but `nodes` has the maximum of each node. */
-  update(ranks, deviceKind, nodes) {
+  update({ ranks, deviceKind, nodes }) {
     if (!this.predicted || !ranks) return;
     const all = nodes ? nodes.map(({ grown_bytes: most }) => most) : ranks.map((rank) => growth(rank));
     const grown = all.filter((value) => value !== null);
     const most = Math.max(0, ...grown);
-    const total = this.draw(most);
+    const predicted = `Predicted ${bytes(this.draw(most))}`;
     if (grown.length === 0) {
-      setText(
-        this.words,
-        `Predicted ${bytes(total)}. This run did not report what its ranks held before the model was built.`,
-      );
+      const unknown = "This run did not report what its ranks held before the model was built.";
+      setText(this.words, `${predicted}. ${unknown}`);
       return;
     }
-    const rest =
-      deviceKind === "cuda"
-        ? "The prediction is a lower bound: gradients of activations and kernel workspaces are not included."
-        : "The prediction is a lower bound: gradients of activations, kernel workspaces, data and cached memory are not included.";
+    const others =
+      deviceKind === "cuda" ? " and kernel workspaces" : ", kernel workspaces, data and cached memory";
     setText(
       this.words,
-      `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,
+      `${predicted}, measured ${bytes(most)} beyond what the process held before the model was built. The prediction is a lower bound: gradients of activations${others} are not included.`,
     );
   }
 
   /** Draws both bars; `most` is null before the first measurement. Returns the predicted total in bytes. */
   draw(most) {
-    const total = Object.keys(TERMS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
+    const sizes = Object.keys(TERMS).map((name) => [name, this.predicted[`${name}_bytes`] ?? 0]);
+    const total = sizes.reduce((sum, [, size]) => sum + size, 0);
     const scale = Math.max(most ?? 0, total);
-    this.predictedBar.replaceChildren(
-      ...Object.keys(TERMS).map((name) => {
-        const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
-        part.style.width = `${(100 * (this.predicted[`${name}_bytes`] ?? 0)) / scale}%`;
-        return part;
-      }),
-    );
+    const parts = sizes.map(([name, size]) => {
+      const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
+      part.style.width = `${(100 * size) / scale}%`;
+      return part;
+    });
+    this.predictedBar.replaceChildren(...parts);
     this.measured.style.width = `${(100 * (most ?? 0)) / scale}%`;
     setAttribute(this.predictedBar, "aria-label", `predicted ${bytes(total)}`);
-    setAttribute(
-      this.measuredBar,
-      "aria-label",
-      most === null ? "not measured yet" : `measured ${bytes(most)}`,
-    );
+    const measured = most === null ? "not measured yet" : `measured ${bytes(most)}`;
+    setAttribute(this.measuredBar, "aria-label", measured);
     return total;
   }
 }

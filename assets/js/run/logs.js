@@ -2,7 +2,8 @@
 
 import { el, freeId, makeButton, section, setAttribute, setText, show, visible } from "../shared/dom.js";
 import { bytes, count, worldSize } from "../shared/format.js";
-import { fetchJson, runAddress } from "../shared/net.js";
+import { askEvery, fetchJson, runAddress } from "../shared/net.js";
+import { paragraph, textButton } from "../shared/widgets.js";
 
 const POLL_EVERY_MS = 1500;
 const MAX_CHARACTERS = 200_000;
@@ -36,13 +37,11 @@ export class LogPanel {
       role: "tabpanel",
       id: this.textId,
       "aria-live": "off",
+      onscroll: () => show(this.toEnd, !this.isAtEnd()),
     });
-    this.note = el("p", { class: "ddp-hint" }, "\u00a0");
-    this.toEnd = makeButton(
-      { class: "ddp-button ddp-button-small ddp-to-end", hidden: true, onclick: () => this.scrollToEnd() },
-      "Follow the end",
-    );
-    this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
+    this.note = paragraph("hint", "\u00a0");
+    this.toEnd = textButton("Follow the end", () => this.scrollToEnd(), "small", { hidden: true });
+    this.toEnd.classList.add("ddp-to-end");
     this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Choose a log" }, this.tabs);
     this.tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
     this.search = el("input", {
@@ -51,23 +50,18 @@ export class LogPanel {
       "aria-label": "Search this log",
       class: "ddp-input",
       maxlength: 200,
+      oninput: () => this.searchSoon(),
     });
-    this.search.addEventListener("input", () => this.searchSoon());
     const head = el("div", { class: "ddp-logs-head" }, this.tablist, this.search);
-    this.element = section(
-      "Logs",
-      "logs",
-      head,
-      el("div", { class: "ddp-log-box" }, this.text, this.toEnd),
-      this.note,
-    );
+    const box = el("div", { class: "ddp-log-box" }, this.text, this.toEnd);
+    this.element = section("Logs", "logs", head, box, this.note);
     this.sight = new IntersectionObserver((entries) => {
       this.isInView = entries.at(-1)?.isIntersecting ?? false;
       if (this.isInView) this.look();
     });
     this.sight.observe(this.element);
-    this.timer = setInterval(() => this.look(), POLL_EVERY_MS);
     this.choose(this.sources[0]);
+    this.endPolling = askEvery(POLL_EVERY_MS, () => this.look());
   }
 
   tab(source) {
@@ -78,20 +72,13 @@ export class LogPanel {
       hang: "stacks at the hang",
       [`torchrun_${node}`]: `torchrun, node ${node}`,
     };
-    const word = others[source] ?? `rank ${source}`;
-    return makeButton(
-      {
-        role: "tab",
-        "aria-controls": this.textId,
-        "data-source": source,
-        onclick: () => this.choose(source),
-      },
-      word,
-    );
+    const onclick = () => this.choose(source);
+    const attributes = { role: "tab", "aria-controls": this.textId, "data-source": source, onclick };
+    return makeButton(attributes, others[source] ?? `rank ${source}`);
   }
 
   /** Adds a tab for the stacks of all ranks after a hang; only the latest hang is shown. */
-  noteMarks(marks) {
+  update({ marks }) {
     const hang = marks.findLast((mark) => mark.code === "hang");
     if (hang === undefined || hang.seq <= this.hangSeq) return;
     this.hangSeq = hang.seq;
@@ -99,11 +86,12 @@ export class LogPanel {
       if (this.source === "hang") this.restart();
       return;
     }
+    const tab = this.tab("hang");
+    setAttribute(tab, "aria-selected", "false");
+    setAttribute(tab, "tabindex", "-1");
     this.sources.push("hang");
-    this.tabs.push(this.tab("hang"));
-    setAttribute(this.tabs.at(-1), "aria-selected", "false");
-    setAttribute(this.tabs.at(-1), "tabindex", "-1");
-    this.tablist.append(this.tabs.at(-1));
+    this.tabs.push(tab);
+    this.tablist.append(tab);
   }
 
   choose(source) {
@@ -147,15 +135,11 @@ export class LogPanel {
       this.clear();
       this.text.append(...found.lines.flatMap((line) => markedLine(line, words)));
       this.scrollToEnd();
-      const shown =
-        found.num_found > found.lines.length ? `; the newest ${count(found.lines.length)} are shown` : "";
-      const where = found.is_whole ? "" : ", in the newest 64 MB";
-      setText(
-        this.note,
-        found.num_found === 0
-          ? `No line has “${words}”${where}.`
-          : `${count(found.num_found)} ${found.num_found === 1 ? "line has" : "lines have"} “${words}”${where}${shown}.`,
-      );
+      const { num_found: num, lines, is_whole: isWhole } = found;
+      const shown = num > lines.length ? `; the newest ${count(lines.length)} are shown` : "";
+      const where = isWhole ? "" : ", in the newest 64 MB";
+      const have = num === 1 ? "1 line has" : `${count(num)} lines have`;
+      setText(this.note, `${num === 0 ? "No line has" : have} “${words}”${where}${shown}.`);
     } catch (error) {
       setText(this.note, error.message);
     }
@@ -163,7 +147,7 @@ export class LogPanel {
 
   async look() {
     if (this.search.value.trim() !== "") return;
-    if (!this.isInView || document.visibilityState !== "visible" || this.asking === this.source) return;
+    if (!this.isInView || this.asking === this.source) return;
     const source = this.source;
     this.asking = source;
     try {
@@ -184,18 +168,14 @@ export class LogPanel {
     if (!isFirst && size < this.offset) this.clear();
     this.offset = offset;
     if (text !== "") {
-      const words = visible(asLines(text));
-      this.text.append(document.createTextNode(words));
-      this.numCharacters += words.length;
+      const lines = visible(asLines(text));
+      this.text.append(document.createTextNode(lines));
+      this.numCharacters += lines.length;
       this.cut();
       if (wasAtEnd) this.scrollToEnd();
     }
-    setText(
-      this.note,
-      size === 0
-        ? "Nothing has been written to this log."
-        : `${bytes(size)} written; the newest part is shown.`,
-    );
+    const words = `${bytes(size)} written; the newest part is shown.`;
+    setText(this.note, size === 0 ? "Nothing has been written to this log." : words);
   }
 
   cut() {
@@ -221,7 +201,7 @@ export class LogPanel {
   }
 
   close() {
-    clearInterval(this.timer);
+    this.endPolling();
     clearTimeout(this.searching);
     this.sight.disconnect();
   }

@@ -120,6 +120,7 @@ class RunPage {
     this.logs = new LogPanel(runId, summary);
     this.command = new CommandPanel(summary);
     if (!this.script) this.command.element.append(new ElsewherePanel(runId).element);
+    this.cards = this.cardsInTurn();
     this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Throttle(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
@@ -138,15 +139,26 @@ class RunPage {
     this.stream.asked.then(() => this.board.begin());
   }
 
+  /** The cards that take each message, in this order. @returns {{ element: HTMLElement, update: (news: any) => void }[]} */
+  cardsInTurn() {
+    const ofModel = this.script ? [this.script] : [this.takeHome, this.tryIt];
+    const { queued, header, insights, devices, ranksPanel, memory, sample, confusion, checkpoints } = this;
+    const first = [queued, header, insights, devices, ranksPanel, memory, sample, confusion, checkpoints];
+    return [...first, this.forwarding, ...ofModel, this.events, this.command, this.closer, this.logs];
+  }
+
   layOut(runId, summary) {
     // Without a confusion matrix the memory card takes its place.
     const hasConfusion = summary.first_metric === "accuracy";
     const isScript = this.script !== null;
+    const room = summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all";
+    const stack = (...cards) => el("div", { class: "ddp-stack" }, cards);
+    const pair = (...parts) => el("div", { class: "ddp-pair" }, parts);
+    const predictions = isScript ? this.events : this.sample;
+    const others = [hasConfusion ? null : this.memory, isScript ? null : this.confusion];
     return el(
       "div",
-      {
-        class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all"}`,
-      },
+      { class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${room}` },
       this.connection,
       this.loading,
       this.header,
@@ -159,22 +171,9 @@ class RunPage {
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.board,
       this.devices,
-      el(
-        "div",
-        { class: "ddp-pair" },
-        el("div", { class: "ddp-stack" }, this.ranksPanel, hasConfusion ? this.memory : null),
-        el(
-          "div",
-          { class: "ddp-stack" },
-          isScript ? this.events : this.sample,
-          hasConfusion ? null : this.memory,
-          isScript ? null : this.confusion,
-        ),
-      ),
+      pair(stack(this.ranksPanel, hasConfusion ? this.memory : null), stack(predictions, others)),
       isScript ? null : this.tryIt,
-      ...(isScript
-        ? [this.checkpoints]
-        : [el("div", { class: "ddp-pair" }, this.checkpoints, this.takeHome), this.events]),
+      ...(isScript ? [this.checkpoints] : [pair(this.checkpoints, this.takeHome), this.events]),
       this.closer,
       this.logs,
       new ConfigurationPanel(runId, isScript),
@@ -203,44 +202,18 @@ class RunPage {
   take(payload, bytes) {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
-    const { head, ranks, devices } = payload;
-    const nodes = nodeRows(payload.nodes);
+    const { head, devices, type } = payload;
     this.element.classList.remove("ddp-awaits-all");
-    const letTake = (card, update) => guarded(card.element, () => update(card));
-    letTake(this.queued, (card) => card.update(head.state));
-    letTake(this.board, (card) => card.take(payload, bytes));
+    guarded(this.board.element, () => this.board.take(payload, bytes));
     if (devices?.length) {
       this.deviceKind = devices[0].kind;
       this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
     }
-    const best = head.best?.step ?? null;
-    // A resume with another global batch changes the number of steps.
-    this.checkpoints.numSteps = head.num_steps;
-    letTake(this.header, (card) => {
-      card.noteMarks(payload.marks);
-      if (payload.script) card.scriptSaves = Boolean(payload.script.saves);
-      card.update(head, payload.checkpoints, this.deviceKind, best, this.gpus);
-    });
-    letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);
-    letTake(this.devices, (card) =>
-      card.update(this.board.traces, devices, nodes, payload.type === "snapshot", head),
-    );
-    letTake(this.ranksPanel, (card) => card.update({ ...payload, nodes }));
-    letTake(this.memory, (card) => card.update(ranks, this.deviceKind, nodes));
-    letTake(this.sample, (card) => card.update(payload.sample));
-    letTake(this.confusion, (card) => card.update(payload.confusion));
-    letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
-    this.forwarding.update(head.state);
-    if (this.script) letTake(this.script, (card) => card.update(payload));
-    else {
-      letTake(this.takeHome, (card) => card.update(payload.checkpoints, best));
-      letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
-    }
-    letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
-    letTake(this.command, (card) => card.update(payload.checkpoints, head));
-    letTake(this.closer, (card) => card.update(payload));
-    letTake(this.logs, (card) => card.noteMarks(payload.marks));
+    const { deviceKind, gpus } = this;
+    const known = { deviceKind, gpus, best: head.best?.step ?? null, traces: this.board.traces };
+    const news = { ...payload, ...known, nodes: nodeRows(payload.nodes), isSnapshot: type === "snapshot" };
+    for (const card of this.cards) guarded(card.element, () => card.update(news));
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }
 
@@ -264,24 +237,15 @@ class RunPage {
   noteLoading(share) {
     const isLoading = typeof share === "number" && share < 1;
     show(this.loading, isLoading);
-    setText(
-      this.loading,
-      isLoading ? `Preview. Reading the complete run: ${Math.round(100 * share)}% …` : "",
-    );
+    if (isLoading) setText(this.loading, `Preview. Reading the complete run: ${Math.round(100 * share)}% …`);
   }
 
   close() {
     this.endProjector();
-    this.queued.close();
-    this.forwarding.close();
-    this.numbers.close();
     this.tab?.close();
-    this.stream.close();
-    this.board.close();
-    this.tryIt.close();
-    this.takeHome.close();
-    this.closer.close();
-    this.logs.close();
+    const { queued, forwarding, numbers, stream, board, tryIt, takeHome, closer, logs } = this;
+    const parts = [queued, forwarding, numbers, stream, board, tryIt, takeHome, closer, logs];
+    for (const part of parts) part.close();
   }
 }
 
@@ -293,11 +257,12 @@ function unreadable(runId, { status, message }) {
 }
 
 function nothing(title, ...words) {
+  const runs = el("p", {}, el("a", { href: address("runs") }, "All runs"));
   return el(
     "div",
     { class: "ddp ddp-nothing" },
     el("h1", {}, title),
     ...words.map((each) => el("p", {}, each)),
-    el("p", {}, el("a", { href: address("runs") }, "All runs")),
+    runs,
   );
 }

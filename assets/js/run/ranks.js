@@ -6,13 +6,24 @@ import { LIVE_STATES, bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 import { ReplicaBadge } from "./look_closer/fingerprints.js";
 import { NodeGroups } from "./devices.js";
-import { legendEntry } from "../shared/widgets.js";
+import { legendEntry, paragraph } from "../shared/widgets.js";
 
 const WIDTH = 400;
 const HEIGHT = 36;
 const MIN_SAMPLES = 3;
 /** The parts from bottom to top, in the order of the bar from left to right. */
-const STACKED = ["data", "forward", "backward", "mixed", "reduce", "optimizer", "compute", "wait", "rest"];
+const WORDS = {
+  data: "loading data",
+  forward: "forward",
+  backward: "backward",
+  mixed: "backward with all-reduce",
+  reduce: "all-reduce, not hidden",
+  optimizer: "optimizer",
+  compute: "computing",
+  wait: "waiting for other ranks",
+  rest: "rest of the step",
+};
+const PARTS = Object.keys(WORDS);
 /** The order of the values in a slice, as the server sends them. */
 const FIELDS = [
   "step_time_s",
@@ -69,7 +80,7 @@ export function outlines(slices) {
   let below = slices.map(() => 0);
   /** @type {Record<string, string>} */
   const found = {};
-  for (const name of STACKED) {
+  for (const name of PARTS) {
     if (!slices.some((slice) => slice[name] > 0)) continue;
     const above = slices.map((slice, index) => below[index] + (slice[name] ?? 0));
     const edge = (levels) =>
@@ -98,13 +109,9 @@ export function stepWords(history) {
 
 class HistoryStrip {
   constructor() {
-    this.paths = new Map();
-    this.picture = svg("svg", {
-      class: "ddp-rank-history",
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-      preserveAspectRatio: "none",
-      role: "img",
-    });
+    this.paths = PARTS.map((name) => svg("path", { class: `ddp-area-${name}` }));
+    const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
+    this.picture = svg("svg", { class: "ddp-rank-history", ...frame }, ...this.paths);
     this.words = el("p", { class: "ddp-rank-times" }, "\u00a0");
     this.element = el("div", {}, this.picture, this.words);
   }
@@ -114,35 +121,15 @@ class HistoryStrip {
       Object.fromEntries(FIELDS.map((field, at) => [field, slice[at]])),
     );
     const shapes = outlines(named.map(divide));
-    for (const name of STACKED) this.path(name).setAttribute("d", shapes[name] ?? "");
+    PARTS.forEach((name, index) => this.paths[index].setAttribute("d", shapes[name] ?? ""));
     const words = stepWords(history);
     setText(this.words, words);
     setAttribute(this.picture, "aria-label", words);
-  }
-
-  path(name) {
-    if (!this.paths.has(name)) {
-      const path = svg("path", { class: `ddp-area-${name}` });
-      this.paths.set(name, path);
-      this.picture.append(path);
-    }
-    return this.paths.get(name);
   }
 }
 
 // The card.
 
-const WORDS = {
-  data: "loading data",
-  forward: "forward",
-  backward: "backward",
-  mixed: "backward with all-reduce",
-  reduce: "all-reduce, not hidden",
-  optimizer: "optimizer",
-  compute: "computing",
-  wait: "waiting for other ranks",
-  rest: "rest of the step",
-};
 /** The parts that are in the glossary. */
 const TERMS = {
   forward: () => term("forward pass", WORDS.forward),
@@ -172,9 +159,8 @@ export class RanksPanel {
     this.element = section(
       "What each rank does",
       "ranks",
-      el(
-        "p",
-        { class: "ddp-caption" },
+      paragraph(
+        "caption",
         `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run. About one step a second is sampled, so a rank's median can differ from that of all steps, which is at the top of the page.`,
       ),
       this.communication,
@@ -228,7 +214,7 @@ export class RanksPanel {
 
   /** Updates the legend with the parts that occur. */
   explain(parts) {
-    const words = Object.keys(WORDS).filter((part) => parts.has(part));
+    const words = PARTS.filter((part) => parts.has(part));
     if (words.join() === this.explained) return;
     this.explained = words.join();
     this.legend.replaceChildren(
@@ -253,17 +239,12 @@ class Row {
     this.step = el("span", {});
     this.memory = el("span", { class: "ddp-rank-device" });
     this.times = el("p", { class: "ddp-rank-times" });
-    this.bar = el("div", { class: "ddp-rank-bar", role: "img" });
-    this.parts = new Map();
+    this.parts = PARTS.map((name) => el("div", { class: `ddp-part ddp-part-${name}` }));
+    this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.parts);
     this.history = new HistoryStrip();
-    this.element = el(
-      "li",
-      {},
-      el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
-      this.bar,
-      this.times,
-      this.history,
-    );
+    const name = el("strong", {}, `rank ${rank}`);
+    const head = el("div", { class: "ddp-rank-head" }, name, this.step, this.memory);
+    this.element = el("li", {}, head, this.bar, this.times, this.history);
   }
 
   update(rank, longest, head) {
@@ -276,10 +257,9 @@ class Row {
       return;
     }
     const parts = partsOf(rank);
-    for (const name of Object.keys(WORDS)) {
-      if (parts[name] === undefined && !this.parts.has(name)) continue;
-      this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
-    }
+    PARTS.forEach((name, index) => {
+      this.parts[index].style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
+    });
     const words = Object.entries(parts).map(
       ([name, seconds]) => `${WORDS[name].split(/[ ,]/)[0]} ${shortTime(seconds)}`,
     );
@@ -289,17 +269,5 @@ class Row {
     const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
     setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
-  }
-
-  part(name) {
-    if (!this.parts.has(name)) {
-      this.parts.set(name, el("div", { class: `ddp-part ddp-part-${name}` }));
-      this.bar.replaceChildren(
-        ...Object.keys(WORDS)
-          .filter((key) => this.parts.has(key))
-          .map((key) => this.parts.get(key)),
-      );
-    }
-    return this.parts.get(name);
   }
 }

@@ -4,6 +4,7 @@ import { Editor, markList, openInEditor } from "../script/editor.js";
 import { showError } from "../shared/dialog.js";
 import { el, makeButton, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
+import { paragraph, textButton } from "../shared/widgets.js";
 import { callEndpoint, lessonPage } from "../shared/net.js";
 
 export class ScriptPanel {
@@ -17,18 +18,9 @@ export class ScriptPanel {
     this.list = el("div", { "aria-live": "polite" });
     this.replaced = el("details", { hidden: true });
     this.about = el("p", { class: "ddp-hint", hidden: true });
-    this.edit = makeButton({ class: "ddp-button ddp-button-small", onclick: () => this.openAgain(), disabled: true },
-      "Edit and run again",
-    ); // prettier-ignore
-    this.element = section(
-      "Code",
-      "script",
-      this.list,
-      el("p", {}, this.edit),
-      this.editor,
-      this.replaced,
-      this.about,
-    );
+    this.edit = textButton("Edit and run again", () => this.openAgain(), "small", { disabled: true });
+    const below = [this.editor, this.replaced, this.about];
+    this.element = section("Code", "script", this.list, el("p", {}, this.edit), below);
     callEndpoint("script_code", runId).then(
       (code) => this.take(code),
       (error) => showError(error.message),
@@ -73,9 +65,7 @@ export class ScriptPanel {
   }
 
   reviewed() {
-    if (this.findings.length === 0) {
-      return el("p", { class: "ddp-hint" }, "The review has found nothing so far.");
-    }
+    if (this.findings.length === 0) return paragraph("hint", "The review has found nothing so far.");
     const items = this.findings.map(({ level, message, hint, line, file, lesson }) =>
       el(
         "li",
@@ -126,14 +116,13 @@ export class ScriptPanel {
 export function parametersInWords({ groups, buckets }) {
   const rates = (groups ?? []).map((each) => `${each.lr ?? "?"} (${count(each.num_parameters)} parameters)`);
   const sizes = (buckets ?? []).map(bytes);
-  return [
-    rates.length > 1 ? `Learning rate of each parameter group: ${rates.join(", ")}.` : "",
-    sizes.length > 0
-      ? `DDP averages the gradients in ${count(sizes.length)} ${sizes.length === 1 ? "bucket" : "buckets"}: ${sizes.join(", ")}.`
-      : "",
-  ]
-    .join(" ")
-    .trim();
+  const sentences = [];
+  if (rates.length > 1) sentences.push(`Learning rate of each parameter group: ${rates.join(", ")}.`);
+  if (sizes.length > 0) {
+    const number = sizes.length === 1 ? "1 bucket" : `${count(sizes.length)} buckets`;
+    sentences.push(`DDP averages the gradients in ${number}: ${sizes.join(", ")}.`);
+  }
+  return sentences.join(" ");
 }
 
 /** Returns the last line of a traceback in a file of the script, or null. */

@@ -6,7 +6,7 @@ import { el, makeButton, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
 import { address, callEndpoint, reportAddress, runAddress, fetchJson, rerunAddress } from "../shared/net.js";
 import { isLive } from "./columns.js";
-import { field, makeTable } from "../shared/widgets.js";
+import { field, makeTable, paragraph, textButton } from "../shared/widgets.js";
 
 // The title of the comparison and the bin, with a link back to the list.
 
@@ -36,24 +36,21 @@ const FORMATS = [
 export function exportLinks(runIds) {
   const ids = runIds.map(encodeURIComponent).join(",");
   const numbers = FORMATS.map(([kind, words]) => {
-    const href =
-      runIds.length === 1
-        ? runAddress(runIds[0], `export.${kind}`)
-        : address(`live/runs/export.zip?kind=${kind}&ids=${ids}`);
-    return el("a", { href, download: "" }, words);
+    const several = address(`live/runs/export.zip?kind=${kind}&ids=${ids}`);
+    return download(runIds.length === 1 ? runAddress(runIds[0], `export.${kind}`) : several, words);
   });
-  const report = el("a", { href: reportAddress(runIds), download: "" }, "Lab report, to read and print");
+  const report = download(reportAddress(runIds), "Lab report, to read and print");
   return runIds.length > MAX_REPORTED ? numbers : [...numbers, report];
+}
+
+function download(href, words) {
+  return el("a", { href, download: "" }, words);
 }
 
 /** Opens a dialog for name, tags and note; resolves to true if they were saved. */
 export function editRun(row) {
-  const name = el("input", {
-    type: "text",
-    maxlength: 200,
-    value: row.name === row.run_id ? "" : row.name,
-    placeholder: row.run_id,
-  });
+  const value = row.name === row.run_id ? "" : row.name;
+  const name = el("input", { type: "text", maxlength: 200, value, placeholder: row.run_id });
   const tags = el("input", { type: "text", value: row.tags.join(", "), placeholder: "baseline, warm-up" });
   const note = el("textarea", { rows: 5, maxlength: 10000, placeholder: "What you tried, what you saw" });
   note.value = row.note;
@@ -63,11 +60,8 @@ export function editRun(row) {
     content: el("div", { class: "ddp-fields" }, fields),
     confirm: "Save",
     onConfirm: () => {
-      const words = tags.value
-        .split(",")
-        .map((tag) => tag.trim())
-        .filter(Boolean);
-      return callEndpoint("edit_run", row.run_id, name.value, words, note.value);
+      const words = tags.value.split(",").map((tag) => tag.trim());
+      return callEndpoint("edit_run", row.run_id, name.value, words.filter(Boolean), note.value);
     },
   });
 }
@@ -98,21 +92,19 @@ export async function deleteRuns(rows) {
 
 /** The items of a row's menu. */
 export function rowMenu(row, { onEdit, onDelete, isAllowed }) {
+  const title = (words) => el("span", { class: "ddp-menu-title" }, words);
+  const zip = (query) => runAddress(row.run_id, "run.zip", query);
   return [
     isAllowed ? makeButton({ onclick: onEdit }, "Rename, tag, note …") : null,
     el("a", { href: rerunAddress(row.run_id) }, "Run again with changes"),
-    el("span", { class: "ddp-menu-title" }, "Export the numbers"),
+    title("Export the numbers"),
     ...exportLinks([row.run_id]),
-    el("span", { class: "ddp-menu-title" }, "Hand in or take along"),
-    el("a", { href: runAddress(row.run_id, "run.zip"), download: "" }, "The whole run, as a zip"),
-    el(
-      "a",
-      { href: runAddress(row.run_id, "run.zip", { checkpoint: "true" }), download: "" },
-      "With its latest checkpoint",
-    ),
+    title("Hand in or take along"),
+    download(zip({}), "The whole run, as a zip"),
+    download(zip({ checkpoint: "true" }), "With its latest checkpoint"),
     isAllowed
       ? makeButton({ class: "ddp-menu-danger", onclick: onDelete }, "Delete")
-      : el("span", { class: "ddp-menu-title" }, whyNot(row.owner)),
+      : title(whyNot(row.owner)),
   ];
 }
 
@@ -125,17 +117,14 @@ export class BinView {
     this.table = makeTable("ddp-table ddp-bin-table", ["Run", "Deleted", "Size", null], this.body);
     show(this.table, false);
     this.nothing = el("p", { class: "ddp-empty", hidden: true }, "The bin is empty.");
-    this.empty = makeButton({ class: "ddp-button ddp-button-stop", hidden: true }, "Empty the bin …");
-    this.empty.addEventListener("click", () => this.askToEmpty());
+    this.empty = textButton("Empty the bin …", () => this.askToEmpty(), "stop", { hidden: true });
+    const caption =
+      "Deleted runs stay here with all their files until you empty the bin. Nothing is deleted automatically.";
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
       titleWithBackLink("Bin", onBack),
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "Deleted runs stay here with all their files until you empty the bin. Nothing is deleted automatically.",
-      ),
+      paragraph("caption", caption),
       this.nothing,
       this.table,
       this.empty,
@@ -172,22 +161,15 @@ export class BinView {
 
   row(item) {
     const isMine = mayChange(this.who, item.owner);
-    const restore = makeButton(
-      { class: "ddp-button ddp-button-small", "aria-label": `Restore ${item.name}` },
-      "Restore",
-    );
-    restore.addEventListener("click", async () => {
+    const click = async () => {
       if (await act(restore, "restore_runs", [item.bin_id])) this.load();
-    });
+    };
+    const restore = textButton("Restore", click, "small", { "aria-label": `Restore ${item.name}` });
+    const id = item.name === item.run_id ? null : el("small", {}, item.run_id);
     return el(
       "tr",
       {},
-      el(
-        "td",
-        {},
-        el("strong", {}, item.name),
-        item.name === item.run_id ? null : el("small", {}, item.run_id),
-      ),
+      el("td", {}, el("strong", {}, item.name), id),
       el("td", { title: dateTime(item.deleted_unix_s) }, ago(item.deleted_unix_s)),
       el("td", {}, bytes(item.size_bytes)),
       el("td", {}, isMine ? restore : `of ${item.owner ?? "no one"}`),
@@ -197,13 +179,10 @@ export class BinView {
   async askToEmpty() {
     const num = this.mine.length;
     const runs = num === 1 ? "1 run" : `${count(num)} runs`;
+    const words = `${runs} with all checkpoints and logs will be deleted, which frees ${bytes(this.size())}. This cannot be undone.`;
     const worked = await openDialog({
       title: "Delete permanently?",
-      content: el(
-        "p",
-        {},
-        `${runs} with all checkpoints and logs will be deleted, which frees ${bytes(this.size())}. This cannot be undone.`,
-      ),
+      content: el("p", {}, words),
       confirm: `Delete ${runs} permanently`,
       isDangerous: true,
       // Only the runs that were shown: others may have been deleted since then.
@@ -229,16 +208,10 @@ export class ImportButton {
   /** @param {() => void} onImported */
   constructor(onImported) {
     this.onImported = onImported;
-    this.input = el("input", { type: "file", accept: ".zip,application/zip", hidden: true });
-    this.input.addEventListener("change", () => this.take([...(this.input.files ?? [])]));
-    this.button = makeButton(
-      {
-        class: "ddp-button ddp-button-small",
-        title: "A zip that was made with “The whole run” in a run’s menu; it can also be dropped here.",
-        onclick: () => this.input.click(),
-      },
-      "Import a run …",
-    );
+    const onchange = () => this.take([...(this.input.files ?? [])]);
+    this.input = el("input", { type: "file", accept: ".zip,application/zip", hidden: true, onchange });
+    const title = "A zip that was made with “The whole run” in a run’s menu; it can also be dropped here.";
+    this.button = textButton("Import a run …", () => this.input.click(), "small", { title });
     this.element = el("span", {}, this.button, this.input);
   }
 
@@ -282,11 +255,8 @@ export class ImportButton {
  */
 export function importedBadge(imported) {
   if (!imported) return null;
-  return el(
-    "span",
-    { class: "ddp-tag ddp-imported", "data-result": imported.result, title: importedWords(imported) },
-    `imported: ${imported.words}`,
-  );
+  const attributes = { "data-result": imported.result, title: importedWords(imported) };
+  return el("span", { class: "ddp-tag ddp-imported", ...attributes }, `imported: ${imported.words}`);
 }
 
 /**

@@ -7,7 +7,6 @@ import {
   LIVE_STATES,
   UNKNOWN,
   ago,
-  count,
   dateTime,
   duration,
   isLossNaN,
@@ -16,7 +15,9 @@ import {
   metricLabel,
   ranks,
   shareDone,
+  stepOf,
 } from "../shared/format.js";
+import { textButton } from "../shared/widgets.js";
 
 // The columns of the list: title, sort key and cell content.
 
@@ -80,10 +81,7 @@ export function fillCells(cells, row) {
   setText(cells.ranks.firstChild, ranks(row.nproc_per_node, row.device));
   setText(cells.ranks.lastChild, row.strategy_label ?? "");
   const part = shareDone(row);
-  setText(
-    cells.progress.firstChild,
-    row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step),
-  );
+  setText(cells.progress.firstChild, stepOf(row));
   show(cells.progress.lastChild, part !== null);
   cells.progress.lastChild.firstChild.style.width = `${(100 * (part ?? 0)).toFixed(1)}%`;
   setAttribute(cells.progress.lastChild, "data-state", row.state);
@@ -101,6 +99,15 @@ function startedAt(row) {
   return row.created_unix_s;
 }
 
+/** A cell of a row; `--cell` is its place on a phone. */
+export function cellOf(key, children, attributes = {}) {
+  return el(
+    "div",
+    { role: "cell", class: `ddp-cell-${key}`, style: `--cell: ${key}`, ...attributes },
+    children,
+  );
+}
+
 /** Returns the empty cells by column key. */
 export function makeCells() {
   const two = () => [el("span", {}), el("small", {})];
@@ -108,10 +115,7 @@ export function makeCells() {
     el("span", { class: "ddp-bar", "aria-hidden": "true" }, el("span", { class: "ddp-bar-fill" }));
   const children = { ranks: two(), best: two(), progress: [el("span", {}), bar()] };
   return Object.fromEntries(
-    COLUMNS.map(({ key, title }) => [
-      key,
-      el("div", { role: "cell", class: `ddp-cell-${key}`, "data-label": title }, children[key] ?? []),
-    ]),
+    COLUMNS.map(({ key, title }) => [key, cellOf(key, children[key] ?? [], { "data-label": title })]),
   );
 }
 
@@ -152,20 +156,8 @@ function drawCurve(cell, curve) {
   const line = svg("polyline", {
     points: drawn.length === 1 ? `0,${HEIGHT / 2} ${WIDTH},${HEIGHT / 2}` : drawn.join(" "),
   });
-  cell.replaceChildren(
-    svg(
-      "svg",
-      {
-        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-        preserveAspectRatio: "none",
-        class: "ddp-small-curve",
-        role: "img",
-        "aria-label": words,
-      },
-      title,
-      line,
-    ),
-  );
+  const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
+  cell.replaceChildren(svg("svg", { class: "ddp-small-curve", ...frame, "aria-label": words }, title, line));
 }
 
 /** True if a run has not ended. */
@@ -188,10 +180,8 @@ export class ColumnChoice {
     this.onChange = onChange;
     this.hasOwners = false;
     this.shown = new Set();
-    this.button = makeButton(
-      { class: "ddp-button ddp-column-choice", "aria-expanded": "false", onclick: () => this.openMenu() },
-      "Columns",
-    );
+    this.button = textButton("Columns", () => this.openMenu(), "", { "aria-expanded": "false" });
+    this.button.classList.add("ddp-column-choice");
   }
 
   openMenu() {
@@ -200,14 +190,11 @@ export class ColumnChoice {
   }
 
   box({ key, title }) {
-    const box = el("input", { type: "checkbox", checked: this.shown.has(key) });
-    box.addEventListener("change", () => {
-      const chosen = new Set(this.shown);
-      if (box.checked) chosen.add(key);
-      else chosen.delete(key);
-      this.choose([...chosen]);
-    });
-    return el("label", {}, box, title);
+    const onchange = ({ target }) => {
+      const others = [...this.shown].filter((other) => other !== key);
+      this.choose(target.checked ? [...others, key] : others);
+    };
+    return el("label", {}, el("input", { type: "checkbox", checked: this.shown.has(key), onchange }), title);
   }
 
   choose(keys) {
@@ -262,10 +249,7 @@ const BROKEN = "broken on purpose";
 export function brokenBadge(mistake, isShort = false) {
   if (!mistake) return null;
   const words = `${BROKEN}: ${mistake.label}`;
-  return el(
-    "span",
-    { class: "ddp-broken", title: `${words}. ${mistake.description}`, "data-mistake": mistake.name },
-    icon("warning"),
-    el("span", {}, isShort ? BROKEN : words),
-  );
+  const attributes = { title: `${words}. ${mistake.description}`, "data-mistake": mistake.name };
+  const text = el("span", {}, isShort ? BROKEN : words);
+  return el("span", { class: "ddp-broken", ...attributes }, icon("warning"), text);
 }

@@ -1,7 +1,7 @@
 // Compares several runs: their curves in one chart, their results, and the configuration fields that differ.
 
 import { brokenBadge } from "./columns.js";
-import { el, section, makeButton, setText } from "../shared/dom.js";
+import { el, section, setText } from "../shared/dom.js";
 import {
   count,
   dateTime,
@@ -12,6 +12,7 @@ import {
   metricLabel,
   number,
   percent,
+  stepOf,
   UNKNOWN,
   LIVE_STATES,
 } from "../shared/format.js";
@@ -25,7 +26,7 @@ import {
   asked,
   spanOn,
 } from "./compare_figure.js";
-import { StatePill, tableRow } from "../shared/widgets.js";
+import { StatePill, tableRow, textButton } from "../shared/widgets.js";
 import {
   runPage,
   address,
@@ -37,7 +38,7 @@ import {
 } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 import { titleWithBackLink } from "./actions.js";
-import { lineSample, Chart, select } from "../charts/chart.js";
+import { lineSample, Chart, scaleSelect, select } from "../charts/chart.js";
 import { setPreference, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
 import { showError } from "../shared/dialog.js";
@@ -49,12 +50,8 @@ const MAX_EFFICIENCY = 1.1;
 
 class CompareTable {
   constructor() {
-    this.box = el("div", {
-      class: "ddp-compare-scroll",
-      tabindex: 0,
-      role: "group",
-      "aria-label": "Results and settings",
-    });
+    const aria = { tabindex: 0, role: "group", "aria-label": "Results and settings" };
+    this.box = el("div", { class: "ddp-compare-scroll", ...aria });
     this.element = section("Results and differences", "compare", this.box);
   }
 
@@ -64,44 +61,21 @@ class CompareTable {
     if (text === this.drawn) return;
     this.drawn = text;
     this.held = [runs, fields, heads];
-    const head = el(
-      "tr",
-      {},
-      el("td", {}),
-      runs.map((run, index) => headCell(run, index)),
+    const head = el("tr", {}, el("td", {}), runs.map(headCell));
+    const colspan = runs.length + 1;
+    const differing = fields.map(({ help, label, values }) =>
+      tableRow(el("span", { title: help }, label), values.map(valueWords)),
     );
-    const differing =
-      fields.length > 0
-        ? fields.map((field) =>
-            tableRow(el("span", { title: field.help }, field.label), field.values.map(valueWords)),
-          )
-        : [
-            el(
-              "tr",
-              {},
-              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "All their settings are the same."),
-            ),
-          ];
+    const same = el("td", { colspan, class: "ddp-hint" }, "All their settings are the same.");
+    const part = { scope: "colgroup", colspan, class: "ddp-compare-part" };
+    const title = el("tr", {}, el("th", part, "Settings that differ"));
     this.box.replaceChildren(
       el(
         "table",
         { class: "ddp-table ddp-compare-table", style: `--ddp-runs: ${runs.length}` },
         el("thead", {}, head),
         el("tbody", {}, results(runs), speeds(heads, fields)),
-        el(
-          "tbody",
-          {},
-          el(
-            "tr",
-            {},
-            el(
-              "th",
-              { scope: "colgroup", colspan: runs.length + 1, class: "ddp-compare-part" },
-              "Settings that differ",
-            ),
-          ),
-          differing,
-        ),
+        el("tbody", {}, title, fields.length > 0 ? differing : el("tr", {}, same)),
       ),
     );
   }
@@ -134,62 +108,45 @@ function results(runs) {
     found
       ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}`
       : UNKNOWN;
+  const row = (head, words) => tableRow(head, runs.map(words));
   return [
     tableRow("State", states),
-    tableRow(
-      "Steps",
-      runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step))),
-    ),
-    tableRow(
-      term("loss", "Training loss"),
-      runs.map((run) => (isLossNaN(run) ? "NaN" : loss(run.loss))),
-    ),
-    tableRow(term("evaluation", "Best evaluation"), runs.map(best)),
-    tableRow(
-      "Started",
-      runs.map((run) => dateTime(run.created_unix_s)),
-    ),
-    tableRow(
-      "Took",
-      runs.map((run) => duration(run.took_s)),
-    ),
+    row("Steps", stepOf),
+    row(term("loss", "Training loss"), (run) => (isLossNaN(run) ? "NaN" : loss(run.loss))),
+    row(term("evaluation", "Best evaluation"), best),
+    row("Started", (run) => dateTime(run.created_unix_s)),
+    row("Took", (run) => duration(run.took_s)),
   ];
 }
 
 /** Rows with the samples and the throughput of each run, and the speed-up if only the ranks differ. */
 function speeds(heads, fields) {
-  const each = (words) => heads.map((head) => (head ? words(head) : UNKNOWN));
+  const row = (head, values, words) =>
+    tableRow(
+      head,
+      values.map((value) => (value ? words(value) : UNKNOWN)),
+    );
+  const pace = ({ pace: found, contended }) => {
+    if (!found) return "too short to measure";
+    const note = contended?.length ? ", other programs were running" : "";
+    return `${number(found.samples_per_s, 3)} samples per second${note}`;
+  };
+  const gain = ({ speedUp, efficiency }) => {
+    // Above this limit the speed-up cannot come from the ranks alone.
+    const note = efficiency > MAX_EFFICIENCY ? ", more than this number of ranks allows" : "";
+    return `${number(speedUp, 3)} ×${note}`;
+  };
   const rows = [
-    tableRow(
-      "Samples trained on",
-      each((head) => count(samplesAt(head, head.step))),
-    ),
-    tableRow(
-      term("throughput", "Throughput, at the median step"),
-      each((head) => {
-        if (!head.pace) return "too short to measure";
-        const note = head.contended?.length ? ", other programs were running" : "";
-        return `${number(head.pace.samples_per_s, 3)} samples per second${note}`;
-      }),
-    ),
+    row("Samples trained on", heads, (head) => count(samplesAt(head, head.step))),
+    row(term("throughput", "Throughput, at the median step"), heads, pace),
   ];
   const gains = heads.every(Boolean) ? scaling(heads, fields) : null;
-  if (!gains) return rows;
-  return [
-    ...rows,
-    tableRow(
-      term("speed-up", "Speed-up"),
-      gains.map(({ speedUp, efficiency }) => {
-        // Above this limit the speed-up cannot come from the ranks alone.
-        const note = efficiency > MAX_EFFICIENCY ? ", more than this number of ranks allows" : "";
-        return `${number(speedUp, 3)} ×${note}`;
-      }),
-    ),
-    tableRow(
-      term("parallel efficiency", "Parallel efficiency"),
-      gains.map(({ efficiency }) => percent(efficiency, 0)),
-    ),
-  ];
+  if (gains) {
+    rows.push(row(term("speed-up", "Speed-up"), gains, gain));
+    const name = term("parallel efficiency", "Parallel efficiency");
+    rows.push(row(name, gains, ({ efficiency }) => percent(efficiency, 0)));
+  }
+  return rows;
 }
 
 function valueWords(value) {
@@ -216,12 +173,10 @@ export class CompareView {
     this.runs = [];
     this.fields = [];
     this.charts = new Map();
-    this.smoothing = select(
-      "Smoothing",
-      SMOOTHINGS.map((steps) => [String(steps), ""]),
-      String(this.look.smoothing),
-      (steps) => this.change({ smoothing: Number(steps) }),
-    );
+    /** @type {[string, string][]} */
+    const smoothings = SMOOTHINGS.map((steps) => [String(steps), ""]);
+    const smooth = (steps) => this.change({ smoothing: Number(steps) });
+    this.smoothing = select("Smoothing", smoothings, String(this.look.smoothing), smooth);
     this.nameSmoothings();
     this.curves = el("div", { class: "ddp-curve-choice", role: "group", "aria-label": "Curves" });
     this.controls = el(
@@ -229,21 +184,18 @@ export class CompareView {
       { class: "ddp-chart-controls ddp-compare-controls" },
       this.curves,
       select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
-      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear", (scale) => this.change({ isLogarithmic: scale === "log" })),
+      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => this.change({ isLogarithmic })),
       this.smoothing,
     ); // prettier-ignore
     this.chartsBox = el("div", { class: "ddp-compare-charts" });
     this.missing = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.table = new CompareTable();
+    const report = el("a", { href: reportAddress(runIds), download: "" }, "Lab report");
+    const beside = runIds.length === 2 ? sideBySideLink(runIds) : null;
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithBackLink(
-        "Compare",
-        onLink,
-        runIds.length === 2 ? sideBySideLink(runIds) : null,
-        el("a", { href: reportAddress(runIds), download: "" }, "Lab report"),
-      ),
+      titleWithBackLink("Compare", onLink, beside, report),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
@@ -316,8 +268,12 @@ export class CompareView {
 
   /** The length of a smoothing window in the unit of the axis. */
   spanOf(steps) {
-    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
-    return spanOn(this.look.axis, steps, heads);
+    return spanOn(this.look.axis, steps, this.heads());
+  }
+
+  /** The current values of each run; null while unknown. */
+  heads() {
+    return this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
   }
 
   /** Labels each smoothing option with its length in the unit of the axis. */
@@ -331,8 +287,7 @@ export class CompareView {
   }
 
   updateTable() {
-    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
-    this.table.update(this.runs, this.fields, heads);
+    this.table.update(this.runs, this.fields, this.heads());
   }
 
   /** Creates one toggle button per available curve; pressed ones are drawn. */
@@ -357,10 +312,7 @@ export class CompareView {
       if (isDrawn && curves.length === 1) return;
       this.change({ curves: isDrawn ? curves.filter((other) => other !== name) : [...curves, name] });
     };
-    return makeButton(
-      { class: "ddp-button ddp-button-small", "data-curve": name, onclick },
-      curveWords(name),
-    );
+    return textButton(curveWords(name), onclick, "small", { "data-curve": name });
   }
 
   /** Creates one chart per chosen curve. */

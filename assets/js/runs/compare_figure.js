@@ -1,8 +1,8 @@
 // The charts of a comparison: the curves, and the speed-up by the number of ranks.
 
-import { DAY_ZERO_MS, timeTicks } from "../charts/style.js";
+import { DAY_ZERO_MS, timeAxis } from "../charts/style.js";
 import { SHARES, metricLabel, capital } from "../shared/format.js";
-import { line } from "../shared/theme.js";
+import { chartColors, line } from "../shared/theme.js";
 
 // Samples seen, throughput, and speed-up through more ranks.
 
@@ -151,23 +151,32 @@ export function curveWords(name) {
 
 /** The Plotly figure of one curve of all runs. */
 export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
-  const isOfSteps = curve in OF_STEPS;
   const canBeSmooth = curve === "loss" || curve === "throughput";
   const trace = canBeSmooth && smoothing > 0 ? `${curve}_smooth` : curve;
-  const data = runs.map((run, index) => {
+  const lines = runs.map((run, index) => {
     const { x, y } = traces.get(run.run_id)?.get(trace) ?? { x: [], y: [] };
-    return {
-      type: "scatter",
-      mode: isOfSteps ? "lines" : "lines+markers",
-      // Plotly interprets tags in a name as markup.
-      name: run.name.replaceAll("<", "‹"),
-      x: placesOn(axis, x, traces.get(run.run_id)?.head),
-      y,
-      line: line(index),
-      marker: { size: 6 },
-      connectgaps: false,
-    };
+    return { name: run.name, index, x: placesOn(axis, x, traces.get(run.run_id)?.head), y };
   });
+  return curveFigure(lines, { axis, isLogarithmic }, curve);
+}
+
+/**
+ * The Plotly figure of one curve of several runs; `index` selects the colour and the dash pattern of a line.
+ * @param {{ name: string, index: number, x: any[], y: (number | null)[] }[]} lines
+ */
+export function curveFigure(lines, { axis, isLogarithmic }, curve) {
+  const isOfSteps = curve in OF_STEPS;
+  const data = lines.map(({ name, index, x, y }) => ({
+    type: "scatter",
+    mode: isOfSteps ? "lines" : "lines+markers",
+    // Plotly interprets tags in a name as markup.
+    name: name.replaceAll("<", "‹"),
+    x,
+    y,
+    line: line(index),
+    marker: { size: 6 },
+    connectgaps: false,
+  }));
   const words = curveWords(curve);
   const axisWords = curve === "throughput" ? "samples per second" : words;
   const isShare = SHARES.has(curve.slice("metric:".length));
@@ -177,7 +186,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
     layout: {
       showlegend: false,
       hovermode: "closest",
-      xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
+      xaxis: axis === "time" ? timeAxis(longest(data)) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
         title: { text: axisWords },
         type: isLogarithmic ? "log" : "linear",
@@ -195,9 +204,51 @@ function hoverFormat(curve, isShare) {
   return isShare ? ".2%" : ".4f";
 }
 
-function timeAxis(data) {
-  const longest_s =
-    (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
-  const [tickformat, unit] = timeTicks(longest_s);
-  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
+/** The end of the longest of some curves over time, in seconds. */
+function longest(data) {
+  const ends = data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS);
+  return (Math.max(DAY_ZERO_MS, ...ends) - DAY_ZERO_MS) / 1000;
+}
+
+/** A predicted curve, as a trace below the measured ones. */
+export function guessLine(name, { x, y }) {
+  return {
+    type: "scatter",
+    mode: "lines",
+    name,
+    x,
+    y,
+    line: { color: chartColors().faint, width: 5, dash: "dot", shape: "spline" },
+    opacity: 0.6,
+  };
+}
+
+/** The layout of vertical lines with labels at the marked positions. */
+export function marked(marks) {
+  const { faint, text, hover } = chartColors();
+  return {
+    shapes: marks.map(({ x }) => ({
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: x,
+      x1: x,
+      y0: 0,
+      y1: 1,
+      line: { color: faint, width: 1.5, dash: "dot" },
+    })),
+    annotations: marks.map(({ x, words }, index) => ({
+      x,
+      y: 0.98 - 0.12 * (index % 3),
+      xref: "x",
+      yref: "paper",
+      xanchor: "left",
+      xshift: 6,
+      showarrow: false,
+      align: "left",
+      bgcolor: hover,
+      text: words.replaceAll("<", "‹"),
+      font: { color: text },
+    })),
+  };
 }

@@ -60,17 +60,10 @@ export class RunsFeed {
     for (const runId of gone) this.rows.delete(runId);
     for (const row of rows) this.rows.set(row.run_id, row);
     const hasMoved = this.placeRuns(places);
-    if (
-      isFirst ||
-      hasMoved ||
-      isWhole ||
-      rows.length > 0 ||
-      gone.length > 0 ||
-      numUnread !== this.numUnread
-    ) {
-      this.numUnread = numUnread;
-      this.onRows(this.rows, { isWhole, numUnread });
-    }
+    const isOther = isWhole || rows.length > 0 || gone.length > 0 || numUnread !== this.numUnread;
+    if (!isFirst && !hasMoved && !isOther) return;
+    this.numUnread = numUnread;
+    this.onRows(this.rows, { isWhole, numUnread });
   }
 
   /** Stores each run's place in the queue; returns true if one has changed. */

@@ -2,7 +2,7 @@
 
 import { mayChange, person } from "../auth/person.js";
 import { toggleMenu } from "../shared/dialog.js";
-import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
+import { el, enable, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { address, comparePage, rerunAddress } from "../shared/net.js";
 import {
@@ -27,7 +27,7 @@ import {
   isFiltering,
 } from "./filter.js";
 import { RunsTable } from "./table.js";
-import { ConnectionNote } from "../shared/widgets.js";
+import { ConnectionNote, buttonLink, offerOptions, textButton } from "../shared/widgets.js";
 
 // The bar for selected runs with the actions that apply to all of them.
 
@@ -41,21 +41,22 @@ class SelectionBar {
     /** @type {string[]} */
     this.runIds = [];
     this.count = el("strong", { role: "status" });
-    this.compare = el("a", { class: "ddp-button ddp-button-main ddp-button-small" }, "Compare");
-    this.compare.addEventListener("click", (event) => {
+    const onclick = (event) => {
       event.preventDefault();
       if (this.compare.href) onCompare(this.compare.href);
-    });
-    this.again = el("a", { class: "ddp-button ddp-button-small" }, "Run again with changes");
-    this.edit = smallButton("Rename, tag, note", () => onEdit(this.runIds[0]));
-    this.export = smallButton("Export", () => toggleMenu(this.export, exportLinks(this.runIds)));
-    this.export.setAttribute("aria-haspopup", "true");
-    this.remove = smallButton("Delete", () => onDelete(this.runIds));
+    };
+    this.compare = buttonLink("Compare", { onclick }, "main small");
+    this.again = buttonLink("Run again with changes", {}, "small");
+    this.edit = textButton("Rename, tag, note", () => onEdit(this.runIds[0]), "small");
+    const openMenu = () => toggleMenu(this.export, exportLinks(this.runIds));
+    this.export = textButton("Export", openMenu, "small", { "aria-haspopup": "true" });
+    this.remove = textButton("Delete", () => onDelete(this.runIds), "small");
+    const clear = textButton("Clear", onClear, "small");
     this.hint = el("span", { class: "ddp-hint" });
     this.element = el(
       "div",
       { class: "ddp-selection", role: "region", "aria-label": "Selected runs", hidden: true },
-      this.count, this.compare, this.edit, this.again, this.export, this.remove, smallButton("Clear", onClear), this.hint,
+      this.count, this.compare, this.edit, this.again, this.export, this.remove, clear, this.hint,
     ); // prettier-ignore
   }
 
@@ -72,32 +73,22 @@ class SelectionBar {
     show(this.again, num === 1);
     const areMine = this.runIds.every((runId) => this.isAllowed(runId));
     show(this.edit, num === 1 && areMine);
-    this.remove.disabled = !areMine;
-    setAttribute(
-      this.remove,
-      "title",
-      areMine ? null : "Only their owners or a teacher can delete these runs.",
-    );
+    enable(this.remove, areMine, null, "Only their owners or a teacher can delete these runs.");
     if (num === 1) this.again.href = rerunAddress(this.runIds[0]);
-    this.export.disabled = num > MAX_EXPORTED;
-    setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);
+    enable(this.export, num <= MAX_EXPORTED, null, `At most ${MAX_EXPORTED} runs at once.`);
   }
-}
-
-function smallButton(words, onclick) {
-  return makeButton({ class: "ddp-button ddp-button-small", onclick }, words);
 }
 
 // The tools above the list: search, filters, and the number of runs shown.
 
-const ALL = {
-  state: "All states",
-  owner: "All people",
-  model: "All models",
-  dataset: "All data sets",
-  tag: "All tags",
+/** The label of each select, and its first option. */
+const LABELS = {
+  state: ["State", "All states"],
+  owner: ["Owner", "All people"],
+  model: ["Model", "All models"],
+  dataset: ["Data set", "All data sets"],
+  tag: ["Tag", "All tags"],
 };
-const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data set", tag: "Tag" };
 
 class ListTools {
   /** `onChange(values)` receives the changed parts of the filter. */
@@ -112,40 +103,28 @@ class ListTools {
       value: filter.words,
       autocomplete: "off",
       spellcheck: "false",
+      oninput: () => onChange({ words: this.search.value }),
     });
-    this.search.addEventListener("input", () => onChange({ words: this.search.value }));
-    this.selects = Object.fromEntries(
-      FACETS.map((facet) => {
-        const select = el("select", { "aria-label": LABELS[facet] });
-        select.addEventListener("change", () => onChange({ [facet]: select.value }));
-        return [facet, select];
-      }),
-    );
+    const selectOf = (facet) =>
+      el("select", {
+        "aria-label": LABELS[facet][0],
+        onchange: ({ target }) => onChange({ [facet]: target.value }),
+      });
+    this.selects = Object.fromEntries(FACETS.map((facet) => [facet, selectOf(facet)]));
     const clear = () => onChange({ words: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) });
-    this.clear = makeButton({ class: "ddp-button ddp-button-small", onclick: clear }, "Clear the filter");
-    this.clearToo = makeButton({ class: "ddp-button ddp-button-main", onclick: clear }, "Clear the filter");
+    this.clear = textButton("Clear the filter", clear, "small");
+    this.clearToo = textButton("Clear the filter", clear, "main");
     this.shown = el("span", { class: "ddp-shown", role: "status" });
-    this.element = el(
-      "div",
-      { class: "ddp-list-tools", role: "search" },
-      this.search,
-      FACETS.map((facet) => this.selects[facet]),
-      this.clear,
-      this.shown,
-    );
+    const tools = [this.search, Object.values(this.selects), this.clear, this.shown];
+    this.element = el("div", { class: "ddp-list-tools", role: "search" }, tools);
   }
 
   update(filter, rows, numShown) {
     if (this.search.value !== filter.words) this.search.value = filter.words;
     this.offer(filter, rows);
     show(this.clear, isFiltering(filter));
-    const all = count(rows.size);
-    setText(
-      this.shown,
-      numShown === rows.size
-        ? `${all} run${rows.size === 1 ? "" : "s"}`
-        : `${count(numShown)} of ${all} runs`,
-    );
+    const all = rows.size === 1 ? "1 run" : `${count(rows.size)} runs`;
+    setText(this.shown, numShown === rows.size ? all : `${count(numShown)} of ${count(rows.size)} runs`);
   }
 
   /** Updates the options of each select, only if they changed, so that an open menu stays open. */
@@ -157,14 +136,14 @@ class ListTools {
       const select = this.selects[facet];
       const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
       const chosen = filter[facet];
-      const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "live"]] : [])];
+      const options = [["", LABELS[facet][1]], ...(facet === "state" ? [["live", "live"]] : [])];
       if (facet === "owner" && filter.me) options.push([CURRENT_USER, "my runs"]);
       options.push(...values.map(([value, { label, count: num }]) => [value, `${label} (${count(num)})`]));
       if (chosen && !options.some(([value]) => value === chosen)) options.push([chosen, chosen]);
       const text = JSON.stringify(options);
       if (select.dataset.options !== text) {
         select.dataset.options = text;
-        select.replaceChildren(...options.map(([value, words]) => el("option", { value }, words)));
+        offerOptions(select, options);
       }
       if (select.value !== chosen) select.value = chosen;
       show(select, (facet !== "tag" && facet !== "owner") || values.length > 0 || chosen !== "");
@@ -223,14 +202,11 @@ class ListView {
       onDelete: (runIds) => this.remove(runIds),
       onClear: () => this.table.clearSelection(),
     });
-    this.none = el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, "No run yet. Pick a model and a data set, then press Start."),
-      el("p", {}, el("a", { class: "ddp-button ddp-button-main", href: address("") }, "Start the first run"))); // prettier-ignore
-    this.noMatch = el(
-      "div",
-      { class: "ddp-nothing", hidden: true },
-      el("p", {}, "No run fits this filter."),
-      this.tools.clearToo,
-    );
+    const nothing = (words, button) =>
+      el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, words), button);
+    const start = el("p", {}, buttonLink("Start the first run", { href: address("") }, "main"));
+    this.none = nothing("No run yet. Pick a model and a data set, then press Start.", start);
+    this.noMatch = nothing("No run fits this filter.", this.tools.clearToo);
     this.waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the list …");
     this.import = new ImportButton(() => this.feed.ask());
     this.element = el(
@@ -268,12 +244,8 @@ class ListView {
   take(rows, { isWhole, numUnread }) {
     show(this.waiting, false);
     show(this.reading, numUnread > 0);
-    setText(
-      this.reading,
-      numUnread > 0
-        ? `Reading runs for the first time: ${count(rows.size)} of ${count(rows.size + numUnread)} …`
-        : "",
-    );
+    const read = `${count(rows.size)} of ${count(rows.size + numUnread)}`;
+    setText(this.reading, `Reading runs for the first time: ${read} …`);
     this.table.take(rows, this.filter, isWhole);
     this.refresh();
   }
@@ -303,14 +275,8 @@ class ListView {
   }
 
   openMenu(row, button) {
-    toggleMenu(
-      button,
-      rowMenu(row, {
-        onEdit: () => this.edit(row),
-        onDelete: () => this.remove([row.run_id]),
-        isAllowed: this.mayChange(row),
-      }),
-    );
+    const acts = { onEdit: () => this.edit(row), onDelete: () => this.remove([row.run_id]) };
+    toggleMenu(button, rowMenu(row, { ...acts, isAllowed: this.mayChange(row) }));
   }
 
   async edit(row) {

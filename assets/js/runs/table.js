@@ -4,7 +4,7 @@ import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { StatePill } from "../shared/widgets.js";
-import { COLUMNS, ColumnChoice, brokenBadge, comparer, fillCells, makeCells } from "./columns.js";
+import { COLUMNS, ColumnChoice, brokenBadge, cellOf, comparer, fillCells, makeCells } from "./columns.js";
 import { matcher } from "./filter.js";
 import { importedBadge } from "./actions.js";
 
@@ -13,8 +13,7 @@ import { importedBadge } from "./actions.js";
 class RunRow {
   /** `onSelect(runId, isSelected)`, `onMenu(row, button)`. */
   constructor(runId, { onSelect, onMenu }) {
-    this.box = el("input", { type: "checkbox" });
-    this.box.addEventListener("change", () => onSelect(runId, this.box.checked));
+    this.box = el("input", { type: "checkbox", onchange: () => onSelect(runId, this.box.checked) });
     this.link = el("a", { href: runPage(runId), class: "ddp-run-name" });
     this.tags = el("span", { class: "ddp-tags" });
     this.note = el("span", { class: "ddp-note-line" });
@@ -22,8 +21,8 @@ class RunRow {
     // No live region: with thousands of rows, screen readers would announce every change.
     this.pill.element.removeAttribute("role");
     this.pill.element.removeAttribute("aria-live");
-    this.menu = makeButton({ class: "ddp-more-button", "aria-haspopup": "true" }, "⋯");
-    this.menu.addEventListener("click", () => onMenu(this.row, this.menu));
+    const onclick = () => onMenu(this.row, this.menu);
+    this.menu = makeButton({ class: "ddp-more-button", "aria-haspopup": "true", onclick }, "⋯");
     this.cells = makeCells();
     this.cells.name.append(this.link, el("small", {}, this.tags, this.note));
     this.place = el("small", { hidden: true });
@@ -31,9 +30,9 @@ class RunRow {
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-row", "data-run": runId },
-      el("div", { role: "cell", class: "ddp-cell-select" }, el("label", {}, this.box)),
+      cellOf("select", el("label", {}, this.box)),
       COLUMNS.map(({ key }) => this.cells[key]),
-      el("div", { role: "cell", class: "ddp-cell-menu" }, this.menu),
+      cellOf("menu", this.menu),
     );
   }
 
@@ -71,29 +70,22 @@ class RunRow {
 /** The header of the table: a click on a title sorts by its column. */
 class ListHead {
   constructor({ onSort, onSelectAll }) {
-    this.all = el("input", { type: "checkbox", "aria-label": "Select all runs shown" });
-    this.all.addEventListener("change", () => onSelectAll(this.all.checked));
+    const onchange = () => onSelectAll(this.all.checked);
+    this.all = el("input", { type: "checkbox", "aria-label": "Select all runs shown", onchange });
+    const cell = (key, inside) => el("div", { role: "columnheader", class: `ddp-cell-${key}` }, inside);
     this.titles = COLUMNS.map((column) => {
       const arrow = el("span", { class: "ddp-sort-arrow", "aria-hidden": "true" });
       const inside = column.value
         ? makeButton({ onclick: () => onSort(column), "data-term": column.term }, column.title, arrow)
         : column.title;
-      return {
-        column,
-        arrow,
-        element: el("div", { role: "columnheader", class: `ddp-cell-${column.key}` }, inside),
-      };
+      return { column, arrow, element: cell(column.key, inside) };
     });
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-head", "aria-rowindex": 1 },
-      el("div", { role: "columnheader", class: "ddp-cell-select" }, el("label", {}, this.all)),
-      this.titles.map((title) => title.element),
-      el(
-        "div",
-        { role: "columnheader", class: "ddp-cell-menu" },
-        el("span", { class: "ddp-unseen" }, "Actions"),
-      ),
+      cell("select", el("label", {}, this.all)),
+      this.titles,
+      cell("menu", el("span", { class: "ddp-unseen" }, "Actions")),
     );
   }
 
@@ -182,16 +174,26 @@ export class RunsTable {
   }
 
   selectAll(isAll) {
-    for (const runId of this.order) {
-      if (isAll) this.selected.add(runId);
-      else this.selected.delete(runId);
-    }
-    this.draw();
-    this.onSelection(this.selected);
+    for (const runId of this.order) this.mark(runId, isAll);
+    this.drawSelection();
   }
 
   clearSelection() {
     this.selected.clear();
+    this.drawSelection();
+  }
+
+  select(runId, isSelected) {
+    this.mark(runId, isSelected);
+    this.drawSelection();
+  }
+
+  mark(runId, isSelected) {
+    if (isSelected) this.selected.add(runId);
+    else this.selected.delete(runId);
+  }
+
+  drawSelection() {
     this.draw();
     this.onSelection(this.selected);
   }
@@ -231,25 +233,13 @@ export class RunsTable {
 
   /** Places a row after the previous one: the DOM order determines the order of the Tab key. */
   place(runId, index, top, before) {
-    let row = this.drawn.get(runId);
-    if (!row) {
-      row = new RunRow(runId, {
-        onSelect: (id, isSelected) => this.select(id, isSelected),
-        onMenu: this.onMenu,
-      });
-      this.drawn.set(runId, row);
-    }
+    const onSelect = (id, isSelected) => this.select(id, isSelected);
+    const row = this.drawn.get(runId) ?? new RunRow(runId, { onSelect, onMenu: this.onMenu });
+    this.drawn.set(runId, row);
     row.update(this.rows.get(runId), index, this.selected.has(runId), top);
     const next = before ? before.nextSibling : this.body.firstChild;
     if (row.element !== next) this.body.insertBefore(row.element, next);
     return row.element;
-  }
-
-  select(runId, isSelected) {
-    if (isSelected) this.selected.add(runId);
-    else this.selected.delete(runId);
-    this.draw();
-    this.onSelection(this.selected);
   }
 
   numSelectedShown() {

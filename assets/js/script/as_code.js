@@ -3,8 +3,8 @@
 // editor of "Run my script".
 
 import { openInEditor } from "./editor.js";
-import { copyButton } from "../shared/widgets.js";
-import { el, makeButton, section, setAttribute, setText, show } from "../shared/dom.js";
+import { buttonLink, buttonRow, collapsed, copyButton, paragraph, textButton } from "../shared/widgets.js";
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { callEndpoint, fetchJson, runAddress } from "../shared/net.js";
 
@@ -72,28 +72,18 @@ export function tokensOf(line, inText) {
 class CodePanel {
   constructor() {
     this.code = el("code", {});
-    this.box = el(
-      "pre",
-      { class: "ddp-code-lines", tabindex: 0, role: "group", "aria-label": "train.py" },
-      this.code,
-    );
+    const aria = { tabindex: 0, role: "group", "aria-label": "train.py" };
+    this.box = el("pre", { class: "ddp-code-lines", ...aria }, this.code);
     this.words = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
-    this.ranks = el("input", { type: "checkbox" });
-    this.ranks.addEventListener("change", () => this.draw());
+    this.ranks = el("input", { type: "checkbox", onchange: () => this.draw() });
     this.ranksLabel = el("label", {}, this.ranks, el("span", {}, "Mark what several ranks need"));
-    this.copy = copyButton(() => this.shown.train_py, this.code);
-    this.edit = makeButton({ class: "ddp-button ddp-button-small", hidden: true, onclick: () => this.openIt() },
-      "Open in the editor",
-    ); // prettier-ignore
+    const copy = copyButton(() => this.shown.train_py, this.code);
+    this.edit = textButton("Open in the editor", () => this.openIt(), "small", { hidden: true });
     this.mayRun = null;
-    this.script = link("train.py", "Download train.py");
-    this.notebook = link("train.ipynb", "Download as a notebook");
-    this.tools = el(
-      "div",
-      { class: "ddp-code-tools" },
-      this.ranksLabel,
-      el("div", { class: "ddp-buttons" }, this.edit, this.copy, this.script, this.notebook),
-    );
+    this.script = buttonLink("Download train.py", { download: "train.py" }, "small");
+    this.notebook = buttonLink("Download as a notebook", { download: "train.ipynb" }, "small");
+    const buttons = buttonRow(this.edit, copy, this.script, this.notebook);
+    this.tools = el("div", { class: "ddp-code-tools" }, this.ranksLabel, buttons);
     this.element = el("div", { class: "ddp-code" }, this.words, this.tools, this.box);
     this.shown = null;
     this.changed = new Set();
@@ -147,23 +137,25 @@ class CodePanel {
   draw() {
     const { lines, command } = this.shown;
     const isCompared = this.ranks.checked && this.shown.num_ranks > 1;
-    const kept = lines.map(([sign, text], place) => ({ sign, text, place }));
-    const listed = isCompared ? kept : kept.filter(({ sign }) => sign !== "-");
+    const all = lines.map(([sign, text], place) => ({ sign, text, place }));
+    const own = all.filter(({ sign }) => sign !== "-");
     const inText = { isOpen: false };
-    this.code.replaceChildren(
-      ...listed.map(({ sign, text, place }) => this.line(isCompared ? sign : " ", text, place, inText)),
-    );
-    const length = kept.filter(({ sign }) => sign !== "-").length;
-    setText(this.words, `${count(length)} lines, started with: ${command}${this.note(isCompared, kept)}`);
+    const line = ({ sign, text, place }) => this.line(isCompared ? sign : " ", text, place, inText);
+    this.code.replaceChildren(...(isCompared ? all : own).map(line));
+    const note = isCompared ? this.comparedWords() : this.changedWords();
+    setText(this.words, `${count(own.length)} lines, started with: ${command}${note}`);
   }
 
-  note(isCompared, kept) {
-    if (isCompared) {
-      const added = kept.filter(({ sign, text }) => sign === "+" && text.trim()).length;
-      return `. Marked with +: the ${count(added)} lines that ${count(this.shown.num_ranks)} ranks need; with −: what one device has instead.`;
-    }
-    if (this.changed.size === 0) return "";
-    return this.changed.size === 1 ? ". Changed: 1 line." : `. Changed: ${count(this.changed.size)} lines.`;
+  comparedWords() {
+    const { lines, num_ranks: ranks } = this.shown;
+    const added = lines.filter(([sign, text]) => sign === "+" && text.trim()).length;
+    return `. Marked with +: the ${count(added)} lines that ${count(ranks)} ranks need; with −: what one device has instead.`;
+  }
+
+  changedWords() {
+    const { size } = this.changed;
+    if (size === 0) return "";
+    return size === 1 ? ". Changed: 1 line." : `. Changed: ${count(size)} lines.`;
   }
 
   line(sign, text, place, inText) {
@@ -182,10 +174,6 @@ class CodePanel {
     if (anchor.href.startsWith("blob:")) URL.revokeObjectURL(anchor.href);
     setAttribute(anchor, "href", href ?? URL.createObjectURL(new Blob([text], { type })));
   }
-}
-
-function link(name, words) {
-  return el("a", { class: "ddp-button ddp-button-small", download: name }, words);
 }
 
 // "As code" on the form: the script of the current settings, with the lines that the latest change changed.
@@ -230,7 +218,7 @@ export function mountFormCode(root) {
 /** Returns the section of a run. */
 export function runAsCode(runId) {
   const panel = new CodePanel();
-  const fold = el("details", { class: "ddp-code-fold" }, el("summary", {}, "Show train.py"), panel);
+  const fold = collapsed("ddp-code-fold", "Show train.py", panel);
   fold.addEventListener("toggle", async () => {
     if (!fold.open || (panel.shown && !panel.shown.reason)) return;
     try {
@@ -240,14 +228,7 @@ export function runAsCode(runId) {
       panel.fail(error.message);
     }
   });
-  return section(
-    "As code",
-    "as-code",
-    el(
-      "p",
-      { class: "ddp-caption" },
-      "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.",
-    ),
-    fold,
-  );
+  const words =
+    "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.";
+  return section("As code", "as-code", paragraph("caption", words), fold);
 }

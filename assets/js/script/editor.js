@@ -2,6 +2,7 @@
 
 import { el, makeButton } from "../shared/dom.js";
 import { address } from "../shared/net.js";
+import { paragraph } from "../shared/widgets.js";
 
 /** @typedef {{ line: number, message: string, level: string }} Mark */
 
@@ -31,15 +32,8 @@ export class Editor {
     });
     // Inside a shadow root CodeMirror adds its styles as objects, which the page's security policy allows.
     this.place = el("div", { class: "ddp-editor", hidden: true });
-    this.element = el(
-      "div",
-      {},
-      this.plain,
-      this.place,
-      isReadOnly
-        ? null
-        : el("p", { class: "ddp-caption" }, "Tab indents. Escape, then Tab, leaves the editor."),
-    );
+    const words = "Tab indents. Escape, then Tab, leaves the editor.";
+    this.element = el("div", {}, this.plain, this.place, isReadOnly ? null : paragraph("caption", words));
     codeMirror().then(
       (library) => this.begin(library, label),
       () => {}, // the plain text field stays

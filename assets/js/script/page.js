@@ -2,7 +2,8 @@
 
 import { Editor, keepOpened, keptOpened, markList } from "./editor.js";
 import { labelled, StartCard } from "./start_card.js";
-import { el, makeButton, section, show } from "../shared/dom.js";
+import { el, section, show } from "../shared/dom.js";
+import { optionsOf, paragraph, textButton } from "../shared/widgets.js";
 import { address, callEndpoint, PlainError } from "../shared/net.js";
 import { showError } from "../shared/dialog.js";
 
@@ -131,51 +132,37 @@ class ScriptPage {
     for (const input of [chosen, folder]) {
       input.addEventListener("change", () => this.take({ items: [], files: [...input.files] }));
     }
-    const button = (text, onclick) => makeButton({ class: "ddp-button ddp-button-small", onclick }, text);
+    const button = (text, onclick) => textButton(text, onclick, "small");
     const path = el("input", { type: "text", id: "ddp-script-path" });
     const openPath = () => this.open(path.value, "");
     this.example = button("Open an example", () => this.openExample());
     const { refused, may_name_paths: mayNamePaths } = this.about;
+    const sources = [
+      button("Choose files …", () => chosen.click()),
+      button("Choose a folder …", () => folder.click()),
+      this.example,
+      chosen,
+      folder,
+      this.fileList,
+    ];
+    const where = [labelled("Path on this machine", path), button("Open", openPath)];
+    const code = section(
+      "Code",
+      "script-code",
+      el("div", { class: "ddp-script-sources" }, sources),
+      mayNamePaths ? el("div", { class: "ddp-script-path" }, where) : null,
+      this.editor,
+      this.notes,
+    );
+    const form = el("a", { href: address("") }, "Choose a model and data");
+    const here = el("strong", { "aria-current": "page" }, "Run my script");
     return el(
       "div",
       { class: "ddp ddp-script-page" },
       el("h1", {}, "Run my script"),
-      el(
-        "p",
-        { class: "ddp-ways" },
-        el("a", { href: address("") }, "Choose a model and data"),
-        el("strong", { "aria-current": "page" }, "Run my script"),
-      ),
+      paragraph("ways", form, here),
       refused ? el("p", { class: "ddp-problem", role: "alert" }, `No script can be run: ${refused}.`) : null,
-      el(
-        "div",
-        { class: "ddp-script-columns" },
-        section(
-          "Code",
-          "script-code",
-          el(
-            "div",
-            { class: "ddp-script-sources" },
-            button("Choose files …", () => chosen.click()),
-            button("Choose a folder …", () => folder.click()),
-            this.example,
-            chosen,
-            folder,
-            this.fileList,
-          ),
-          mayNamePaths
-            ? el(
-                "div",
-                { class: "ddp-script-path" },
-                labelled("Path on this machine", path),
-                button("Open", openPath),
-              )
-            : null,
-          this.editor,
-          this.notes,
-        ),
-        this.card,
-      ),
+      el("div", { class: "ddp-script-columns" }, code, this.card),
     );
   }
 
@@ -214,8 +201,12 @@ class ScriptPage {
     this.chooseEntry(entry ?? likelyEntry(files));
     const names = Object.keys(files);
     this.card.listFiles(names, this.entry);
-    this.fileList.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
-    this.fileList.value = this.entry;
+    this.fileList.replaceChildren(
+      ...optionsOf(
+        names.map((name) => [name, name]),
+        this.entry,
+      ),
+    );
     show(this.fileList, names.length > 1);
   }
 
@@ -260,16 +251,13 @@ class ScriptPage {
     const marks = this.reading.marks.map((mark) => (mark.level === "gpu" ? { ...mark, level } : mark));
     const added = addedLines(this.editor.text);
     this.editor.mark(this.shown === this.entry ? [...marks, ...added] : []);
+    const { problem } = this.reading;
     this.notes.replaceChildren(
-      ...this.errorNote(),
+      ...(problem ? [paragraph("problem", problem)] : []),
       ...(hasGpus ? [] : this.gpuNotes()),
       ...this.completionNotes(),
       ...(added.length > 0 ? [el("p", {}, `${added.length} lines were added; they are marked.`)] : []),
     );
-  }
-
-  errorNote() {
-    return this.reading.problem ? [el("p", { class: "ddp-problem" }, this.reading.problem)] : [];
   }
 
   gpuNotes() {
@@ -293,7 +281,7 @@ class ScriptPage {
     return [
       el("p", {}, "Something is missing in this script. These lines can be added to it:"),
       el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
-      makeButton({ class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
+      textButton("Add these lines", add, "small"),
     ]; // prettier-ignore
   }
 

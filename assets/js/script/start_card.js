@@ -1,6 +1,7 @@
 // How a script is started: entry file, ranks, options, interpreter, environment.
 
-import { el, freeId, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, freeId, section, setText, show } from "../shared/dom.js";
+import { collapsed, optionsOf, textButton } from "../shared/widgets.js";
 import { callEndpoint, runPage } from "../shared/net.js";
 
 // Form fields for a script's options, and the command line that they stand for.
@@ -54,36 +55,30 @@ class ArgumentFields {
     const words = option.help ? el("small", { id: `${id}-help` }, option.help) : null;
     if (words) input.setAttribute("aria-describedby", `${id}-help`);
     const label = el("label", { for: id }, el("code", {}, option.flag));
-    return option.kind === "switch"
-      ? el("div", { class: "ddp-switch" }, input, label, words)
-      : el("div", {}, label, input, words);
+    const isSwitch = option.kind === "switch";
+    return el(
+      "div",
+      { class: isSwitch ? "ddp-switch" : null },
+      isSwitch ? [input, label] : [label, input],
+      words,
+    );
   }
 
   values() {
-    const values = {};
-    for (const [flag, input] of this.inputs) {
-      values[flag] = input.type === "checkbox" ? input.checked : input.value;
-    }
-    return values;
+    const valueOfInput = (input) => (input.type === "checkbox" ? input.checked : input.value);
+    return Object.fromEntries([...this.inputs].map(([flag, input]) => [flag, valueOfInput(input)]));
   }
 }
 
 function optionInput(option, id) {
   if (option.kind === "switch") return el("input", { type: "checkbox", id });
+  const { default: value = "", is_required: required } = option;
   if (option.kind === "choice") {
-    const choices = option.choices.map((choice) =>
-      el("option", { value: choice, selected: choice === String(option.default ?? "") }, choice),
-    );
-    return el("select", { id }, choices);
+    const choices = option.choices.map((choice) => [choice, choice]);
+    return el("select", { id }, optionsOf(choices, value ?? ""));
   }
-  const isNumber = option.kind !== "text";
-  return el("input", {
-    id,
-    type: "text",
-    inputmode: isNumber ? "decimal" : null,
-    value: option.default ?? "",
-    required: option.is_required,
-  });
+  const inputmode = option.kind === "text" ? null : "decimal";
+  return el("input", { id, type: "text", inputmode, value: value ?? "", required });
 }
 
 // The card.
@@ -98,12 +93,13 @@ const TEXTS = [
   ["checkpoint_every_steps", "Checkpoint every … steps", "For a script with watch.save. Empty: only when Checkpoint or Stop is pressed.", false],
   ["folder", "Working folder", "If empty, a copy of the code's folder is used.", true],
 ]; // prettier-ignore
-const STARTS = {
-  torchrun: "torchrun: one process for each rank",
-  python: "python: the script starts its ranks",
-};
+const STARTS = [
+  ["torchrun", "torchrun: one process for each rank"],
+  ["python", "python: the script starts its ranks"],
+];
 
 const EMPTY = "Nothing to start yet: paste, drop or open a script.";
+const NO_EFFECT = "Requests for GPUs have no effect; each is listed on the run's page.";
 
 export class StartCard {
   /** `code()` returns files and entry; `onEntry(name)` and `onCpu()` are called after a choice. */
@@ -117,7 +113,8 @@ export class StartCard {
       this.texts.arguments.value = line;
     });
     this.entry = el("select", { id: "ddp-script-entry", onchange: () => onEntry(this.entry.value) });
-    this.start = this.chooser("start", Object.entries(STARTS));
+    const onStart = () => this.chosen.add("start");
+    this.start = el("select", { id: "ddp-script-start", onchange: onStart }, optionsOf(STARTS));
     this.ranks = el("input", {
       id: "ddp-script-ranks",
       type: "number",
@@ -131,16 +128,9 @@ export class StartCard {
     this.why = el("p", { class: "ddp-hint", role: "status" });
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.pythonWords = el("small", { role: "status" });
-    this.button = makeButton({ class: "ddp-button ddp-button-main", id: "ddp-script-go", onclick: () => this.go() },
-      "Start",
-    ); // prettier-ignore
-    this.button.disabled = about.refused !== null;
+    const disabled = about.refused !== null;
+    this.button = textButton("Start", () => this.go(), "main", { id: "ddp-script-go", disabled });
     this.element = this.layOut();
-  }
-
-  chooser(name, choices) {
-    const options = choices.map(([value, words]) => el("option", { value }, words));
-    return el("select", { id: `ddp-script-${name}`, onchange: () => this.chosen.add(name) }, options);
   }
 
   layOut() {
@@ -154,10 +144,9 @@ export class StartCard {
         .filter(({ name }) => names.includes(name))
         .map(({ name, label, help }) => labelled(label, this.where[name], help));
     const folded = Object.keys(this.where).filter((name) => !["partition", "num_nodes"].includes(name));
-    const check = makeButton(
-      { class: "ddp-button ddp-button-small", onclick: () => this.checkPython(check) },
-      "Check the interpreter",
-    );
+    const check = textButton("Check the interpreter", () => this.checkPython(check), "small");
+    const cpu = [this.cpu, el("label", { for: this.cpu.id }, "Run on CPU ranks"), el("small", {}, NO_EFFECT)];
+    const rest = [others.map(field), mayNamePaths ? [check, this.pythonWords] : null];
     return section(
       "Start",
       "script-start",
@@ -166,25 +155,11 @@ export class StartCard {
       labelled("Started as", this.start),
       labelled(ranksLabel, this.ranks, `1 to ${mostRanks}`),
       where(["partition", "num_nodes"]),
-      folded.length > 0
-        ? el("details", {}, el("summary", {}, "Further settings of the job"), where(folded))
-        : null,
-      el(
-        "div",
-        { class: "ddp-switch" },
-        this.cpu,
-        el("label", { for: this.cpu.id }, "Run on CPU ranks"),
-        el("small", {}, "Requests for GPUs have no effect; each is listed on the run's page."),
-      ),
+      folded.length > 0 ? collapsed(null, "Further settings of the job", where(folded)) : null,
+      el("div", { class: "ddp-switch" }, cpu),
       this.options,
       field(first),
-      el(
-        "details",
-        {},
-        el("summary", {}, "Name, environment, interpreter, checkpoints"),
-        others.map(field),
-        mayNamePaths ? [check, this.pythonWords] : null,
-      ),
+      collapsed(null, "Name, environment, interpreter, checkpoints", rest),
       this.problem,
       this.button,
     );
@@ -212,10 +187,8 @@ export class StartCard {
   }
 
   listFiles(names, entry) {
-    const scripts = names.filter((name) => name.endsWith(".py"));
-    this.entry.replaceChildren(
-      ...scripts.map((name) => el("option", { value: name, selected: name === entry }, name)),
-    );
+    const scripts = names.filter((name) => name.endsWith(".py")).map((name) => [name, name]);
+    this.entry.replaceChildren(...optionsOf(scripts, entry));
   }
 
   /** Applies the settings found in the script, except those that the user has chosen. */
@@ -284,10 +257,9 @@ export function labelled(text, control, help = null) {
 /** A control for a field that selects where a run trains. */
 function whereField({ name, default: usual, choices, is_several: multiple, is_number: isNumber }) {
   const id = `ddp-script-${name}`;
-  const options = choices.map(([value, words]) => el("option", { value }, words));
   // The GPU types of the default partition may be none: then those of another one can be typed.
   const field = choices.some(([value]) => value !== "")
-    ? el("select", { id, multiple }, options)
+    ? el("select", { id, multiple }, optionsOf(choices))
     : el("input", { id, type: isNumber ? "number" : "text" });
   setWhere(field, usual);
   return field;

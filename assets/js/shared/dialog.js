@@ -2,6 +2,7 @@
 
 import { el, icon, makeButton, setAttribute } from "./dom.js";
 import { callEndpoint } from "./net.js";
+import { textButton } from "./widgets.js";
 
 let number = 0;
 
@@ -12,25 +13,14 @@ let number = 0;
 export function openDialog({ title, content, confirm, isDangerous = false, onConfirm }) {
   number += 1;
   const problem = el("p", { class: "ddp-dialog-problem", role: "alert", hidden: true });
-  const main = el(
-    "button",
-    { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` },
-    confirm,
-  );
-  const leave = makeButton({ class: "ddp-button" }, "Cancel");
+  const main = textButton(confirm, null, isDangerous ? "stop" : "main", { type: "submit" });
+  const leave = textButton("Cancel", () => dialog.close());
   const id = `ddp-dialog-${number}`;
-  const form = el(
-    "form",
-    { method: "dialog" },
-    el("h2", { id }, title),
-    content,
-    problem,
-    el("div", { class: "ddp-dialog-buttons" }, leave, main),
-  );
+  const buttons = el("div", { class: "ddp-dialog-buttons" }, leave, main);
+  const form = el("form", { method: "dialog" }, el("h2", { id }, title), content, problem, buttons);
   const dialog = el("dialog", { class: "ddp ddp-dialog", "aria-labelledby": id }, form);
   return new Promise((resolve) => {
     let worked = false;
-    leave.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => {
       dialog.remove();
       resolve(worked);
@@ -66,15 +56,8 @@ export function toggleMenu(button, items) {
   const isSame = openMenu?.button === button;
   openMenu?.close();
   if (isSame) return;
-  const menu = el(
-    "div",
-    {
-      class: "ddp ddp-menu",
-      role: "group",
-      "aria-label": button.getAttribute("aria-label") ?? button.textContent,
-    },
-    items,
-  );
+  const label = button.getAttribute("aria-label") ?? button.textContent;
+  const menu = el("div", { class: "ddp ddp-menu", role: "group", "aria-label": label }, items);
   const close = () => {
     menu.remove();
     setAttribute(button, "aria-expanded", "false");
@@ -128,6 +111,11 @@ const SHOWN_MS = 5000;
 
 let shelf = null;
 
+/** The button that closes a message. @param {() => void} onclick */
+export function closeButton(onclick) {
+  return makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick }, "×");
+}
+
 /** Shows a message for a few seconds. */
 export function showMessage(message) {
   const toast = put(message, "check", "ddp-toast");
@@ -139,20 +127,19 @@ const UNDO_SHOWN_MS = 15000;
 /** Shows the result of a click with an Undo button for 15 s; `undo()` may throw. */
 export function offerUndo(message, undo) {
   const toast = put(message, "check", "ddp-toast");
-  const button = makeButton({ class: "ddp-button ddp-button-small" }, "Undo");
-  toast.querySelector("p").after(button);
   const hiding = setTimeout(() => toast.remove(), UNDO_SHOWN_MS);
-  button.addEventListener("click", async () => {
+  const takeBack = async () => {
     clearTimeout(hiding);
     button.disabled = true;
     try {
       await undo();
-      toast.remove();
     } catch (error) {
-      toast.remove();
       showError(error.message);
     }
-  });
+    toast.remove();
+  };
+  const button = textButton("Undo", takeBack, "small");
+  toast.querySelector("p").after(button);
 }
 
 /** Shows an error until the user closes it. */
@@ -168,31 +155,27 @@ function put(message, iconName, className, role = "status") {
     shelf = el("div", { class: "ddp ddp-toasts", "aria-live": "polite" });
     document.body.append(shelf);
   }
-  const toast = el(
-    "div",
-    { class: className, role },
-    icon(iconName),
-    el("p", {}, message),
-    makeButton({ class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() }, "×"),
-  );
+  const close = closeButton(() => toast.remove());
+  const toast = el("div", { class: className, role }, icon(iconName), el("p", {}, message), close);
   shelf.append(toast);
   return toast;
 }
 
 /**
- * Calls an endpoint for a click: marks the button as busy, then shows the result. Returns true if the call
- * succeeded.
+ * Calls an endpoint for a click: marks the button as busy, then shows the message of the answer. Returns the
+ * answer, or null if the call failed.
  */
 export async function act(button, endpoint, ...values) {
   button.dataset.busy = "true";
   setAttribute(button, "aria-busy", "true");
   button.disabled = true;
   try {
-    showMessage((await callEndpoint(endpoint, ...values)).message);
-    return true;
+    const answer = await callEndpoint(endpoint, ...values);
+    showMessage(answer.message);
+    return answer;
   } catch (error) {
     showError(error.message);
-    return false;
+    return null;
   } finally {
     delete button.dataset.busy;
     setAttribute(button, "aria-busy", null);
@@ -202,10 +185,10 @@ export async function act(button, endpoint, ...values) {
 
 /** A button that calls an endpoint: `call()` returns its name and values, `after()` is called afterwards. */
 export function actionButton(words, look, call, after) {
-  const button = makeButton({ class: `ddp-button ${look}` }, words);
-  button.addEventListener("click", async () => {
+  const click = async () => {
     await act(button, ...call());
     after();
-  });
+  };
+  const button = textButton(words, click, look);
   return button;
 }

@@ -211,13 +211,11 @@ export function ago(unixSeconds, nowMs = Date.now()) {
   if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
   if (seconds < 86400) return `${Math.round(seconds / 3600)} h ago`;
   if (seconds < 7 * 86400) return `${Math.round(seconds / 86400)} d ago`;
-  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", {
-    day: "numeric",
-    month: "short",
-    year: "numeric",
-  });
+  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", DATE);
 }
 
+/** @type {Intl.DateTimeFormatOptions} */
+const DATE = { day: "numeric", month: "short", year: "numeric" };
 /** @type {Intl.DateTimeFormatOptions} Times name their zone, because logs may use the server's. */
 const TIME_WITH_ZONE = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
 
@@ -226,14 +224,8 @@ const TIME_WITH_ZONE = { hour: "2-digit", minute: "2-digit", second: "2-digit", 
  * @param {Reading} unixSeconds
  */
 export function dateTime(unixSeconds) {
-  return isTime(unixSeconds)
-    ? new Date(unixSeconds * 1000).toLocaleString("en-GB", {
-        day: "numeric",
-        month: "short",
-        year: "numeric",
-        ...TIME_WITH_ZONE,
-      })
-    : UNKNOWN;
+  if (!isTime(unixSeconds)) return UNKNOWN;
+  return new Date(unixSeconds * 1000).toLocaleString("en-GB", { ...DATE, ...TIME_WITH_ZONE });
 }
 
 /**
@@ -249,9 +241,8 @@ export function isoTime(unixSeconds) {
  * @param {Reading} unixSeconds
  */
 export function clock(unixSeconds) {
-  return isTime(unixSeconds)
-    ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB", TIME_WITH_ZONE)
-    : UNKNOWN;
+  if (!isTime(unixSeconds)) return UNKNOWN;
+  return new Date(unixSeconds * 1000).toLocaleTimeString("en-GB", TIME_WITH_ZONE);
 }
 
 /**
@@ -311,6 +302,14 @@ export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "
 export function shareDone(run) {
   if (run.state === "finished") return 1; // a script may stop early, or its number of steps is unknown
   return run.num_steps ? Math.min(1, run.step / run.num_steps) : null;
+}
+
+/**
+ * 40 of 1,200; 40 if the number of steps is unknown.
+ * @param {{ step: number, num_steps: number | null }} run
+ */
+export function stepOf({ step, num_steps: numSteps }) {
+  return numSteps ? `${count(step)} of ${count(numSteps)}` : count(step);
 }
 
 /**

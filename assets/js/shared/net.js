@@ -1,7 +1,5 @@
 // Requests to our own server, under any path prefix that a reverse proxy adds.
 
-// Requests to our own server, under any path prefix that a reverse proxy adds.
-
 // This file is PREFIX/live/assets/js/shared/net.js. Packed into another file, it has no server.
 const ROOT = import.meta.url.startsWith("http") ? new URL("../../../../", import.meta.url) : undefined;
 
@@ -187,7 +185,7 @@ export function byteLength(text) {
  * @param {() => Promise<unknown>} ask
  * @param {(error: Error | null) => void} onAnswer
  */
-export function askEvery(everyMs, ask, onAnswer) {
+export function askEvery(everyMs, ask, onAnswer = () => {}) {
   let isAsking = false;
   let hasEnded = false;
   const refresh = async () => {

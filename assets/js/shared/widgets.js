@@ -114,6 +114,53 @@ export function legendEntry(className, ...words) {
   return el("span", {}, el("i", { class: `ddp-part ${className}`, "aria-hidden": "true" }), ...words);
 }
 
+/**
+ * A button with a text. `look` names its kinds: "small", "main" or "stop".
+ * @param {any} words
+ * @param {((event: any) => void) | null} onclick
+ */
+export function textButton(words, onclick, look = "", attributes = {}) {
+  return makeButton({ class: buttonClass(look), onclick, ...attributes }, words);
+}
+
+/** A link that looks like a button. @param {string} words */
+export function buttonLink(words, attributes, look = "") {
+  return el("a", { class: buttonClass(look), ...attributes }, words);
+}
+
+/** @param {string} look */
+function buttonClass(look) {
+  const kinds = look.split(" ").filter(Boolean);
+  return ["ddp-button", ...kinds.map((kind) => `ddp-button-${kind}`)].join(" ");
+}
+
+/** A row of buttons. */
+export function buttonRow(...children) {
+  return el("div", { class: "ddp-buttons" }, children);
+}
+
+/** A paragraph that is a caption, a hint, or the text in place of an empty part. @param {string} kind */
+export function paragraph(kind, ...children) {
+  return el("p", { class: `ddp-${kind}` }, children);
+}
+
+/** A collapsed part of the page below its title. @param {string | null} className */
+export function collapsed(className, title, ...children) {
+  return el("details", { class: className }, el("summary", {}, title), children);
+}
+
+/** The options of a select, from pairs of a value and its text. @param {any[][]} pairs @param {any} chosen */
+export function optionsOf(pairs, chosen = null) {
+  return pairs.map(([value, words]) =>
+    el("option", { value, selected: chosen !== null && String(value) === String(chosen) }, words),
+  );
+}
+
+/** Replaces the options of a select; the chosen value remains if it is still offered. @param {any[][]} pairs */
+export function offerOptions(select, pairs) {
+  select.replaceChildren(...optionsOf(pairs, select.value));
+}
+
 /** A control with its label above it. */
 export function field(label, control) {
   return el("label", { class: "ddp-field" }, el("span", {}, label), control);
@@ -124,12 +171,11 @@ export function field(label, control) {
  * @param {string | null} label identifies the text for screen readers
  */
 export function copyButton(textOf, shown, label = null) {
-  const name = label && `Copy: ${label}`;
-  const button = makeButton({ class: "ddp-button ddp-button-small", "aria-label": name }, "Copy");
-  button.addEventListener("click", async () => {
+  const copy = async () => {
     setText(button, (await copyText(textOf(), shown)) ? "Copied" : "Press Ctrl+C");
     setTimeout(() => setText(button, "Copy"), COPIED_SHOWN_MS);
-  });
+  };
+  const button = textButton("Copy", copy, "small", { "aria-label": label && `Copy: ${label}` });
   return button;
 }
 

@@ -1,53 +1,51 @@
 // What the Train page shows in addition to Gradio's form: the live runs, and the tour of the first visit.
 
 import { el, setText, show, icon, makeButton } from "../shared/dom.js";
-import { count, LIVE_STATES } from "../shared/format.js";
-import { StatePill } from "../shared/widgets.js";
+import { count, LIVE_STATES, stepOf } from "../shared/format.js";
+import { StatePill, textButton, updateRows } from "../shared/widgets.js";
 import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
 import { setPreference, preference } from "../shared/browser.js";
 
 /** Fills an element with links to the live runs; hidden without live runs. */
 export function mountLive(root) {
-  const links = new Map();
+  const links = new WeakMap();
   const list = el("ul", {});
-  // One link for all queued runs: a class may have hundreds of them.
-  const waiting = el("a", { href: address("queue") });
-  const inLine = el("li", { hidden: true }, waiting);
-  list.append(inLine);
-  const strip = el(
-    "nav",
-    { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true },
-    el("strong", {}, "Running now"),
-    list,
-  );
+  const aria = { "aria-label": "Running now", hidden: true };
+  const strip = el("nav", { class: "ddp ddp-live-strip", ...aria }, el("strong", {}, "Running now"), list);
   root.replaceChildren(strip);
+  const newLink = ({ run_id: runId }) => {
+    const link = runId === QUEUED ? new QueueLink() : new LiveLink(runId);
+    links.set(link.element, link);
+    return link.element;
+  };
   const feed = new RunsFeed({
     onlyLive: true,
     onRows: (rows) => {
       const all = [...rows.values()].filter((run) => LIVE_STATES.has(run.state));
-      const live = all.filter((run) => run.state !== "queued");
-      const numWaiting = all.length - live.length;
-      show(strip, all.length > 0);
-      show(inLine, numWaiting > 0);
-      setText(waiting, numWaiting === 1 ? "1 is queued" : `${count(numWaiting)} are queued`);
-      const names = new Set(live.map((run) => run.run_id));
-      for (const [runId, link] of links) {
-        if (names.has(runId)) continue;
-        link.element.remove();
-        links.delete(runId);
-      }
-      for (const run of live) {
-        if (!links.has(run.run_id)) {
-          const link = new LiveLink(run.run_id);
-          links.set(run.run_id, link);
-          inLine.before(link.element);
-        }
-        links.get(run.run_id).update(run);
-      }
+      const shown = all.filter((run) => run.state !== "queued");
+      const num = all.length - shown.length;
+      if (num > 0) shown.push({ run_id: QUEUED, num });
+      show(strip, shown.length > 0);
+      const fill = (row, run) => links.get(row).update(run);
+      updateRows(list, shown, (run) => run.run_id, newLink, fill);
     },
   });
   return () => feed.close();
+}
+
+const QUEUED = "queued runs";
+
+/** One link for all queued runs: a class may have hundreds of them. */
+class QueueLink {
+  constructor() {
+    this.link = el("a", { href: address("queue") });
+    this.element = el("li", {}, this.link);
+  }
+
+  update({ num }) {
+    setText(this.link, num === 1 ? "1 is queued" : `${count(num)} are queued`);
+  }
 }
 
 class LiveLink {
@@ -61,7 +59,7 @@ class LiveLink {
   update(run) {
     this.pill.update(run.state, false, run.detail);
     setText(this.name, run.name);
-    setText(this.where, run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step));
+    setText(this.where, stepOf(run));
   }
 }
 
@@ -106,16 +104,6 @@ export function mountTour(place, uncover) {
   const title = el("strong", {});
   const words = el("p", {});
   const where = el("span", { class: "ddp-hint" });
-  const next = makeButton({ class: "ddp-button ddp-button-main ddp-button-small" }, "Next");
-  const close = makeButton({ class: "ddp-button ddp-button-small" }, "Close");
-  const box = el(
-    "aside",
-    { class: "ddp-tour", role: "region", "aria-label": "A short tour", hidden: true },
-    title,
-    words,
-    el("div", { class: "ddp-tour-foot" }, where, close, next),
-  );
-
   const mark = (element) => {
     marked?.classList.remove("ddp-tour-target");
     marked = element;
@@ -136,19 +124,18 @@ export function mountTour(place, uncover) {
     mark(null);
     setPreference("tour", "seen");
   };
-  next.addEventListener("click", () => {
-    step += 1;
+  const go = (number) => {
+    step = number;
     if (step < STEPS.length) showStep();
     else end();
-  });
-  close.addEventListener("click", end);
-  box.addEventListener("keydown", (event) => event.key === "Escape" && end());
-
-  const again = makeButton({ class: "ddp-tool" }, icon("question"), el("span", {}, "Show the tour"));
-  again.addEventListener("click", () => {
-    step = 0;
-    showStep();
-  });
+  };
+  const next = textButton("Next", () => go(step + 1), "main small");
+  const foot = el("div", { class: "ddp-tour-foot" }, where, textButton("Close", end, "small"), next);
+  const aria = { role: "region", "aria-label": "A short tour", hidden: true };
+  const onkeydown = (event) => event.key === "Escape" && end();
+  const box = el("aside", { class: "ddp-tour", ...aria, onkeydown }, title, words, foot);
+  const label = el("span", {}, "Show the tour");
+  const again = makeButton({ class: "ddp-tool", onclick: () => go(0) }, icon("question"), label);
   place.replaceChildren(el("div", { class: "ddp" }, box, again));
   if (preference("tour", "new") === "new") showStep();
   return () => mark(null);

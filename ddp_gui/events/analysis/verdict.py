@@ -150,12 +150,7 @@ def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     if medians is not None and (
         _still_improves(series, medians) or _has_hardly_begun(series, medians, compared)
     ):
-        return Verdict(
-            code="still_improving",
-            cause="too_few_steps",
-            title="Still improving: train longer.",
-            reason=reason,
-        )
+        return _still_improving(reason)
     if compared.num_errors <= CLEARLY_BETTER:
         title = "Learned little: barely better than the trivial predictor."
         return Verdict(code="learnt", title=title, reason=reason)
@@ -253,12 +248,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
     chance = _no_better_than_chance(series)
     if chance is not None and _falls_to_the_end(series, medians):
         reason = f"{chance} But the loss was falling to the end."
-        return Verdict(
-            code="still_improving",
-            cause="too_few_steps",
-            title="Still improving: train longer.",
-            reason=reason,
-        )
+        return _still_improving(reason)
     if chance is not None:
         jump = learning.loss_jump(series)
         title, reason = ("Did not learn.", chance) if jump is None else (LOWER_RATE, f"{jump} {chance}")
@@ -267,12 +257,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
         )
     reason = _change(series)
     if _still_improves(series, medians):
-        return Verdict(
-            code="still_improving",
-            cause="too_few_steps",
-            title="Still improving: train longer.",
-            reason=reason,
-        )
+        return _still_improving(reason)
     # The insights on a script's run do not include `loss_does_not_fall`.
     has_fallen = medians[0] - medians[-1] > (1 - insights.HARDLY_FALLEN) * abs(medians[0])
     if series.evaluations.best is None and not has_fallen:
@@ -281,6 +266,11 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
         title = "Did not learn: the loss did not fall."
         return Verdict(code="did_not_learn", title=title, reason=_losses(series))
     return Verdict(code="learnt", title="Learned.", reason=reason)
+
+
+def _still_improving(reason: str) -> Verdict:
+    title = "Still improving: train longer."
+    return Verdict(code="still_improving", cause="too_few_steps", title=title, reason=reason)
 
 
 def _overfitted(series: Series, best: Event, title: str) -> Verdict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -13,8 +12,9 @@ import numpy as np
 import orjson
 
 from ddp_gui.background.workers import module_output
+from ddp_gui.http import front, shell
 from ddp_gui.http.bundle import bundle
-from ddp_gui.learn import measures, outcome
+from ddp_gui.learn import outcome
 from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import Outcome
@@ -22,8 +22,8 @@ from ddp_gui.learn.report import charts, instruments, markup, measured, results
 from ddp_gui.learn.report.charts import Curve, ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
+from ddp_gui.run import try_page
 from trainers.files import installation
-from trainers.files.plain_files import ASSETS
 
 _BROKEN = "broken on purpose"
 # Limits notes and messages: a run can write text of any length, which must not inflate the report.
@@ -258,19 +258,6 @@ def _numbers(shown: ShownRun) -> RunNumbers:
     return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
 
 
-def _outcome_of_choice(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
-    """Return which choice of a question these runs show."""
-    return outcome.of_choice(
-        Choice(
-            question=asked["question"],
-            choices=tuple(asked["choices"]),
-            right=asked["right"],
-            measured=tuple(asked["measured"]),
-        ),
-        runs,
-    )
-
-
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
     """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
@@ -306,7 +293,7 @@ def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[i
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
     together |= {shown.name: _numbers(shown) for shown in tried}
-    return _outcome_of_choice(lesson["questions"][number], together)
+    return outcome.of_choice(Choice.of(lesson["questions"][number]), together)
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
@@ -360,7 +347,7 @@ def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        found = _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own})
+        found = outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
         right = _right(asked, found) if is_revealed and predicted is not None else None
         parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
@@ -381,7 +368,9 @@ def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -
 def _outcome_sentence(lesson: Lesson, own: Sequence[ShownRun]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
-        right = _right(asked, _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own}))
+        right = _right(
+            asked, outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
+        )
         if right is None:
             return "These runs do not show which prediction was right."
         return (
@@ -520,11 +509,11 @@ def _listed(names: Sequence[str]) -> list[Html]:
     ]
 
 
-STYLE = ASSETS / "css" / "learn" / "report.css"
-SCRIPT = "learn/report/zoom.js"
+STYLES = ("shared/colours", "run/charts", "learn/report")
+SCRIPT = "learn/report/charts.js"
+# Plotly takes 0.65 MB of it, compressed; a point takes 13 bytes, so that 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
-# Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
-MAX_POINTS_IN_ALL = 110_000
+MAX_POINTS_IN_ALL = 70_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
 _CURVES_OF_A_RUN = 9
 _MAX_OTHERS_IN_A_CHART = 12
@@ -563,7 +552,7 @@ def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
         ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
-    yield f"</main><script type=module>{bundle(SCRIPT)}</script></body></html>\n".encode()
+    yield f"</main>{end(bundle(SCRIPT))}".encode()
 
 
 def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
@@ -574,17 +563,14 @@ def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], 
 
 def _head(name: str, kind: str) -> str:
     title = f"Lab report · {name}" if name else "Lab report"
-    head = head_tag(title, STYLE.read_text(encoding="utf-8"), bundle(SCRIPT))
-    return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
+    return f'{head(title, STYLES, bundle(SCRIPT))}<body><main class="ddp {kind}">'
 
 
-def head_tag(title: str, style: str, script: str) -> Html:
-    """Return the head of a file with its style, which may load nothing and execute only this script."""
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return tag(
+def head(title: str, styles: Sequence[str], script: str) -> str:
+    """Return a file up to its body; it may load nothing and execute only the script and Plotly."""
+    style = try_page.styles_of(styles)
+    policy = front.file_page([script, shell.vendored("plotly-basic.min.js").decode()], style)
+    inside = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
@@ -593,6 +579,16 @@ def head_tag(title: str, style: str, script: str) -> Html:
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
         tag("style", Html(style)),
+    )
+    return f'<!doctype html>\n<html lang="en">{inside}'
+
+
+def end(script: str) -> str:
+    """Return the end of a file: Plotly, compressed, and the script."""
+    plotly = base64.b64encode(shell.compressed("plotly-basic.min.js")).decode()
+    return (
+        f'<script type="text/plain" id="packed-plotly">{plotly}</script>'
+        f"<script type=module>{script}</script></body></html>\n"
     )
 
 
@@ -692,10 +688,6 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ),
         tag("dl", rows, class_="facts"),
     )
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 if __name__ == "__main__":

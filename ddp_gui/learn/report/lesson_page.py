@@ -19,9 +19,8 @@ from ddp_gui.learn.report import charts, document, instruments
 from ddp_gui.learn.report.charts import ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
-from trainers.files.plain_files import ASSETS
 
-STYLE = ASSETS / "css" / "learn" / "lesson_page.css"
+STYLES = (*document.STYLES, "learn/lesson_page")
 SCRIPT = "learn/report/lesson.js"
 MAX_POINTS = 800
 # Numbers of the table below an answer's runs.
@@ -100,9 +99,9 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
         _terms(used),
         tag("nav", [tag("a", title, href=name) for title, name in others], aria_label="Lessons"),
     ]
-    yield head(f"{lesson.title} · {about['product']}", _script())
-    yield f"<body><main class=lesson-page>{joined(parts)}</main>"
-    yield f"<script type=module>{_script()}</script></body></html>\n"
+    script = bundle(SCRIPT, document.SCRIPT)
+    yield document.head(f"{lesson.title} · {about['product']}", STYLES, script)
+    yield f'<body><main class="ddp lesson-page">{joined(parts)}</main>{document.end(script)}'
 
 
 def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, str]) -> Iterator[str]:
@@ -116,7 +115,7 @@ def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, s
         for lesson, file in zip(lessons, files, strict=True)
     ]
     minutes = sum(lesson.minutes for lesson in lessons)
-    yield head(f"Lessons · {about['product']}", "")
+    yield document.head(f"Lessons · {about['product']}", STYLES, "")
     yield "<body>" + tag(
         "main",
         tag("h1", "Distributed training in lessons"),
@@ -130,12 +129,6 @@ def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, s
         tag("p", "To run them yourself: ", about["address"], class_="soft"),
         class_="lesson-page",
     ) + "</body></html>\n"  # fmt: skip
-
-
-def head(title: str, script: str) -> str:
-    """Return the start of a file with its style; only `script` may be executed."""
-    style = document.STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
-    return f'<!doctype html>\n<html lang="en">{document.head_tag(title, style, script)}'
 
 
 def _numbers(name: str, run: Measured) -> RunNumbers:
@@ -311,8 +304,3 @@ def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
         tag("h2", "Only in the program"),
         tag("p", f"There you can {' and '.join(words)}. To get it: ", tag("code", about["address"])),
     )
-
-
-def _script() -> str:
-    """Return the script of a lesson: its stages, the drawn curve, and the zoom of the charts."""
-    return bundle(SCRIPT, document.SCRIPT)

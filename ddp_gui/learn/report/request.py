@@ -164,12 +164,11 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
 
 
 def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Values:
-    kind = "curve" if isinstance(lesson.prediction, DrawnCurve) else "choice"
     return {
         "number": order.index(lesson.name) + 1 if lesson.name in order else None,
         "title": lesson.title,
         "summary": lesson.summary,
-        "prediction": asdict(lesson.prediction) | {"kind": kind},
+        "prediction": lesson.prediction_values(),
         "predicted": _predicted(lesson, done),
         "runs": [
             {"name": run.name, "run_id": run_id}
@@ -180,14 +179,7 @@ def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> 
         ],
         "pictures": [asdict(picture) for picture in lesson.pictures],
         "questions": [
-            {
-                "question": question.question,
-                "choices": question.choices,
-                "right": question.right,
-                "measured": question.measured,
-                "because": question.because,
-                "answer": _choice(answer, len(question.choices)),
-            }
+            asdict(question) | {"answer": _choice(answer, len(question.choices))}
             for question, answer in itertools.zip_longest(
                 lesson.questions, done.answers[: len(lesson.questions)]
             )

@@ -39,17 +39,6 @@ ELSEWHERE = (
     "run/%2e%2e/../../evil",
     ".%2E/evil",
 )
-# Evaluated in a page: POSTs values to endpoints, and GETs the paths whose value is null.
-ASK = """async (calls) => {
-  const answers = [];
-  for (const [name, data] of calls) {
-    const headers = { "Content-Type": "application/json" };
-    const sent = { method: "POST", headers, body: JSON.stringify({ data }) };
-    const answer = await fetch(...(data === null ? [name] : [`gradio_api/run/${name}`, sent]));
-    answers.push([name, answer.status, await answer.text()]);
-  }
-  return answers;
-}"""
 
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -49,29 +48,16 @@ def run(server: Server, runs_dir: Path) -> RunDirectory:
 
 IDS = (
     "..",
-    "../..",
     "..%2f..%2fetc",
-    "%2e%2e",
     "%2e%2e%2f%2e%2e%2fetc",
     "%252e%252e%252fetc",
-    "..%5c..%5cetc",
     "..%c0%af..%c0%afetc",
-    "%ef%bc%8e%ef%bc%8e%ef%bc%8fetc",
     "%00",
-    "a%00.csv",
     "%2fetc%2fpasswd",
-    "C:%5cwindows",
     "file:%2f%2f%2fetc%2fpasswd",
     ".bin",
-    ".cache",
-    ".class",
-    ".",
-    "~root",
-    "CON",
     "a" * 5000,
-    "%f0%9f%98%80",
     "%e2%80%ae",
-    "-rf",
     "%0d%0aSet-Cookie:%20a=b",
 )
 ROUTES = (
@@ -163,57 +149,6 @@ def test_numbers_that_are_none_are_refused_in_words(server: Server, value: str) 
     status, words = ask(server, "POST", "/gradio_api/run/start_run", raw.encode())
     assert status == 400 or (status == 500 and "learning_rate is" in words and "allowed: " in words)
     assert "Traceback" not in words and "site-packages" not in words
-
-
-@pytest.mark.parametrize("depth", [1_000, 100_000])
-def test_deep_nesting_harms_nobody(server: Server, depth: int) -> None:
-    for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
-        body = f'{{"data": [{text}, false]}}'.encode()
-        status, words = ask(server, "POST", "/gradio_api/run/start_run", body)
-        assert status in NOT_SERVED | {500} and "Traceback" not in words
-    assert ask(server, "GET", "/live/runs")[0] == 200
-
-
-def test_a_huge_body_is_refused_before_it_is_sent(server: Server) -> None:
-    host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=180) as sender:
-        head = f"POST /gradio_api/run/start_run HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100000000\r\n\r\n"
-        sender.sendall(head.encode() + b"{")
-        assert sender.recv(1000).startswith(b"HTTP/1.1 413")
-
-
-ASK = "POST /gradio_api/run/list_runs HTTP/1.1\r\nHost: {host}\r\n"
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        "GET / HTTP/1.1\r\nHost: {host}\r\nHost: evil.example\r\n\r\n",
-        "GET http://evil.example/live/runs HTTP/1.1\r\nHost: {host}\r\n\r\n",
-        "GET /live/runs HTTP/1.1\r\nHost: {host}\r\nX: " + "a" * 100_000 + "\r\n\r\n",
-        "GET /" + "a" * 100_000 + " HTTP/1.1\r\nHost: {host}\r\n\r\n",
-        "GET /live/runs HTTP/1.1\r\nHost : {host}\r\n\r\n",
-        f"{ASK}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        f"{ASK}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-        f"{ASK}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{{}}",
-        "GET /live/runs HTTP/1.1\r\nHost: {host}\r\nOrigin: https://{host}\r\n\r\n",
-        "GET /live/runs HTTP/1.1\r\n\r\n",
-        "GET /live/runs HTTP/1.0\r\n\r\n",
-        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-    ids=range(12),
-)
-def test_requests_that_are_none_are_refused(server: Server, head: str) -> None:
-    host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=180) as sender:
-        heard = b""
-        with contextlib.suppress(ConnectionError):  # a refused connection may be closed before all is sent
-            sender.sendall(head.replace("{host}", host).encode("latin-1"))
-        with contextlib.suppress(OSError):
-            sender.shutdown(socket.SHUT_WR)
-            heard = sender.recv(1000)
-        assert heard[9:12] in (b"400", b"403", b"404", b"411", b"431", b"")
-    assert ask(server, "GET", "/live/runs")[0] == 200
 
 
 CALL = "/gradio_api/run/list_runs"

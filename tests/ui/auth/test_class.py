@@ -9,29 +9,26 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 from playwright.sync_api import APIRequestContext, Browser, BrowserContext, Page, expect
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import ClassSettingsFile, Person
+from ddp_gui.auth.rights import Person
 from tests import prefix_proxy
 from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED
-from tests.ui.attacks.attacking import ASK, ELSEWHERE, assert_only_text
-from tests.ui.conftest import Watched, kill_runs
+from tests.ui.attacks.attacking import ELSEWHERE, assert_only_text
+from tests.ui.conftest import Watched, assert_accessible, kill_runs
 from tests.ui.queue.made_queue import made_line
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from tools import page_driver
-from trainers.contract.rundir import RunDirectory
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 1, "device": "cpu"}
 ANNS = "fashion_mnist-cnn-1"
@@ -100,11 +97,11 @@ def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
     page, left = visit.new_page(), []
     page.on("request", lambda request: left.append(request.url))
     page.goto(f"{address}/run?id={ANNS}")
-    assert not Axe().run(page).response["violations"]
+    assert_accessible(page)
     log_in(page, BOB, "not-his-password")
     expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
     expect(page.get_by_label("Name")).to_have_value("bob")
-    assert not Axe().run(page).response["violations"]
+    assert_accessible(page)
     log_in(page, BOB)
     expect(page.locator(".ddp-not-mine")).to_contain_text("This run belongs to ann.")
     assert page.url == f"{address}/run?id={ANNS}"
@@ -216,69 +213,6 @@ def test_names_of_people_and_runs_in_line_are_shown_as_text(
         expect(page.locator(".ddp-not-mine")).to_contain_text(f"This run belongs to {TAGS}")
         assert_only_text(page)
     assert watched.complaints == [] and watched.foreign_requests == []
-
-
-def content_of(*runs: RunDirectory) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for run in runs for path in run.path.rglob("*") if path.is_file()}
-
-
-def test_a_student_s_browser_changes_nothing_of_another_s(
-    visit: BrowserContext, browser: Browser, class_dir: Path, address: str
-) -> None:
-    settings = ClassSettingsFile(class_dir)
-    with made_line(class_dir, "ann", "anns") as (waiting, going_on):
-        before = content_of(waiting, going_on)
-        enter(visit.request, address, BOB)
-        page = visit.new_page()
-        page.goto(f"{address}/runs")
-        one, line = going_on.run_id, waiting.run_id
-        changing: list[tuple[str, Any]] = [
-            ("stop_run", [one, True]), ("stop_run", [line, True]), ("pause_run", [one]),
-            ("checkpoint_run", [one]), ("set_learning_rate", [one, 0.5]), ("use_occupied_gpus", [line]),
-            ("delete_runs", [[ANNS]]), ("edit_run", [ANNS, "bobs", ["b"], "b"]),
-            ("resume_run", [ANNS, None, None, "keep"]),
-            ("train_more", [ANNS, 1, None, None, "keep"]),
-        ]  # fmt: skip
-        for name, status, words in page.evaluate(ASK, changing):
-            assert status == 500 and "belongs to ann: only ann or a teacher" in words, name
-        managing = [
-            ("move_in_queue", [line, 1]), ("pause_queue", []), ("stop_all", []),
-            ("class_settings", [{"everyone_sees": True}]), ("set_limits", [{"num_ranks": 1}, "ann"]),
-        ]  # fmt: skip
-        for name, status, words in page.evaluate(ASK, managing):
-            assert status == 500 and "only a teacher can" in words, name
-        settings.change(everyone_sees=False)
-        live = f"live/runs/{ANNS}"
-        looking = [
-            f"{live}/stream", f"{live}/poll", f"{live}/view?from=0&to=9", f"{live}/summary", f"{live}/log/0",
-            f"{live}/export.csv", f"live/runs/export.zip?ids={ANNS}", f"{live}/checkpoints/1/download",
-            f"live/queue/run?id={line}",
-        ]  # fmt: skip
-        for name, status, words in page.evaluate(ASK, [(path, None) for path in looking]):
-            assert status == 404 and "there is no run of this id" in words, name
-        settings.change(everyone_sees=True)
-        assert content_of(waiting, going_on) == before
-
-
-def test_a_session_that_was_logged_out_is_of_no_use_to_whoever_kept_it(
-    visit: BrowserContext, browser: Browser, address: str
-) -> None:
-    enter(visit.request, address, ANN)
-    page = visit.new_page()
-    page.goto(f"{address}/run?id={ANNS}")
-    kept = next(cookie for cookie in visit.cookies() if not cookie["name"].endswith("_device"))
-    calls = [("live/me", None), ("stop_run", [ANNS, True]), (f"live/runs/{ANNS}/poll", None)]
-    assert [status for _, status, _ in page.evaluate(ASK, calls)][::2] == [200, 200]
-    page.evaluate("() => fetch('logout', { method: 'POST' })")
-    assert [status for _, status, _ in page.evaluate(ASK, calls)] == [401, 401, 401]
-    context = browser.new_context()
-    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    context.add_cookies([{"name": kept["name"], "value": kept["value"], "url": f"{address}/"}])
-    thief = context.new_page()
-    thief.goto(f"{address}/run?id={ANNS}")
-    expect(thief.get_by_role("button", name="Log in")).to_be_visible()
-    assert [status for _, status, _ in thief.evaluate(ASK, calls)] == [401, 401, 401]
-    context.close()
 
 
 def test_who_knows_the_name_of_another_s_session_gets_nothing_of_it(address: str) -> None:

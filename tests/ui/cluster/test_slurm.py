@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import processes_of, run_to_end, wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, assert_accessible
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -159,8 +158,7 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
     expect(other).to_contain_text("running")
     for words in ("pending", "1st of 1 waiting", "2 nodes", "lab", client.reason_text("Resources")):
         expect(own).to_contain_text(words)
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    assert_accessible(page)
     with silent_controller(slurm):
         expect(jobs.get_by_role("status")).to_contain_text("Not known since")
         expect(rows).to_have_count(3)  # the last known jobs remain

@@ -10,58 +10,16 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.cluster.ssh_hosts import SshHosts
-from tests.harness import processes_of, run_to_end, wait_until
+from tests.harness import run_to_end
 from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
-
-ENDED_S = 30.0
 
 
 @pytest.fixture(autouse=True)
 def _own_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ssh_hosts.environment.items():
         monkeypatch.setenv(name, value)
-
-
-def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
-    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
-) -> None:
-    page, runs_dir = watched.page, tmp_path / "runs"
-    options = ("--engine", "ssh", "--site", str(ssh_hosts.site_file))
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options) as server:
-        page.goto(server.address)
-        expect(page.locator(".ddp-machine")).to_contain_text("A cluster of 2 machines, each with at least")
-        expect(page.locator("#fold-script")).to_have_count(0)
-        page.get_by_label("Machines", exact=True).fill("2")
-        ranks = page.get_by_label("CPU ranks (up to")
-        ranks.fill("1")
-        ranks.blur()
-        expect(page.locator(".ddp-equation")).to_contain_text("128")
-        expect(page.locator("#command")).to_contain_text("trainers.engines.start")
-        page.get_by_role("button", name="Start").click()
-        page.wait_for_url("**/run?id=*")
-        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-        state = page.locator(".ddp-pill")
-        expect(state).to_have_text("running")
-        expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
-        # Both hosts are in use: a second run is refused with the reason.
-        page.goto(server.address)
-        page.get_by_label("Machines", exact=True).fill("2")
-        page.get_by_role("button", name="Start").click()
-        expect(page.locator("#problems")).to_contain_text(f"pc1 trains {run.run_id}")
-        watched.wait_until_answered()  # Gradio logs an error if a page with a pending request is left
-        page.goto(f"{server.address}/run?id={run.run_id}")
-        page.get_by_role("button", name="Stop", exact=True).click()
-        expect(state).to_have_text("stopped")
-        page.get_by_role("button", name="Resume", exact=True).click()
-        expect(state).to_have_text("running")
-        page.get_by_role("button", name="Stop", exact=True).click()
-        expect(state).to_have_text("stopped")
-        assert run.list_checkpoints() and [path.name for path in runs_dir.glob("*-*")] == [run.run_id]
-        assert watched.complaints == [] and watched.foreign_requests == []
-    # The launchers outlive their run briefly.
-    wait_until("no process being left", lambda: not processes_of(run), ENDED_S)
 
 
 def test_without_a_host_that_answers_the_page_is_not_served_and_says_why(tmp_path: Path) -> None:

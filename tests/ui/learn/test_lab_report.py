@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
-from tests.ui.conftest import NewPage, Watched
+from tests.ui.conftest import NewPage, Watched, assert_accessible, assert_usable
 from tests.ui.learn import lessons
 from tests.ui.learn.test_learn import LOOKS
 from tools import page_driver
@@ -66,7 +65,7 @@ def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFa
     page.get_by_role("button", name="Lab report").click()
     dialog = page.get_by_role("dialog", name="Lab report")
     expect(dialog.get_by_role("checkbox")).to_have_count(2)
-    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
+    assert_accessible(page)
     dialog.get_by_label("Your name (optional)").fill("Ada <b>Lovelace</b>")
     dialog.get_by_text("Other runs").click()
     dialog.get_by_label(re.compile("img src=x")).check()
@@ -97,7 +96,7 @@ def opened(browser: Browser, report: Path) -> Iterator[Watched]:
 def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: Path, runs: Path) -> None:
     page = opened.page
     assert re.fullmatch(r"lab-report-[\d-]{10}\.html", report.name)
-    assert 50_000 < report.stat().st_size < MAX_BYTES
+    assert 600_000 < report.stat().st_size < MAX_BYTES
     expect(page.get_by_role("heading", level=1)).to_have_text("Lab report")
     expect(page.get_by_text("Ada <b>Lovelace</b>")).to_be_visible()
     chosen = page.get_by_role("region", name="To choose")
@@ -106,59 +105,35 @@ def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: P
     expect(chosen.get_by_role("row", name="Global batch")).to_contain_text("64")
     drawn = page.get_by_role("region", name="To draw")
     expect(drawn).to_contain_text(re.compile(r"my curve is [\d.]+ away on average"))
-    expect(drawn.get_by_role("img").first).to_have_attribute(
-        "aria-label", re.compile("my prediction: from 4")
-    )
+    expect(drawn.get_by_role("group", name=re.compile("my prediction: from 4"))).to_be_visible()
     digest = hashlib.sha256((runs / "one-1" / "events.jsonl").read_bytes()).hexdigest()
     expect(page.get_by_text(f"{digest}  one-1/events.jsonl")).to_be_visible()
     assert_only_text(page)
 
 
-def test_its_charts_are_zoomed_by_pointer_wheel_keys_and_buttons(opened: Watched) -> None:
+def test_its_charts_are_those_of_the_page(opened: Watched) -> None:
     page = opened.page
-    figure = page.get_by_role("region", name="To choose").locator("figure.chart").first
-    frame, plot = figure.get_by_role("img"), figure.locator("svg.plot")
-    figure.scroll_into_view_if_needed()
-    box = plot.bounding_box()
+    chart = page.get_by_role("region", name="To choose").locator(".ddp-chart").first
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator(".legendtext").first).to_have_text("first")
+    box = chart.locator(".nsewdrag").bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
-
-    def width() -> float:
-        return float((plot.get_attribute("viewBox") or "").split()[2])
-
     page.mouse.move(box["x"] + box["width"] * 0.5, middle)
-    expect(figure.locator(".reading")).to_contain_text(re.compile(r"optimizer step [34]\d · first: \d"))
+    expect(chart.locator(".hoverlayer")).to_contain_text("first")
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.75, middle + 4, steps=3)
     page.mouse.up()
-    assert 20_000 < width() < 30_000
-    expect(figure.locator(".x-ticks text").first).to_have_text("40")
-    figure.get_by_role("button", name="Show the whole").click()
-    assert width() == 100_000
-    expect(figure.get_by_role("button", name="Show the whole")).to_be_hidden()
-    frame.focus()
-    page.keyboard.press("+")
-    zoomed = width()
-    assert zoomed < 100_000
-    before = plot.get_attribute("viewBox") or ""
-    page.keyboard.press("ArrowRight")
-    expect(plot).not_to_have_attribute("viewBox", before)
-    page.mouse.move(box["x"] + 50, middle)
-    page.mouse.wheel(0, -100)
-    page.wait_for_function(
-        "([plot, width]) => plot.viewBox.baseVal.width < width", arg=[plot.element_handle(), zoomed]
-    )
-    page.keyboard.press("0")
-    assert width() == 100_000
-    figure.get_by_role("button", name="Zoom in").click()
-    assert width() == zoomed
+    expect(chart.locator(".xtick text").first).to_have_text("40")
+    page.mouse.dblclick(box["x"] + 50, middle)
+    expect(chart.locator(".xtick text").first).to_have_text("0")
 
 
 def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
     page = opened.page
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    expect(page.get_by_role("button", name="Zoom in").first).to_be_hidden()
+    expect(page.get_by_role("toolbar").first).to_be_hidden()
     printed = page.pdf(prefer_css_page_size=True)
     num_pages = len(re.findall(rb"/Type\s*/Page\b", printed))
     assert 4 < num_pages < 20
@@ -169,19 +144,7 @@ def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
 def test_everybody_can_read_it(new_page: NewPage, report: Path, look: str) -> None:
     width, dark = LOOKS[look]
     page: Page = new_page(report.as_uri(), width=width, dark=dark)
-    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_it_can_be_read_without_a_script(browser: Browser, report: Path) -> None:
-    context = browser.new_context(java_script_enabled=False, offline=True)
-    page = context.new_page()
-    page.goto(report.as_uri())
-    figure = page.locator("figure.chart").first
-    expect(figure.locator(".plot path.line").first).to_be_visible()
-    expect(figure.locator(".x-ticks text").first).to_have_text("0")
-    expect(figure.get_by_role("button")).to_have_count(0)
-    context.close()
+    assert_usable(page)
 
 
 def test_a_row_s_menu_gives_the_report_of_a_run(server: Server, watched: Watched) -> None:

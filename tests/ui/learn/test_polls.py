@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from ddp_gui.auth.rights import Person
 from tests.harness import all_events
 from tests.ui.auth.test_class import enter
-from tests.ui.conftest import kill_runs, serve
+from tests.ui.conftest import assert_usable, kill_runs, serve
 from tests.ui.learn import lessons
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE
@@ -82,12 +81,6 @@ def visits(browser: Browser) -> Iterator[Visits]:
     made = Visits(browser)
     yield made
     made.close()
-
-
-def assert_usable(page: Page) -> None:
-    found = Axe().run(page).response["violations"]
-    assert [each["id"] for each in found] == [], page.url
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
 
 
 def predict(page: Page, choice: str) -> None:

@@ -149,9 +149,3 @@ def test_a_real_check_is_started_followed_cancelled_and_kept(
     assert "VERSIONS" in text and str(runs_dir) not in text
     assert time.strftime("%Y", time.gmtime()) in text
     assert watched.complaints == []
-
-
-def test_unknown_checks_are_refused(client: Client, server: Server) -> None:
-    for endpoint in ("/machine_check", "/cancel_machine_check"):
-        with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
-            client.predict("nothing", api_name=endpoint)

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
-from tests.ui.conftest import Watched, kill_runs, serve
+from tests.ui.conftest import Watched, assert_accessible, kill_runs, serve
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -36,11 +35,6 @@ def names_in_line(page: Page) -> list[str]:
     return page.locator(".ddp-waiting .ddp-queue-run a").all_inner_texts()
 
 
-def expect_accessible(page: Page) -> None:
-    found = Axe().run(page).response["violations"]
-    assert [each["id"] for each in found] == []
-
-
 def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path, watched: Watched) -> None:
     page = watched.page
     with serve(own_runs, *TWO_RANKS) as server:
@@ -57,7 +51,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Remove from the queue: b").click()
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
-        expect_accessible(page)
+        assert_accessible(page)
         page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
         expect(page.locator(".ddp-queued")).to_contain_text("1st in the queue")
         assert watched.complaints == []
@@ -125,6 +119,6 @@ def see_the_queue_fail(page: Page, server: Server, lock: Path) -> None:
     lock.mkdir(parents=True)
     expect(told).to_be_visible()
     expect(told).to_contain_text("queue.lock")
-    expect_accessible(page)
+    assert_accessible(page)
     lock.rmdir()
     expect(told).to_be_hidden()

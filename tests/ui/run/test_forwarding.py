@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.fake_mlflow import fake_mlflow
 from tests.harness import END_TIMEOUT_S
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, assert_accessible
 from tests.ui.train.test_choices import open_form, pick
 from tools.page_driver import Server
 
@@ -31,7 +30,7 @@ def test_a_run_is_forwarded_from_the_form_and_its_page_says_how_far(server: Serv
         address.fill(service.address)
         address.blur()
         expect(page.locator("#problems")).to_be_empty()
-        assert not Axe().run(page, "#fold-forward").response["violations"]
+        assert_accessible(page, "#fold-forward")
         page.get_by_role("button", name="Start", exact=True).click()
         page.wait_for_url("**/run?id=*")
         line = page.locator("#forwarding")

@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.harness import END_TIMEOUT_S, START_TIMEOUT_S, all_events, wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, assert_accessible
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -77,8 +76,7 @@ def test_address_opens_who_saw_what_and_one_sample_is_found_in_it(
     fold.get_by_role("spinbutton", name="Epoch").fill("2")
     page.keyboard.press("Enter")
     expect(fold).to_contain_text("Steps 24–46")
-    found = Axe().run(page, context="#closer-who-saw-what")
-    assert found.violations_count == 0, found.generate_report()
+    assert_accessible(page, "#closer-who-saw-what")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     assert_nothing_sticks_out(page)
     assert not watched.complaints and not watched.foreign_requests
@@ -111,8 +109,7 @@ def test_rank_is_slowed_down_then_killed_and_the_run_goes_on(
     expect(first).to_have_text(re.compile(r"^waits (1[89]\d|[2-9]\d\d)(\.\d+)? ms of a step of"))
     expect(page.locator(".ddp-insights")).to_contain_text(f"A user lets rank 1 sleep {DELAY_MS} ms")
     expect(page.locator(".ddp-events")).to_contain_text("Slow a rank down: Rank 1 sleeps")
-    found = Axe().run(page, context="#closer-slow-rank")
-    assert found.violations_count == 0, found.generate_report()
+    assert_accessible(page, "#closer-slow-rank")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     assert_nothing_sticks_out(page)
 

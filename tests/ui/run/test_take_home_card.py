@@ -6,10 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, assert_accessible
 from tests.ui.run.test_try_it import HAS_ALL
 from tests.unit.ddp_gui.runs.test_runs import leave_events
 from tests.unit.trained_runs import leave_trained_run
@@ -55,6 +54,5 @@ def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(
     expect(card.locator("code")).to_contain_text('torch.export.load("model.pt2")')
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        found = Axe().run(page, context=".ddp-take-home").response["violations"]
-        assert [violation["id"] for violation in found] == []
+        assert_accessible(page, ".ddp-take-home")
     assert watched.complaints == [] and watched.foreign_requests == []

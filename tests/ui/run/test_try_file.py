@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from ddp_gui.run import try_page
+from tests.ui.conftest import assert_accessible
 from tests.unit.trained_runs import leave_trained_run
 from trainers.predict import take_home
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
@@ -144,6 +144,6 @@ def test_a_drawing_is_answered_and_everybody_can_use_it(made: Made, offline: Pag
         assert one["probability"] == pytest.approx(other["probability"], abs=0.05)
     offline.keyboard.press("Delete")
     expect(offline.locator(".ddp-try-bars li")).to_have_count(0)
-    assert [each["id"] for each in Axe().run(offline, context="main").response["violations"]] == []
+    assert_accessible(offline, "main")
     is_wider = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
     assert offline.evaluate(is_wider) is False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui.runs import exports
 from tests.fuzz import examples, targets
 from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
 from trainers.data.own import image_files
@@ -92,72 +90,3 @@ def test_every_kind_of_image_is_decoded(name: str, mode: str) -> None:
     source: Any = targets.OneImage(raw)
     pixels = image_files.decode(source, "image", (3, 8, 8))
     assert pixels.shape == (3, 8, 8) and pixels.dtype == np.uint8
-
-
-finite = st.floats(-(2.0**100), 2.0**100, width=32)
-tags = st.lists(
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
-    min_size=1,
-    max_size=4,
-    unique=True,
-)
-places = st.lists(st.tuples(st.floats(0, 1e10), st.integers(0, 2**40)), min_size=1, max_size=9)
-
-
-@given(tags, places, st.data())
-def test_what_is_written_for_tensorboard_is_read_back(
-    names: list[str], rows: list[tuple[float, int]], data: st.DataObject
-) -> None:
-    values = [data.draw(st.lists(finite, min_size=len(names), max_size=len(names))) for _ in rows]
-    written = exports.scalar_records([time for time, _ in rows], [step for _, step in rows], names, values)
-    for record, (time, step), row in zip(written, rows, values, strict=True):
-        assert _read_record(record) == (time, step, dict(zip(names, row, strict=True)))
-
-
-def _read_record(record: bytes) -> tuple[float, int, dict[str, float]]:
-    """Parse one record according to the specifications: TFRecord, event.proto, summary.proto."""
-    (length,) = struct.unpack("<Q", record[:8])
-    body = record[12 : 12 + length]
-    assert len(record) == length + 16
-    assert struct.unpack("<I", record[8:12])[0] == _masked_crc(record[:8])
-    assert struct.unpack("<I", record[-4:])[0] == _masked_crc(body)
-    event = _fields(body)
-    read = {}
-    for value in _fields(event[5][0]).get(1, []):
-        inside = _fields(value)
-        read[inside[1][0].decode()] = struct.unpack("<f", inside[2][0])[0]
-    return struct.unpack("<d", event[1][0])[0], event.get(2, [0])[0], read
-
-
-def _fields(raw: bytes) -> dict[int, list]:
-    found: dict[int, list] = {}
-    at = 0
-    while at < len(raw):
-        key, at = _varint(raw, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(raw, at)
-        else:
-            size, at = _varint(raw, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-            value, at = raw[at : at + size], at + size
-        found.setdefault(key >> 3, []).append(value)
-    return found
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        value |= (raw[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if raw[at - 1] < 128:
-            return value, at
-
-
-def _masked_crc(raw: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in raw:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

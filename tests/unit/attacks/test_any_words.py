@@ -22,7 +22,6 @@ from trainers.contract import commands, events, rundir
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
-from trainers.files.json_files import parse_json
 from trainers.report.reporter import Reporter
 
 ONE_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -200,15 +199,3 @@ def test_any_log_can_be_searched(tmp_path: Path, content: bytes, words: str) -> 
     json.dumps(found).encode()
     offset = logs.read(log, -1)["offset"]
     assert offset == len(content) and logs.read(log, offset)["text"] == ""
-
-
-def test_a_log_line_without_end_is_searched_in_pieces(tmp_path: Path) -> None:
-    log = tmp_path / "rank_0.log"
-    log.write_bytes(b"x" * 3_000_000 + b" needle")
-    found = logs.search(log, "needle")
-    assert found["num_found"] == 1 and len(found["lines"][0]) <= logs.MAX_LINE_BYTES
-
-
-def test_what_is_too_deep_is_no_json() -> None:
-    with pytest.raises(ValueError, match=r"too deep|lists and objects"):
-        parse_json(DEEP + "]" * len(DEEP))

@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of
 from trainers import worker
-from trainers.checkpoint.save_and_restore import Progress, Saved
+from trainers.checkpoint.checkpoint_writer import Saved
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import engine, supervisor, torchrun_process
 from trainers.files import plain_files
@@ -88,7 +89,7 @@ def test_a_link_among_the_leftovers_is_removed_and_not_followed(run: RunDirector
     run.checkpoints.mkdir(exist_ok=True)
     for name in (".step_4.partial", ".step_5.replaced", ".step_6.removed"):
         (run.checkpoints / name).symlink_to(elsewhere)
-    from trainers.checkpoint.save_and_restore import remove_leftovers
+    from trainers.contract.checkpoint_files import remove_leftovers
 
     remove_leftovers(run)
     assert list(run.checkpoints.iterdir()) == []

@@ -75,7 +75,8 @@ def test_closing_the_window_ends_the_page(number: signal.Signals, tmp_path: Path
     """A terminal that is closed sends SIGHUP."""
     page = "import time; print('The page is at http://127.0.0.1:1', flush=True); time.sleep(600)"
     program = (
-        "import sys; from rankscope import first_start; first_start.is_open = lambda port: False; "
+        "import sys; from rankscope import first_start; first_start.READY_FOR_S = 0.0; "
+        "first_start.is_open = lambda port: False; "
         f"sys.exit(first_start.start([sys.executable, '-c', {page!r}], opens_browser=False))"
     )
     output = tmp_path / "output"

@@ -119,17 +119,6 @@ def test_the_torch_that_pip_chose_goes_with_the_requirements(checkout: Checkout)
     assert "torch-2.14.0" in checkout.installed()
 
 
-def test_after_an_interruption_all_is_made_anew(checkout: Checkout) -> None:
-    code, said, _ = checkout.run(is_cut_off=True)
-    assert code == 1 and "The installation failed" in said
-    half = checkout.environment / "half a package"
-    half.touch()
-    code, said, _ = checkout.run()
-    assert code == 0, said
-    assert not half.exists() and "it is replaced" in said
-    assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
-
-
 def test_after_an_interruption_the_chosen_torch_is_still_there(checkout: Checkout) -> None:
     make_environment(checkout.environment)
     checkout.put_torch("2.13.0+cpu")

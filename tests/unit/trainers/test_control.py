@@ -16,7 +16,7 @@ from torch import nn
 
 from trainers import control
 from trainers.checkpoint.checkpoint_writer import CheckpointWriter
-from trainers.checkpoint.save_and_restore import Progress
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract import checkpoint_files, config, rundir
 from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.commands import COMMAND_NAMES, Command

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ from trainers.engines.local.torchrun import (
     torchrun_program,
 )
 from trainers.files.json_files import read_json_lines
-from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment, lifeline
-from trainers.machine.processes import ProcessTree
+from trainers.machine import lifeline
 
 FEWEST_RANKS = 2
 # Enough for a comparison with the last check. The complete communication check is longer and more precise.
@@ -50,33 +46,15 @@ def check_all_reduce(
     output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
     more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
-    with output.open("wb") as stdout, log.open("wb") as stderr:
-        process = subprocess.Popen(
-            lifeline.bound(*torchrun_program(), *arguments),
-            cwd=REPOSITORY,
-            env=environment.for_a_child(more),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    tree = ProcessTree(process.pid)
-
-    def has_ended() -> bool:
-        tree.update()
-        return process.poll() is not None
-
+    command = lifeline.bound(*torchrun_program(), *arguments)
     try:
-        patience.wait("the measurements", has_ended, time.monotonic() + limit_s)
+        exit_code = patience.run("the measurements", command, more, output, log, limit_s)
     except TooLateError:
         words = f"The ranks did not end within {limit_s:.0f} s and were ended."
-        tree.kill()
         return Outcome.failed(words, hint, log=log_ends([log]))
     finally:
-        tree.kill()
-        process.wait()
         rendezvous.close()
-    return judge(read_json_lines(output), process.returncode, log_ends([log]), hint)
+    return judge(read_json_lines(output), exit_code, log_ends([log]), hint)
 
 
 def hint_for(device: str, num_ranks: int) -> str:

@@ -59,6 +59,21 @@ class Bench:
             log = job.log_end()
         return Outcome.failed(words, REPORT_HINT, said=said, log=log)
 
+    def stop(self, job: Job) -> int:
+        """Stop a job with a save, wait for its end, and return the step.
+
+        Raises:
+            JobError: If it does not stop, or its checkpoint is incomplete.
+            CancelledError: If a user cancels the check.
+        """
+        step: int = job.ask("stop", save=True)["step"]
+        status = job.wait_for_end()
+        if status.state != "stopped":
+            raise JobError(f"After Stop the run is {status.state}:", status.error or "")
+        if (fault := fault_of(job.run, step)) is not None:
+            raise JobError("It stopped, but its checkpoint is incomplete:", fault)
+        return step
+
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
         """Run a check; end and report a job that fails or hangs.
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
+
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment
+from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.02
 
@@ -30,6 +36,11 @@ class CancellableWait:
         """Cancel the check at its next poll. May be called by a signal handler."""
         self.is_cancelled = True
 
+    def raise_if_cancelled(self) -> None:
+        """Raise CancelledError if a user has cancelled the check."""
+        if self.is_cancelled:
+            raise CancelledError
+
     def wait(self, what: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
         """Return the result of `is_true` as soon as it is truthy.
 
@@ -41,11 +52,52 @@ class CancellableWait:
             TooLateError: If the deadline has passed.
         """
         while True:
-            if self.is_cancelled:
-                raise CancelledError
+            self.raise_if_cancelled()
             value = is_true()
             if value:
                 return value
             if time.monotonic() > deadline:
                 raise TooLateError(what)
             time.sleep(POLL_S)
+
+    def run(
+        self,
+        what: str,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        output: Path,
+        errors: Path,
+        limit_s: float,
+    ) -> int:
+        """Run a program in the project's folder; return its exit code. None of its processes remains.
+
+        Args:
+            variables: Added to its environment.
+            output, errors: Files for stdout and stderr.
+
+        Raises:
+            CancelledError: If a user cancels the check.
+            TooLateError: If it has not ended after `limit_s`.
+        """
+        with output.open("wb") as stdout, errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=environment.for_a_child(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        tree = ProcessTree(process.pid)
+
+        def has_ended() -> bool:
+            tree.update()
+            return process.poll() is not None
+
+        try:
+            self.wait(what, has_ended, time.monotonic() + limit_s)
+        finally:
+            tree.kill()
+            process.wait()
+        return process.returncode

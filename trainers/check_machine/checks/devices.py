@@ -121,18 +121,18 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
             f"{_count_text(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
-            f"{why_no_gpu or join_phrase(gpus.in_use) or 'none was found'}"
+            f"{why_no_gpu or ', '.join(gpus.in_use) or 'none was found'}"
         )
     if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
         taken = free[: num_ranks or len(free)]
         numbers = ", ".join(str(gpu.index) for gpu in taken)
         words = f"{_count_text(len(taken), 'GPU')} ({numbers})"
         if gpus.in_use:
-            words += f"; skipped: {join_phrase(gpus.in_use)}"
+            words += f"; skipped: {', '.join(gpus.in_use)}"
         return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
     ranks = num_ranks or CPU_RANKS
     words = _count_text(ranks, "CPU rank")
-    reason = why_no_gpu or join_phrase(gpus.in_use)
+    reason = why_no_gpu or ", ".join(gpus.in_use)
     if wanted != "cpu" and free:
         words += f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
         words += f": {reason}" if reason else ""
@@ -146,12 +146,7 @@ def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):
         return None
-    return join_phrase(gpus.in_use) or "a GPU of this check does not answer any more"
-
-
-def join_phrase(parts: Sequence[str]) -> str:
-    """Join parts into one phrase."""
-    return ", ".join(parts)
+    return ", ".join(gpus.in_use) or "a GPU of this check does not answer any more"
 
 
 def _count_text(number: int, what: str) -> str:

@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
+from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.findings import REPORT_HINT, Outcome, Value
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
@@ -115,7 +115,7 @@ def _write(path: Path, most_bytes: int, patience: CancellableWait) -> tuple[int,
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
         while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
-            _raise_if_cancelled(patience)
+            patience.raise_if_cancelled()
             num_bytes += file.write(block)
             os.fsync(file.fileno())
     return num_bytes, time.perf_counter() - started
@@ -129,10 +129,5 @@ def _read(path: Path, patience: CancellableWait) -> tuple[float, bool]:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         started = time.perf_counter()
         while file.read(BLOCK_BYTES):
-            _raise_if_cancelled(patience)
+            patience.raise_if_cancelled()
     return time.perf_counter() - started, was_in_memory
-
-
-def _raise_if_cancelled(patience: CancellableWait) -> None:
-    if patience.is_cancelled:
-        raise CancelledError

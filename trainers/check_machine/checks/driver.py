@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
+from trainers.check_machine.checks.findings import Outcome
 from trainers.contract.check_files import PROBE_LIMIT_S
 from trainers.files import installation
 from trainers.files.json_files import read_json_lines
-from trainers.files.plain_files import REPOSITORY, temporary_folder
-from trainers.machine import environment, hardware
+from trainers.files.plain_files import temporary_folder
+from trainers.machine import hardware
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.processes import ProcessTree
 
 PROBE = ("-m", "trainers.check_machine.checks.probe")
 
@@ -59,23 +57,6 @@ class Nvidia:
         return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Whether driver, torch build and GPUs are compatible.
-
-    Attributes:
-        fits: None if there is no GPU.
-        said: Message of torch or the driver, shown after `words`.
-        why_no_gpu: Why torch cannot use a GPU on this machine; None if it can.
-    """
-
-    fits: bool | None
-    words: str
-    said: str = ""
-    hint: str = ""
-    why_no_gpu: str | None = None
-
-
 def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
     """Run a process with torch and read its report.
 
@@ -84,28 +65,16 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
     """
     with temporary_folder("ddp-check-") as folder:
         output, errors = folder / "said.jsonl", folder / "errors.log"
-        with output.open("wb") as stdout, errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, *PROBE],
-                cwd=REPOSITORY,
-                env=environment.for_a_child(variables),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-            )
-        tree = ProcessTree(process.pid)
+        command = [sys.executable, *PROBE]
         try:
-            patience.wait("torch", lambda: process.poll() is not None, time.monotonic() + PROBE_LIMIT_S)
+            exit_code = patience.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
         except TooLateError:
             return Probe(error=f"it said nothing within {PROBE_LIMIT_S:.0f} s.")
-        finally:
-            tree.kill()
-            process.wait()
         # Plugins may print and libraries may warn before and after the report.
         answers = [line for line in read_json_lines(output) if "strategies" in line]
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if process.returncode != 0 or not answers:
-        return Probe(error=words[-1] if words else f"it ended with exit code {process.returncode}.")
+    if exit_code != 0 or not answers:
+        return Probe(error=words[-1] if words else f"it ended with exit code {exit_code}.")
     found = answers[-1]
     obstacle = found.pop("obstacle")
     values: dict[str, Any] = {
@@ -114,52 +83,48 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
     return Probe(**values, obstacle=None if obstacle is None else Obstacle(**obstacle))
 
 
-def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
-    """Return whether driver, torch build and GPUs are compatible.
+def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str | None]:
+    """Return whether driver, torch build and GPUs are compatible; skipped if there is no GPU.
 
     Args:
         num_free: Number of GPUs visible to torch. If 0, only facts that need no CUDA context are known.
+
+    Returns:
+        The outcome, and why torch cannot use a GPU on this machine; None if it can.
     """
     if probe.error is not None:
         hint = "Install it again: pip install -r requirements.txt in this checkout's environment."
-        why_no_torch = "torch cannot be imported"
-        words = "torch cannot be used at all:"
-        return Verdict(fits=False, words=words, said=probe.error, hint=hint, why_no_gpu=why_no_torch)
+        outcome = Outcome.failed("torch cannot be used at all:", hint, said=probe.error)
+        return outcome, "torch cannot be imported"
     wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
     if nvidia.num_cards == 0:
-        return Verdict(fits=None, words=f"No NVIDIA card here; {wheel}.")
+        return Outcome.skipped(f"No NVIDIA card here; {wheel}."), None
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
-        return _no_driver(nvidia.problem, cards)
+        words, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
+        return Outcome.failed(f"{cards}, but {words}.", hint), words
     together = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
-        reason = obstacle.reason
-        return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
+        return Outcome.failed(f"{together}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
     if probe.cuda is None:
         hint = f"Install one that was built for GPUs: {installation.torch_for_gpus()}."
-        return Verdict(
-            fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
-        )
+        return Outcome.failed(f"{together}.", hint), "torch was built for CPUs only"
     if num_free == 0:
-        return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were skipped.")
+        return Outcome.passed(f"{together}. The cards themselves are in use and were skipped."), None
     if probe.left_out:
         why = f"this torch has no kernels for {', '.join(probe.left_out)}"
         hint = f"Install a torch that was built for this card: {installation.torch_for_gpus()}."
-        why_no_gpu = None if probe.uuids else why
-        return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
-    return Verdict(fits=True, words=f"{together}. Torch can use {_free_gpus_text(num_free)}.")
+        return Outcome.failed(f"{together}; {why}.", hint), None if probe.uuids else why
+    which = "the one that is free" if num_free == 1 else f"all {num_free} that are free"
+    return Outcome.passed(f"{together}. Torch can use {which}."), None
 
 
-def _free_gpus_text(num_free: int) -> str:
-    return "the one that is free" if num_free == 1 else f"all {num_free} that are free"
-
-
-def _no_driver(problem: str, cards: str) -> Verdict:
-    words, hint = {
-        "no_library": (
-            "the package that asks the driver is not installed",
-            "Install the requirements again: pip install -r requirements.txt.",
-        ),
-        "mismatch": ("the driver was updated while it was in use", "Restart the machine."),
-    }.get(problem, ("no driver answers", "Install NVIDIA's driver, or pass the GPUs into this container."))
-    return Verdict(fits=False, words=f"{cards}, but {words}.", hint=hint, why_no_gpu=words)
+# By the problem that NVML reports: what is wrong, and a remedy.
+_NO_DRIVER = {
+    "no_library": (
+        "the package that asks the driver is not installed",
+        "Install the requirements again: pip install -r requirements.txt.",
+    ),
+    "mismatch": ("the driver was updated while it was in use", "Restart the machine."),
+}
+_NO_ANSWER = ("no driver answers", "Install NVIDIA's driver, or pass the GPUs into this container.")

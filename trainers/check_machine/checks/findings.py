@@ -41,14 +41,18 @@ REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The outcome of a check; the fields are those of a finding.
+    """The outcome of a check.
 
     Attributes:
+        words: The result, as a sentence.
         said: External text, shown after the words: an error or a driver's message. Scrubbed, like the log.
+        hint: Remedy; empty if none is needed.
+        values: Measured values.
+        log: End of the processes' output; only for failures.
     """
 
-    state: State
-    words: str
+    state: State = "waiting"
+    words: str = ""
     said: str = ""
     hint: str = ""
     values: tuple[Value, ...] = ()
@@ -76,31 +80,24 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Outcome):
     """One check and its outcome.
 
     Attributes:
-        words: The result, as a sentence.
-        hint: Remedy; empty if none is needed.
-        values: Measured values.
         seconds: Duration; None until the check has ended.
         compared: Comparison with the last check, as text; empty if there is nothing to compare with.
-        log: End of the processes' output; only for failures.
     """
 
     id: str
     title: str
-    state: State = "waiting"
-    words: str = ""
-    hint: str = ""
-    values: tuple[Value, ...] = ()
     seconds: float | None = None
     compared: str = ""
-    log: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON values."""
-        return asdict(self) | {"values": [asdict(value) for value in self.values]}
+        """Return the finding as JSON values; its words contain what was said."""
+        found = asdict(self)
+        del found["said"]
+        return found
 
 
 def all_passed(findings: Sequence[Finding]) -> bool:

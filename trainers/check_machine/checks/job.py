@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import psutil
 
 from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
-from trainers.contract import events, rundir
-from trainers.contract.config import Config
+from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
@@ -178,11 +177,6 @@ class Job:
     def _end_reason(self) -> str:
         status = liveness.read_status(self.run)
         return status.error or f"it is {status.state} (exit code {status.exit_code})."
-
-
-def create(folder: Path, config: Config) -> RunDirectory:
-    """Create the run of a job in a check's scratch folder."""
-    return rundir.create(folder, config)
 
 
 def log_ends(paths: list[Path]) -> str:

@@ -106,13 +106,8 @@ class DdpChecks:
         if job is None:
             return Outcome.not_checked("There is no job to stop.")
         asked = time.monotonic()
-        step = job.ask("stop", save=True)["step"]
-        status = job.wait_for_end()
+        step = self._bench.stop(job)
         took_s = time.monotonic() - asked
-        if status.state != "stopped":
-            return self._bench.failed(f"After Stop the run is {status.state}:", status.error or "")
-        if (fault := fault_of(job.run, step)) is not None:
-            return self._bench.failed("It stopped, but its checkpoint is incomplete:", fault)
         self._disturbed.append(job.losses)
         self._stopped_step = step
         self._bench.done()
@@ -248,12 +243,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     job = bench.start(strategy_config(strategy, bench.devices, num_ranks))
     job.wait_for_step(NUM_STEPS)
     began_s = time.monotonic() - started
-    step = job.ask("stop", save=True)["step"]
-    status = job.wait_for_end()
-    if status.state != "stopped":
-        return bench.failed(f"After Stop the run is {status.state}:", status.error or "")
-    if (fault := fault_of(job.run, step)) is not None:
-        return bench.failed("It stopped, but its checkpoint is incomplete:", fault)
+    step = bench.stop(job)
     losses = job.losses
     if any(loss is None or not math.isfinite(loss) for loss in losses.values()):
         return bench.failed("A loss became infinite or NaN.")

@@ -8,34 +8,20 @@ from __future__ import annotations
 
 import difflib
 import functools
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from trainers.contract.config import options as options_module
+from trainers.contract.config import sections
 from trainers.contract.config.options import ConfigError, OptionValue, Problem, Setting
-from trainers.contract.config.sections import (
-    Basics,
-    Data,
-    Duration,
-    Forwarding,
-    Network,
-    Optimisation,
-    Parallelism,
-    Reproduction,
-    Script,
-    Speed,
-    Teaching,
-    Where,
-)
 
-__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
+__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
 SCHEMA_VERSION = 10
 # Fields added by later versions have defaults, so older configurations keep their meaning.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+READABLE_VERSIONS = range(1, SCHEMA_VERSION + 1)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Users watch the hang that a deliberate mistake causes, so it is detected early.
@@ -47,18 +33,18 @@ RanksPerReplica = str
 
 @dataclass(frozen=True, kw_only=True)
 class Config(
-    Script,
-    Forwarding,
-    Teaching,
-    Where,
-    Reproduction,
-    Speed,
-    Parallelism,
-    Duration,
-    Optimisation,
-    Network,
-    Data,
-    Basics,
+    sections.Script,
+    sections.Forwarding,
+    sections.Teaching,
+    sections.Where,
+    sections.Reproduction,
+    sections.Speed,
+    sections.Parallelism,
+    sections.Duration,
+    sections.Optimisation,
+    sections.Network,
+    sections.Data,
+    sections.Basics,
 ):
     """The complete configuration of one run; frozen, every field has a default.
 
@@ -208,26 +194,9 @@ def _types() -> Mapping[str, Any]:
     return typing.get_type_hints(Config)
 
 
-plain_path = options_module.plain_path
-
-
-def allowed_text(name: str) -> str:
-    """Return the description of the values that a field accepts."""
-    return options_module.allowed_text(_types()[name], settings()[name])
-
-
-def is_optional(name: str) -> bool:
-    """Return True if a field may be null."""
-    return type(None) in typing.get_args(_types()[name])
-
-
-def value_type(name: str) -> type:
-    """Return a field's type; for an optional field, the type without None."""
-    hint = _types()[name]
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    assert isinstance(hint, type)
-    return hint
+def type_of(name: str) -> tuple[type, bool]:
+    """Return a field's type without None, and True if the field may be null."""
+    return options_module.type_of(_types()[name])
 
 
 def _unknown_field(name: str, value: Any, known: list[str]) -> Problem:

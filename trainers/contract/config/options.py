@@ -8,7 +8,6 @@ import functools
 import math
 import operator
 import re
-import reprlib
 import sys
 import types
 import typing
@@ -17,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-MAX_SHOWN = 80
+from trainers.files.typed import MAX_SHOWN, shorten
+
 MAX_TOLD = 20
 
 Topic = Literal[
@@ -69,12 +69,8 @@ class Problem:
     suggestion: int | None = None
 
     def __str__(self) -> str:
-        # Lists and objects can be deep and long: format only the part that is shown.
-        shown = reprlib.repr(self.value) if isinstance(self.value, list | dict) else repr(self.value)
-        if len(shown) > MAX_SHOWN:
-            shown = shown[: MAX_SHOWN - 3] + "…"
         field = self.field if len(self.field) <= MAX_SHOWN else self.field[: MAX_SHOWN - 3] + "…"
-        return f"{field} is {shown}; allowed: {self.allowed}."
+        return f"{field} is {shorten(self.value)}; allowed: {self.allowed}."
 
 
 class ConfigError(ValueError):
@@ -88,11 +84,16 @@ class ConfigError(ValueError):
         super().__init__(" ".join(messages))
 
 
+def type_of(hint: Any) -> tuple[type, bool]:
+    """Return a field's type without None, and True if the field may be None."""
+    parts = typing.get_args(hint)
+    return next((part for part in parts if part is not type(None)), hint), bool(parts)
+
+
 def coerce(value: Any, hint: Any, about: Setting) -> Any:
     """Return `value` converted to the field's type, or raise ValueError with the allowed values."""
     allowed = allowed_text(hint, about)
-    optional = isinstance(hint, types.UnionType)
-    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    base, optional = type_of(hint)
     if optional and (value is None or value == ""):
         return None
     if base is bool:
@@ -150,8 +151,7 @@ def _number(value: Any, base: type, allowed: str) -> float | int:
 
 def allowed_text(hint: Any, about: Setting) -> str:
     """Return the description of the values that a field of this type accepts."""
-    optional = isinstance(hint, types.UnionType)
-    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    base, optional = type_of(hint)
     if base is bool:
         return "true or false"
     if base is str:
@@ -288,15 +288,6 @@ class Option:
     @property
     def hint(self) -> Any:
         return _HINTS[self.kind]
-
-    @property
-    def is_optional(self) -> bool:
-        return self.kind.endswith("| None")
-
-    @property
-    def value_type(self) -> Any:
-        """The option's type; for an optional one, the type without None."""
-        return _HINTS[self.kind.removesuffix(" | None")]
 
 
 def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ...]:

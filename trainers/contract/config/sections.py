@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from trainers.contract.config.options import setting
+from trainers.files import typed
+from trainers.files.typed import Limit
+
+# The fields of each section have one topic.
+_schedule = functools.partial(setting, topic="schedule")
+_data = functools.partial(setting, topic="data")
+_model = functools.partial(setting, topic="model")
+_optimizer = functools.partial(setting, topic="optimizer")
+_parallel = functools.partial(setting, topic="parallel")
+_speed = functools.partial(setting, topic="speed")
+_reproduce = functools.partial(setting, topic="reproduce")
+_teaching = functools.partial(setting, topic="teaching")
+_forward = functools.partial(setting, topic="forward")
+_where = functools.partial(setting, topic="where")
+_script = functools.partial(setting, topic="script")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,72 +89,62 @@ class Basics:
 class Duration:
     """How long a run trains, how often it evaluates and saves, and when it counts as hanging."""
 
-    max_steps: int | None = setting(
+    max_steps: int | None = _schedule(
         None,
         label="Stop after steps",
         help="The run ends at this step. Empty: no limit.",
-        topic="schedule",
         minimum=1,
         maximum=10**9,
     )
-    eval_every_steps: int | None = setting(
+    eval_every_steps: int | None = _schedule(
         None,
         label="Evaluate every … steps",
         term="evaluation",
         help="Empty: at the end of every epoch.",
-        topic="schedule",
         minimum=1,
         maximum=10**9,
     )
-    early_stopping_patience: int | None = setting(
+    early_stopping_patience: int | None = _schedule(
         None,
         label="Early stopping patience",
         help="Ends the run after this many evaluations whose main metric is no better than the best before: "
         "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
-        topic="schedule",
         minimum=1,
         maximum=100_000,
     )
-    checkpoint_every_steps: int | None = setting(
+    checkpoint_every_steps: int | None = _schedule(
         None,
         label="Checkpoint every … steps",
         term="checkpoint",
         help="Empty: at the end of every epoch.",
-        topic="schedule",
         minimum=1,
         maximum=10**9,
     )
-    keep_last_checkpoints: int | None = setting(
+    keep_last_checkpoints: int | None = _schedule(
         3,
         label="Keep the newest … checkpoints",
         help="Older periodic checkpoints are deleted. Empty: keep all.",
-        topic="schedule",
         minimum=1,
         maximum=100_000,
     )
-    keep_best_checkpoint: bool = setting(
+    keep_best_checkpoint: bool = _schedule(
         True,
         label="Keep the best checkpoint",
         help="Saves when an evaluation is the best so far, and keeps that checkpoint.",
-        topic="schedule",
     )
-    hang_timeout_s: float = setting(
+    hang_timeout_s: float = _schedule(
         20.0,
         label="Hang timeout, s",
         term="hang",
         help="The run counts as hanging when a rank has been silent and idle for this long.",
-        topic="schedule",
         minimum=2,
         maximum=86_400,
     )
-    on_hang: str = setting(
+    on_hang: str = _schedule(
         "end",
         label="On a hang",
-        help=(
-            "end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
-            "stop it."
-        ),
-        topic="schedule",
+        help="end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
+        "stop it.",
         choices=("end", "wait"),
     )
 
@@ -160,21 +167,27 @@ COLUMN_KINDS = (
     "date, month first",
     "ignored",
 )
-# User overrides of how a table is read: each name with the JSON values it accepts.
-READING = {
-    "columns": f"an object of column names with one of: {', '.join(COLUMN_KINDS)}",
-    "missing": "an object of column names with a list of the spellings that mean a missing value",
-    "text": "a list of the columns whose texts are read together",
-    "join_labels": "true or false",
-    "label_missing": "true or false",
-    "leave_out_copies": "true or false",
-    "leave_out_rare": "true or false",
-    "leave_out_totals": "true or false",
-    "leave_out_last": "a number of rows from 0 to 100",
-    "header": "true or false",
-    "delimiter": "the character between cells",
-    "encoding": "the name of an encoding such as cp1252",
-    "sheet": "the name of a sheet",
+# User overrides of how a table is read: for each name, the type of its JSON value and a description of it.
+READING: Mapping[str, tuple[Any, str]] = {
+    "columns": (
+        Mapping[str, Literal[COLUMN_KINDS]],  # type: ignore[valid-type]
+        f"an object of column names with one of: {', '.join(COLUMN_KINDS)}",
+    ),
+    "missing": (
+        Mapping[str, list[str]],
+        "an object of column names with a list of the spellings that mean a missing value",
+    ),
+    "text": (list[str], "a list of the columns whose texts are read together"),
+    "join_labels": (bool, "true or false"),
+    "label_missing": (bool, "true or false"),
+    "leave_out_copies": (bool, "true or false"),
+    "leave_out_rare": (bool, "true or false"),
+    "leave_out_totals": (bool, "true or false"),
+    "leave_out_last": (Annotated[int, Limit(low=0, high=100)], "a number of rows from 0 to 100"),
+    "header": (bool, "true or false"),
+    "delimiter": (Annotated[str, Limit(least=1, most=1)], "the character between cells"),
+    "encoding": (str, "the name of an encoding such as cp1252"),
+    "sheet": (str, "the name of a sheet"),
 }
 
 
@@ -197,103 +210,76 @@ def parse_reading(text: str) -> dict[str, Any]:
     if not isinstance(values, dict) or not values.keys() <= READING.keys():
         raise ValueError(allowed)
     for name, value in values.items():
-        if not _is_reading(name, value):
-            raise ValueError(f"{name}: {READING[name]}")
+        kind, description = READING[name]
+        if not typed.fits(kind, value):
+            raise ValueError(f"{name}: {description}")
     return values
-
-
-def _is_reading(name: str, value: Any) -> bool:
-    if name == "columns":
-        return isinstance(value, dict) and all(kind in COLUMN_KINDS for kind in value.values())
-    if name == "missing":
-        return isinstance(value, dict) and all(_is_texts(each) for each in value.values())
-    if name == "text":
-        return _is_texts(value)
-    if name == "leave_out_last":
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100
-    if name == "delimiter":
-        return isinstance(value, str) and len(value) == 1
-    return isinstance(value, str if name in ("encoding", "sheet") else bool)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """The training data."""
 
-    data_path: str = setting(
+    data_path: str = _data(
         "",
         label="Path of your data",
         help="For your own data: a folder or zip of images in class folders, a table, or a text file.",
-        topic="data",
         max_length=4096,
         is_path=True,
     )
-    label_column: str = setting(
+    label_column: str = _data(
         "",
         label="Label column",
         help="The column to predict. Empty: the one called label, target or class, else the last one.",
-        topic="data",
     )
-    data_task: str = setting(
+    data_task: str = _data(
         "auto",
         label="What your data is",
         help="auto recognises the task from the data and shows what it found.",
-        topic="data",
         choices=("auto", *TASKS),
     )
-    skip_unreadable: bool = setting(
+    skip_unreadable: bool = _data(
         False,
         label="Leave out unreadable samples",
         help="Off: data with unreadable samples is refused, and the samples are named.",
-        topic="data",
     )
-    images_path: str = setting(
+    images_path: str = _data(
         "",
         label="Folder of the images",
         help="For a table with a column of image file names: the folder that contains them.",
-        topic="data",
         max_length=4096,
         is_path=True,
     )
-    data_reading: str = setting(
+    data_reading: str = _data(
         "",
         label="How your table is read",
         help="Changes in the list of columns, as JSON. Empty: as detected automatically.",
-        topic="data",
         max_length=20_000,
         check=parse_reading,
     )
-    sequence_length: int | None = setting(
+    sequence_length: int | None = _data(
         None,
         label="Sequence length",
         help="Words or characters that the model sees at once. Empty: the data set's default.",
-        topic="data",
         minimum=2,
         maximum=65536,
     )
-    random_flip: bool = setting(
+    random_flip: bool = _data(
         False,
         label="Flip images",
         help="Mirrors half of the training images left to right. Not for digits or letters.",
-        topic="data",
     )
-    random_crop: int = setting(
+    random_crop: int = _data(
         0,
         label="Crop images, pixels",
         help="Shifts training images by up to this many pixels in each direction.",
-        topic="data",
         minimum=0,
         maximum=256,
     )
-    normalise: bool = setting(
+    normalise: bool = _data(
         True,
         label="Normalise",
         help="Scales inputs to mean 0 and standard deviation 1, which speeds up learning.",
-        topic="data",
     )
 
 
@@ -310,39 +296,35 @@ def check_start(text: str) -> None:
 class Network:
     """The network: its size and the weights that it starts with."""
 
-    model_size: str = setting(
-        "", label="Model size", help="Empty: the model's default size.", topic="model", catalog="model_sizes"
+    model_size: str = _model(
+        "", label="Model size", help="Empty: the model's default size.", catalog="model_sizes"
     )
-    pretrained_path: str = setting(
+    pretrained_path: str = _model(
         "",
         label="Folder of a pretrained model",
         help="For fine-tuning: a local folder in Hugging Face format.",
-        topic="model",
         max_length=4096,
     )
-    hub_offline: bool = setting(
+    hub_offline: bool = _model(
         True,
         label="Offline (no model hub)",
         help="On: nothing is downloaded (HF_HUB_OFFLINE=1).",
-        topic="model",
     )
-    lora_rank: int = setting(
+    lora_rank: int = _model(
         0,
         label="LoRA rank",
         term="LoRA",
         help="0: trains all weights. 4 to 16 are usual: trains small adapters of this rank only, which takes "
         "less memory.",
         by_plugin="model",
-        topic="model",
         minimum=0,
         maximum=1024,
     )
-    start_from: str = setting(
+    start_from: str = _model(
         "",
         label="Start from",
         help="A checkpoint of another run, as RUN_ID/STEP: the model starts with its weights and reads "
         "inputs in the same way. Empty: a new model.",
-        topic="model",
         max_length=300,
         check=check_start,
     )
@@ -352,117 +334,102 @@ class Network:
 class Optimisation:
     """Optimizer, learning rate schedule, accumulation and clipping."""
 
-    optimizer: str = setting(
+    optimizer: str = _optimizer(
         "adamw",
         label="Optimizer",
         term="optimizer",
-        help=(
-            "The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
-            "networks."
-        ),
-        topic="optimizer",
+        help="The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
+        "networks.",
         choices=("adamw", "adam", "sgd"),
     )
-    momentum: float = setting(
+    momentum: float = _optimizer(
         0.9,
         label="Momentum",
         term="momentum",
         help="The share of the last update that is added to the next one.",
         only_with=("optimizer", ("sgd",)),
-        topic="optimizer",
         minimum=0,
         maximum=0.9999,
     )
-    nesterov: bool = setting(
+    nesterov: bool = _optimizer(
         False,
         label="Nesterov",
         help="Computes the update one step ahead along the momentum.",
         only_with=("optimizer", ("sgd",)),
-        topic="optimizer",
     )
-    weight_decay: float = setting(
+    weight_decay: float = _optimizer(
         0.01,
         label="Weight decay",
         term="weight decay",
         help="Pulls weights towards zero; norms and biases are exempt.",
-        topic="optimizer",
         minimum=0,
         maximum=10,
     )
-    lr_schedule: str = setting(
+    lr_schedule: str = _optimizer(
         "constant",
         label="Learning rate schedule",
         term="schedule",
         help="How the learning rate changes over the run, after the warm-up.",
-        topic="optimizer",
         choices=("constant", "cosine", "linear", "step", "one_cycle"),
     )
-    warmup_steps: int = setting(
+    warmup_steps: int = _optimizer(
         0,
         label="Warm-up steps",
         term="warm-up",
         help="The learning rate rises from near zero over this many steps.",
-        topic="optimizer",
         minimum=0,
         maximum=10**9,
     )
-    warmup_ratio: float = setting(
+    warmup_ratio: float = _optimizer(
         0.0,
         label="Warm-up share",
         term="warm-up",
         help="The warm-up as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
-        topic="optimizer",
         minimum=0,
         maximum=1,
     )
-    lr_step_epochs: int = setting(
+    lr_step_epochs: int = _optimizer(
         10,
         label="Step every … epochs",
         help="Epochs between two drops of the learning rate.",
         only_with=("lr_schedule", ("step",)),
-        topic="optimizer",
         minimum=1,
         maximum=100_000,
     )
-    lr_gamma: float = setting(
+    lr_gamma: float = _optimizer(
         0.1,
         label="Step factor",
         help="Each drop multiplies the learning rate by this factor.",
         only_with=("lr_schedule", ("step",)),
-        topic="optimizer",
         above=0,
         maximum=1,
     )
-    scale_lr: bool = setting(
+    scale_lr: bool = _optimizer(
         False,
         label="Scale the learning rate with the ranks",
         term="linear scaling rule",
         help="Linear scaling rule: rate × replicas × accumulation. Best with a warm-up.",
-        topic="optimizer",
     )
-    gradient_accumulation_steps: int = setting(
+    gradient_accumulation_steps: int = _optimizer(
         1,
         label="Accumulate gradients over",
         term="accumulation",
         help="Batches that each rank adds up before one step: a larger global batch in the same memory.",
-        topic="optimizer",
         minimum=1,
         maximum=65536,
     )
-    max_grad_norm: float | None = setting(
+    max_grad_norm: float | None = _optimizer(
         None,
         label="Clip gradients at norm",
         term="gradient clipping",
         help="Gradients with a larger norm are scaled down to it. Empty: never.",
-        topic="optimizer",
         above=0,
         maximum=1e9,
     )
-    label_smoothing: float = setting(
+    label_smoothing: float = _optimizer(
         0.0,
         label="Label smoothing",
         help="Trains for less confident predictions: 0.1 is usual; 0 is off.",
-        topic="optimizer",
         minimum=0,
         maximum=0.99,
     )
@@ -472,82 +439,73 @@ class Optimisation:
 class Parallelism:
     """How the ranks share the work."""
 
-    strategy: str = setting(
+    strategy: str = _parallel(
         "ddp",
         label="Strategy",
         term="strategy",
         help="How the work is split over the ranks.",
-        topic="parallel",
         catalog="strategies",
     )
-    tensor_parallel_size: int = setting(
+    tensor_parallel_size: int = _parallel(
         2,
         label="Ranks per replica",
         term="tensor parallelism",
         help="How many ranks share one copy of the model.",
         by_plugin="strategy",
-        topic="parallel",
         minimum=1,
         maximum=1024,
     )
-    pipeline_microbatches: int = setting(
+    pipeline_microbatches: int = _parallel(
         4,
         label="Pipeline micro-batches",
         term="pipeline parallelism",
         help="The micro-batches that a batch is split into, so that all stages work at once.",
         by_plugin="strategy",
-        topic="parallel",
         minimum=1,
         maximum=1024,
     )
-    bucket_cap_mb: int = setting(
+    bucket_cap_mb: int = _parallel(
         25,
         label="Bucket size, MB",
         term="bucket",
         help="Gradients are averaged in buckets of this size.",
         by_plugin="strategy",
-        topic="parallel",
         minimum=1,
         maximum=4096,
     )
-    gradient_as_bucket_view: bool = setting(
+    gradient_as_bucket_view: bool = _parallel(
         True,
         label="Gradients as bucket views",
         term="bucket",
         help="Gradients share the buckets' memory, which saves one copy of them.",
         by_plugin="strategy",
-        topic="parallel",
     )
-    static_graph: bool = setting(
+    static_graph: bool = _parallel(
         False,
         label="Static graph",
         help="Promise DDP that every step uses the same parameters.",
         by_plugin="strategy",
-        topic="parallel",
     )
-    gradient_compression: str = setting(
+    gradient_compression: str = _parallel(
         "none",
         label="Compress gradients",
         help="Sends gradients in 16 bits, with less precision.",
         by_plugin="strategy",
-        topic="parallel",
         choices=("none", "fp16", "bf16"),
     )
-    all_reduce: str = setting(
+    all_reduce: str = _parallel(
         "auto",
         label="Average gradients",
         help="auto: through shared memory for CPU ranks of one machine, if possible; backend: always over "
         "gloo or NCCL.",
         by_plugin="strategy",
-        topic="parallel",
         choices=("auto", "backend"),
     )
-    sync_batchnorm: bool = setting(
+    sync_batchnorm: bool = _parallel(
         False,
         label="SyncBatchNorm",
         term="SyncBatchNorm",
         help="BatchNorm over the batches of all ranks instead of each rank's own; GPUs only.",
-        topic="parallel",
     )
 
 
@@ -555,59 +513,50 @@ class Parallelism:
 class Speed:
     """Precision, compilation, and how batches reach the device."""
 
-    precision: str = setting(
+    precision: str = _speed(
         "fp32",
         label="Precision",
         term="bf16, fp16",
-        help=(
-            "bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
-            "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
-            "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere."
-        ),
-        topic="speed",
+        help="bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
+        "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
+        "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere.",
         choices=("fp32", "tf32", "bf16", "fp16"),
     )
-    compile: bool = setting(
+    compile: bool = _speed(
         False,
         label="Compile",
         help="torch.compile: a slower start, then faster steps on a GPU; on a CPU little gain or none. "
         "If it fails, the run continues uncompiled.",
-        topic="speed",
     )
-    cuda_graphs: bool = setting(
+    cuda_graphs: bool = _speed(
         False,
         label="CUDA graphs",
         help="With compile: a step's kernels are captured once and launched together. For small models on "
         "one GPU, where the host is the limit.",
         by_plugin="strategy",
-        topic="speed",
     )
-    data_location: str = setting(
+    data_location: str = _speed(
         "auto",
         label="Data location",
         help="device: all data in the GPU's memory; host: copied batch by batch; auto: device if it fits.",
-        topic="speed",
         choices=("auto", "device", "host"),
     )
-    num_workers: int = setting(
+    num_workers: int = _speed(
         0,
         label="Loader workers",
         help="Processes per rank that load data which is not on the device.",
-        topic="speed",
         minimum=0,
         maximum=256,
     )
-    pin_memory: bool = setting(
+    pin_memory: bool = _speed(
         True,
         label="Pinned memory",
         help="Makes copies to a GPU faster; does nothing on the CPU.",
-        topic="speed",
     )
-    prefetch_factor: int = setting(
+    prefetch_factor: int = _speed(
         2,
         label="Prefetch",
         help="Batches that each loader worker prepares in advance.",
-        topic="speed",
         minimum=1,
         maximum=1024,
     )
@@ -617,21 +566,19 @@ class Speed:
 class Reproduction:
     """Name, device, and bitwise reproducibility."""
 
-    name: str = setting("", label="Name", help="A name for the list of runs. Optional.", topic="reproduce")
-    device: str = setting(
+    name: str = _reproduce("", label="Name", help="A name for the list of runs. Optional.")
+    device: str = _reproduce(
         "auto",
         label="Device",
         term="CPU rank",
         help="auto uses the GPUs if there are any, else the CPU.",
-        topic="reproduce",
         choices=("auto", "cpu", "cuda"),
     )
-    deterministic: bool = setting(
+    deterministic: bool = _reproduce(
         False,
         label="Deterministic",
         help="Uses only algorithms that give identical bits every time. CPU ranks do so with or without it; "
         "GPUs only with it, and can be slower.",
-        topic="reproduce",
     )
 
     def repeats_bits(self, device_kind: str) -> bool:
@@ -650,19 +597,17 @@ NO_MISTAKE = "none"
 class Teaching:
     """Options for teaching: a deliberate mistake, and comparing replicas."""
 
-    mistake: str = setting(
+    mistake: str = _teaching(
         NO_MISTAKE,
         label="Broken on purpose",
         help="A common mistake with DDP, built in to show its effect. Never for a real run.",
-        topic="teaching",
         catalog="mistakes",
     )
-    fingerprint_every_steps: int | None = setting(
+    fingerprint_every_steps: int | None = _teaching(
         None,
         label="Compare replicas every … steps",
         term="fingerprint",
         help="A hash of each rank's weights. Empty: as often as possible within 0.5% of the time; 0: never.",
-        topic="teaching",
         minimum=0,
         maximum=10**9,
     )
@@ -688,35 +633,31 @@ def _check_address(text: str) -> None:
 class Forwarding:
     """The experiment tracker that receives the run's events while it trains."""
 
-    forward_to: str = setting(
+    forward_to: str = _forward(
         NO_TRACKER,
         label="Tracker",
         help="Another process sends the curves there during training; its errors do not affect the run.",
-        topic="forward",
         choices=(NO_TRACKER, "tensorboard", "trackio", "mlflow", "wandb"),
     )
-    forward_address: str = setting(
+    forward_address: str = _forward(
         "",
         label="Address of the service",
         help="Such as http://127.0.0.1:5000. Empty: as the page's environment says, else this machine.",
         only_with=("forward_to", ("trackio", "mlflow", "wandb")),
-        topic="forward",
         check=_check_address,
     )
-    forward_project: str = setting(
+    forward_project: str = _forward(
         "",
         label="Project or experiment",
         help="Empty: rankscope.",
         only_with=("forward_to", ("trackio", "mlflow", "wandb")),
-        topic="forward",
         max_length=100,
     )
-    forward_offline: bool = setting(
+    forward_offline: bool = _forward(
         True,
         label="Offline",
         help="W&B writes files into the run's folder, for wandb sync. Off: needs an API key.",
         only_with=("forward_to", ("wandb",)),
-        topic="forward",
     )
 
 
@@ -731,54 +672,47 @@ class Where:
     Engines without such places ignore these fields.
     """
 
-    partition: str = setting(
+    partition: str = _where(
         "",
         label="Partition",
         help="The cluster's nodes that the job may run on, with their free resources. Empty: the default.",
-        topic="where",
         max_length=MAX_NAME,
     )
-    gpu_type: str = setting(
+    gpu_type: str = _where(
         "",
         label="GPU type",
         help="Empty: whichever GPUs the partition has.",
-        topic="where",
         max_length=MAX_NAME,
     )
-    time_limit: str = setting(
+    time_limit: str = _where(
         "",
         label="Time limit",
         help="Such as 90 (minutes), 1:30:00 or 2-12:00:00. Empty: the partition's default.",
-        topic="where",
         max_length=MAX_NAME,
     )
-    memory_gb: int | None = setting(
+    memory_gb: int | None = _where(
         None,
         label="Memory, GB",
         help="On each machine, for all of its ranks. Empty: the cluster's default.",
-        topic="where",
         minimum=1,
         maximum=100_000,
     )
-    account: str = setting(
+    account: str = _where(
         "",
         label="Account",
         help="Whose budget the job is charged to. Empty: your default account.",
-        topic="where",
         max_length=MAX_NAME,
     )
-    qos: str = setting(
+    qos: str = _where(
         "",
         label="QOS",
         help="The quality of service: its limits and priority. Empty: your default.",
-        topic="where",
         max_length=MAX_NAME,
     )
-    extra_lines: str = setting(
+    extra_lines: str = _where(
         "",
         label="Further options",
         help="Options of the job that the administrator allows.",
-        topic="where",
         max_length=MAX_LINES,
     )
 
@@ -828,58 +762,51 @@ class Script:
     The code itself is stored in the run's folder `code/`.
     """
 
-    script: str = setting(
+    script: str = _script(
         "",
         label="Script",
         help="The entry file in the run's folder code/. Empty: the run trains a model from the lists.",
-        topic="script",
         max_length=500,
         check=_check_script,
     )
-    script_arguments: str = setting(
+    script_arguments: str = _script(
         "",
         label="Arguments",
         help="The script's command line, quoted as in a shell.",
-        topic="script",
         max_length=4000,
         check=parse_arguments,
     )
-    script_start: str = setting(
+    script_start: str = _script(
         "torchrun",
         label="Started as",
         help="torchrun starts one process per rank; python starts one, which starts the ranks itself.",
-        topic="script",
         choices=("torchrun", "python"),
     )
-    script_python: str = setting(
+    script_python: str = _script(
         "",
         label="Python interpreter",
         help="The python of another environment, with torch 2.4 or newer. Empty: the page's own.",
-        topic="script",
         max_length=4096,
         is_path=True,
     )
-    script_environment: str = setting(
+    script_environment: str = _script(
         "",
         label="Environment variables",
         help="One NAME=VALUE a line.",
-        topic="script",
         max_length=4000,
         check=parse_variables,
     )
-    script_folder: str = setting(
+    script_folder: str = _script(
         "",
         label="Working folder",
         help="The folder in which the script starts. Empty: the folder of the stored code.",
-        topic="script",
         max_length=4096,
         is_path=True,
     )
-    script_on_cpu: bool = setting(
+    script_on_cpu: bool = _script(
         False,
         label="Run on CPU ranks",
         help="Requests for a GPU have no effect: nccl becomes gloo, .cuda() and .to('cuda') keep the CPU.",
-        topic="script",
     )
 
     @property

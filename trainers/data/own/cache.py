@@ -79,17 +79,15 @@ class ArrayWriter:
         return {"dtype": self._dtype.str, "shape": [self._num_rows, *self._row_shape]}
 
 
-def write_array(folder: Path, name: str, values: Array) -> dict[str, Any]:
-    """Write a complete array; return the dtype and shape for `MappedArray`."""
-    writer = ArrayWriter(folder, name, values.dtype.str, values.shape[1:])
-    if values.size:
-        writer.append(values)
-    return writer.close()
-
-
 def write_arrays(folder: Path, **arrays: Array) -> dict[str, Any]:
     """Write complete arrays; return their metadata by name."""
-    return {name: write_array(folder, name, values) for name, values in arrays.items()}
+    written = {}
+    for name, values in arrays.items():
+        writer = ArrayWriter(folder, name, values.dtype.str, values.shape[1:])
+        if values.size:
+            writer.append(values)
+        written[name] = writer.close()
+    return written
 
 
 class MappedArray:
@@ -110,7 +108,7 @@ class MappedArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def take(self, rows: Array) -> Array:
-        """Return a copy of these rows."""
+        """Return a copy of the rows of these numbers, which may have any shape."""
         return self._released(self._view()[rows])
 
     def slice(self, start: int, end: int) -> Array:
@@ -125,10 +123,6 @@ class MappedArray:
     def all(self) -> Array:
         """Return a copy of the array."""
         return self.slice(0, len(self))
-
-    def windows(self, starts: Array, length: int) -> Array:
-        """Return a (starts, length) copy of `length` values from each start of a one-dimensional array."""
-        return self._released(self._view()[starts[:, None] + np.arange(length)])
 
     def _view(self) -> Array:
         if self.num_bytes == 0:
@@ -171,13 +165,8 @@ class Prepared:
         return bool(meta.pop(SEAL) == _seal(self.folder, meta))
 
 
-def sealed(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a prepared folder with a seal, by which later changes are detected."""
-    plain: dict[str, Any] = json.loads(json.dumps(meta))
-    return plain | {SEAL: _seal(folder, plain)}
-
-
 def _seal(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the seal of a prepared folder, by which later changes are detected."""
     files = {name: (folder / f"{name}.bin").stat() for name in meta["arrays"]}
     return {
         "meta": hashlib.blake2b(json.dumps(meta, sort_keys=True).encode(), digest_size=16).hexdigest(),
@@ -320,7 +309,8 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
     started = time.monotonic()
     temporary = TemporaryFolder(name)
     try:
-        meta = sealed(temporary.path, make(temporary.path))
+        meta = json.loads(json.dumps(make(temporary.path)))
+        meta[SEAL] = _seal(temporary.path, meta)
         with (temporary.path / META).open("w", encoding="utf-8") as file:
             json.dump(meta, file)
             file.flush()

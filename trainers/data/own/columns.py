@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from trainers.data.own.images import TRAIN_WORDS, VALIDATION_WORDS, side_of
-from trainers.data.own.table_file import AROUND_CELLS, EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
+from trainers.data.own.problems import quoted
+from trainers.data.own.table_file import AROUND_CELLS, Row, Table, column, literal
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
@@ -46,7 +47,6 @@ MISSING_NUMBER = (
 )  # fmt: skip
 MAX_COUNTED = 20_000
 MAX_EXAMINED = 1000  # only this many characters of a cell are examined
-CELLS_AT_ONCE = 2_000_000
 MIXED_FROM = 0.8  # from this share of numbers on, the other cells are probably mistakes
 MIN_FOR_IDENTIFIER = 10
 MOST_PER_ID = 20  # rows per value; a column with more is a number or category, not an identifier
@@ -317,6 +317,11 @@ class Column:
     form: str = ""
 
     @property
+    def where(self) -> str:
+        """The column, as the place of a problem."""
+        return f"column {quoted(self.name)}"
+
+    @property
     def num_missing(self) -> int:
         return self.num_rows - self.num_present
 
@@ -386,7 +391,7 @@ class Column:
 def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
     """Decide what each column holds, unless the user has chosen its kind in `columns` of `data_reading`."""
     columns: list[Column] = []
-    for places in batches(table, range(len(table.names))):
+    for places in table.batches(range(len(table.names))):
         columns += _Batch(table, places, reading).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
@@ -397,33 +402,32 @@ def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
 def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
     """Return the most frequent values of columns and their counts, by column index."""
     found: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
-    by_index = {each.index: each for each in columns}
-    for places in batches(table, list(found)):
-        rows = table.query(
-            f"SELECT col, v, count(*) AS n FROM {long_cells(by_index[place] for place in places)} "
-            "WHERE v IS NOT NULL GROUP BY col, v "
-            f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {most} "
-            "ORDER BY col, n DESC, v"
-        )
-        for place, value, count in rows:
-            found[place].append((str(value), count))
+    for place, value, count in query_cells(
+        table,
+        columns,
+        "SELECT col, v, count(*) AS n FROM CELLS WHERE v IS NOT NULL GROUP BY col, v "
+        f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {most} ORDER BY col, n DESC, v",
+    ):
+        found[place].append((str(value), count))
     return found
 
 
-def batches(table: Table, places: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield groups of columns for one query each: one column of a long table, many columns of a wide one."""
-    size = max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, table.num_rows)))
-    return parts_of(places, size)
-
-
-def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
-    """Return SQL of a table with one row per cell: row number `row`, column index `col`, cell `v`, label `l`.
+def query_cells(
+    table: Table, columns: Sequence[Column], sql: str, *, label: str = "NULL", as_numbers: bool = False
+) -> Iterator[Row]:
+    """Yield the rows of a query for each group of columns.
 
     Args:
-        label: SQL of a row's label.
+        sql: selects from CELLS, which has one row per cell: row number `row`, column index `col`, cell `v`
+            and the row's label `l`.
+        label: SQL of the label.
         as_numbers: True to return `v` as a number instead of text.
     """
-    some = list(columns)
+    for some in table.batches(columns):
+        yield from table.query(sql.replace("CELLS", _long_cells(some, label=label, as_numbers=as_numbers)))
+
+
+def _long_cells(some: Sequence[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
     cells = [each.number if as_numbers else each.cell for each in some]
     if len(some) == 1:
         return f"(SELECT row, {some[0].index} AS col, {cells[0]} AS v, {label} AS l FROM rows)"
@@ -489,7 +493,7 @@ class _Batch:
             f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
             f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
             f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false), "
-            f"coalesce(bool_and({plain} = floor({plain})), false) FROM {long_cells(unread)} GROUP BY col"
+            f"coalesce(bool_and({plain} = floor({plain})), false) FROM {_long_cells(unread)} GROUP BY col"
         )
         found = {}
         for place, present, distinct, num_plain, characters, words, has_nan, has_zeros, whole in sorted(rows):
@@ -523,7 +527,7 @@ class _Batch:
         unread = [self._profiles[place] for place in places]
         self._table.store(
             "vals",
-            f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {long_cells(unread)} "
+            f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {_long_cells(unread)} "
             f"WHERE v IS NOT NULL GROUP BY ALL",
         )
         wide = {place for (place,) in self._table.query(
@@ -1022,32 +1026,29 @@ def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
         if each.confidence == "medium" and each.notation.thousands == ",":
             notation = Notation(decimal=",", unit=each.notation.unit)
             found[each.index] = replace(each, notation=notation, reason=reason)
-    by_unit: dict[str, list[int]] = {}
-    for place, each in numbers.items():
+    by_unit: dict[str, list[Column]] = {}
+    for each in numbers.values():
         if each.notation in (PLAIN, Notation(unit=each.notation.unit)):
-            by_unit.setdefault(each.notation.unit, []).append(place)
+            by_unit.setdefault(each.notation.unit, []).append(each)
     for unit, some in by_unit.items():
         grouped = Notation(decimal=",", thousands=".", unit=unit)
         fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
-        for places in batches(table, some):
-            for (place,) in table.query(
-                f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
-                f"GROUP BY col HAVING bool_and({fits})"
-            ):
-                found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
+        sql = f"SELECT col FROM CELLS WHERE contains(v, '.') GROUP BY col HAVING bool_and({fits})"
+        for (place,) in query_cells(table, some, sql):
+            found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
     return [found[each.index] for each in columns]
 
 
 def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Add statistics of numeric columns; find constant columns."""
     found = {each.index: each for each in columns}
-    by_notation: dict[Notation, list[int]] = {}
+    by_notation: dict[Notation, list[Column]] = {}
     for each in columns:
         is_same = each.num_distinct == 1 and not each.num_missing and not each.is_chosen
         if each.kind in (CATEGORY, FILE_NAME) and is_same:
             found[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
         if each.kind in (NUMBER, MIXED):
-            by_notation.setdefault(each.notation, []).append(each.index)
+            by_notation.setdefault(each.notation, []).append(each)
     quantile = "approx_quantile" if table.num_rows > 2_000_000 else "quantile_cont"
     asked = (
         f"count(v), count(u), count(m) - count(u), min(u), max(u), bool_and(u = floor(u)), "
@@ -1059,30 +1060,28 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
         example = (
             f", arg_min(v, {unusual}) FILTER (m IS NOT NULL), arg_min(m, {unusual}) FILTER (m IS NOT NULL)"
         )
-        for places in batches(table, numbers):
-            read = f"(SELECT *, {notation.sql('v')} AS m FROM {long_cells(found[place] for place in places)})"
-            usable = f"(SELECT *, CASE WHEN abs(m) <= {LARGEST_NUMBER!r} THEN m END AS u FROM {read})"
-            for place, present, num, large, low, high, whole, quartiles, distinct, *shown in table.query(
-                f"SELECT col, {asked}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
-            ):
-                each = found[place]
-                is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
-                found[place] = replace(
-                    each,
-                    kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
-                    reason="all cells are the same" if is_same else each.reason,
-                    num_present=present,
-                    num_numbers=num,
-                    num_too_large=large,
-                    lowest=low or 0.0,
-                    highest=high or 0.0,
-                    all_whole=bool(whole) and not large,
-                    quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
-                    num_distinct=distinct + bool(large),
-                    example=(str(shown[0]), f"{shown[1]:.12g}")
-                    if shown and shown[0] is not None
-                    else ("", ""),
-                )
+        read = f"(SELECT *, {notation.sql('v')} AS m FROM CELLS)"
+        usable = f"(SELECT *, CASE WHEN abs(m) <= {LARGEST_NUMBER!r} THEN m END AS u FROM {read})"
+        sql = f"SELECT col, {asked}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
+        for place, present, num, large, low, high, whole, quartiles, distinct, *shown in query_cells(
+            table, numbers, sql
+        ):
+            each = found[place]
+            is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
+            found[place] = replace(
+                each,
+                kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
+                reason="all cells are the same" if is_same else each.reason,
+                num_present=present,
+                num_numbers=num,
+                num_too_large=large,
+                lowest=low or 0.0,
+                highest=high or 0.0,
+                all_whole=bool(whole) and not large,
+                quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
+                num_distinct=distinct + bool(large),
+                example=(str(shown[0]), f"{shown[1]:.12g}") if shown and shown[0] is not None else ("", ""),
+            )
     return [found[each.index] for each in columns]
 
 
@@ -1112,15 +1111,16 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
         and each.notation.is_plain
         and each.name.lower() not in ORDERED_NAMES
     }
-    for places in batches(table, list(counting)):
-        numbers = (
-            f"SELECT row, col, {PLAIN.sql('v')} AS m FROM {long_cells(counting[place] for place in places)}"
-        )
-        steps = f"SELECT col, m - lag(m) OVER (PARTITION BY col ORDER BY row) AS d FROM ({numbers})"
-        for place, least, most in table.query(f"SELECT col, min(d), max(d) FROM ({steps}) GROUP BY col"):
-            if least == most != 0 and (least == 1 or (place == 0 and has_others)):
-                reason = f"it counts up by {least:g} from row to row"
-                found[place] = replace(counting[place], kind=INDEX, reason=reason, confidence="medium")
+    steps = "SELECT col, v - lag(v) OVER (PARTITION BY col ORDER BY row) AS d FROM CELLS"
+    for place, least, most in query_cells(
+        table,
+        list(counting.values()),
+        f"SELECT col, min(d), max(d) FROM ({steps}) GROUP BY col",
+        as_numbers=True,
+    ):
+        if least == most != 0 and (least == 1 or (place == 0 and has_others)):
+            reason = f"it counts up by {least:g} from row to row"
+            found[place] = replace(counting[place], kind=INDEX, reason=reason, confidence="medium")
     return [found.get(each.index, each) for each in columns]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.cache import ArrayWriter, MappedArray, require_space, write_arrays
 from trainers.data.own.columns import LARGEST_NUMBER
-from trainers.data.own.problems import quoted
+from trainers.data.own.problems import DataError, quoted
 from trainers.data.own.processes import Progress
 from trainers.data.own.splits import Rows, split_rows
 from trainers.data.own.table_file import Table, parts_of
@@ -27,30 +26,21 @@ CHARACTERS_AT_ONCE = 16 * 2**20
 RAW = "raw"
 
 
-class TooFarError(Exception):
-    """A number becomes infinite when standardised. Arguments: the column, and the message."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """Mean and standard deviation of each feature (0 and 1 for categories) and of the target."""
-
-    mean: list[float]
-    std: list[float]
-    target_mean: float
-    target_std: float
-
-
 def feature_names(plan: Plan) -> list[str]:
     """Return the names of the numbers that encode a row."""
     return [name for feature in plan.features for name in feature.names]
 
 
-def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
+def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the arrays `inputs`, `targets`, `train` and `validation`; return their metadata and the scale.
+
+    The scale is the mean and standard deviation of each feature (0 and 1 for categories) and of the target.
 
     This needs two passes over the data. The first one writes raw numbers. Only then are all labels known, and
     with them the training rows, from which the scale for the second pass is computed.
+
+    Raises:
+        DataError: if a number is so far from the training values that it becomes infinite.
     """
     width = len(feature_names(plan))
     require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
@@ -63,18 +53,18 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
     centre, spread = (0.0, 1.0)
     if labels is None:
         centre, spread = float(targets[train].mean()), float(targets[train].std()) or 1.0
-        targets = _as_floats((targets - centre) / spread, plan.label_name)
+        targets = _as_floats((targets - centre) / spread, plan.label_name, table)
     writer = ArrayWriter(folder, "inputs", "<f4", (width,))
     progress = Progress("rows written", len(raw))
     for start in range(0, len(raw), _ROWS_AT_ONCE):
         piece = raw.slice(start, start + _ROWS_AT_ONCE)
-        writer.append(_expand(piece, plan.features, mean, std))
+        writer.append(_expand(piece, plan.features, mean, std, table))
         progress.add(len(piece))
     raw.path.unlink()
     arrays = write_arrays(folder, targets=targets, train=train, validation=validation)
     arrays["inputs"] = writer.close()
     means, stds = _by_number(plan.features, mean, 0.0), _by_number(plan.features, std, 1.0)
-    return arrays, Scale(mean=means, std=stds, target_mean=centre, target_std=spread)
+    return arrays, {"mean": means, "std": stds, "target_mean": centre, "target_std": spread}
 
 
 def chunks(
@@ -182,7 +172,7 @@ def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Number
 
 
 def _expand(
-    piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers
+    piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers, table: Table
 ) -> npt.NDArray[np.float32]:
     """Return (rows, numbers): numeric columns standardised, with missing as the mean; categories one-hot."""
     parts = []
@@ -194,22 +184,18 @@ def _expand(
             parts.append((column[:, None] == kinds).astype(np.float32))
         else:
             scaled = np.where(is_gone, 0.0, (column - mean[place]) / std[place])
-            parts.append(_as_floats(scaled, feature.name)[:, None])
+            parts.append(_as_floats(scaled, feature.name, table)[:, None])
         if feature.has_missing:
             parts.append(is_gone[:, None].astype(np.float32))
     return np.concatenate(parts, axis=1)
 
 
-def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
-    """Return standardised numbers as float32.
-
-    Raises:
-        TooFarError: if one is so far from the training values that it becomes infinite.
-    """
+def _as_floats(values: Numbers, name: str, table: Table) -> npt.NDArray[np.float32]:
+    """Return standardised numbers as float32."""
     if not (np.abs(values) <= LARGEST_NUMBER).all():
         away = float(np.abs(values).max())
         message = f"a number lies {away:.2g} times the usual deviation off the others: too far."
-        raise TooFarError(f"column {quoted(name)}", message)
+        raise DataError.of(str(table.path), f"column {quoted(name)}", message, "Mend it, or take it out.")
     return values.astype(np.float32)
 
 

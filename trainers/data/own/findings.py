@@ -9,18 +9,14 @@ from typing import Any
 
 from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own import columns as columns_module
-from trainers.data.own.columns import Column, batches, long_cells
+from trainers.data.own.columns import Column, query_cells
 from trainers.data.own.problems import Problems, listed, quoted
-from trainers.data.own.table_file import MAX_FOOTER, MAX_TOTAL, TOTALS, Table, column, literal
-from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
+from trainers.data.own.table_file import IDEOGRAPHIC_SUMS, MAX_FOOTER, SUMS, Table, column, is_total, literal
+from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, as_missing, patch
 
 MAX_CHECKED = 200  # columns
 MIN_SUMMANDS = 4
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
-TOTAL_WORDS = (
-    r"(?i)\b(sub|sous|zwischen)?[ -]?(total(s|e|es|en)?|sum|summ[ae]|suma|gesamt\w*|ergebnis)\b"
-    r"|[小合总總][计計]"
-)
 SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
@@ -30,7 +26,7 @@ def report_findings(
     table: Table, columns: Sequence[Column], plan: Plan, reading: Mapping[str, Any], problems: Problems
 ) -> None:
     """Add a note for each finding; for an unusable table only for a row of totals, which may explain it."""
-    _totals(table, columns, reading, problems)
+    others = _totals(table, columns, reading, problems)
     if problems.num_faults:
         return
     _other_label(columns, plan, problems)
@@ -39,7 +35,7 @@ def report_findings(
     used = [columns[place] for place in plan.used[:MAX_CHECKED]]
     for each in used:
         if each.kind == columns_module.NUMBER:
-            _outliers(table, each, problems)
+            _outliers(table, each, others, problems)
     if table.num_rows >= MIN_ROWS_FOR_LEAKS:
         for each in _leaks(table, used, columns[plan.label], plan):
             _report_leak(table, each, columns[plan.label], plan, problems)
@@ -60,7 +56,7 @@ def report_findings(
         else:
             continue
         change = patch(columns={each.name: kind})
-        problems.note(f"column {quoted(each.name)}", message, suggested=change, action=action)
+        problems.note(each.where, message, suggested=change, action=action)
 
 
 def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -103,7 +99,7 @@ def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Prob
         others = [each.name for each in some[1:num]]
         shown = listed(list(map(quoted, others[::-1])))
         problems.note(
-            f"column {quoted(label.name)}",
+            label.where,
             f"it and {shown} are one label in several columns: one of them is 1 in each row.",
             "One column with the names of the classes would teach all of them.",
             suggested=patch(columns=dict.fromkeys(others, "ignored")),
@@ -118,30 +114,31 @@ def totals_of_groups(table: Table) -> str:
     add up to the others in at least half of the columns of numbers.
     """
     places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
-    is_total = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {literal(TOTAL_WORDS)})"
-    num = table.value(f"SELECT count(*) FROM rows WHERE {is_total}")
+    word = literal(rf"(?i)(?:^|\PL){SUMS}(?:$|\PL)|{IDEOGRAPHIC_SUMS}")
+    has_word = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {word})"
+    num = table.value(f"SELECT count(*) FROM rows WHERE {has_word}")
     if not 0 < num < 0.5 * table.num_rows:
         return ""
     number = "TRY_CAST(replace({0}, ',', '.') AS DOUBLE)"
     asked = [f"[count({{0}}), count({number}), sum({number})]".format(place) for place in places]
-    (some,) = table.query_wide(asked, f"FROM rows WHERE {is_total}")
-    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {is_total}")
+    (some,) = table.query_wide(asked, f"FROM rows WHERE {has_word}")
+    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {has_word}")
     least = 0.95 * (table.num_rows - num)
     pairs = list(zip(some, every, strict=True))
     if any(not here[0] and there[0] >= least for here, there in pairs):
-        return is_total
+        return has_word
     sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(least, 5)]
     # Subtotals add up to the other rows, and to twice as much with a grand total.
     is_sum = [any(_is_close(total, times * whole) for times in (1, 2)) for total, whole in sums]
-    return is_total if 2 * sum(is_sum) >= len(sums) > 0 else ""
+    return has_word if 2 * sum(is_sum) >= len(sums) > 0 else ""
 
 
 def _is_close(one: float, other: float, tolerance: float = 1e-6) -> bool:
     return bool(one and other) and math.isclose(one, other, rel_tol=tolerance)
 
 
-def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any], problems: Problems) -> None:
-    """Report rows of totals between the others, or last rows of totals."""
+def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any], problems: Problems) -> str:
+    """Report rows of totals between the others, or last rows of totals; return SQL, true for other rows."""
     columns = columns[:MAX_CHECKED]
     last = table.query_wide(
         ["row", *(column(each.index) for each in columns)], f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER}"
@@ -154,7 +151,7 @@ def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any],
         message = f"{which} of the others: lines {listed(lines)}{more}."
         action = f"Leave out the totals ({num:,} {'row' if num == 1 else 'rows'})"
         problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
-        return
+        return f"NOT {is_group}"
     if num := _num_last_totals(table, columns, last):
         row, *cells = last[num - 1]
         shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
@@ -164,6 +161,8 @@ def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any],
         change = patch(leave_out_last=reading.get("leave_out_last", 0) + num)
         action = "Leave out the last row (1 row)" if num == 1 else f"Leave out the last {num} rows"
         problems.note("the table", message, line=row, suggested=change, action=action)
+        return f"row < {row}"
+    return "true"
 
 
 def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Sequence[Any]]) -> int:
@@ -173,11 +172,10 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
         last: row number and cells of the last rows, the last one first.
     """
     row, *cells = last[0]
-    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
+    named = [place for place, cell in enumerate(cells) if is_total(cell)]
     num = 1
     for place in named[:1]:
-        are_totals = [TOTALS.fullmatch(str(each[place + 1])[:MAX_TOTAL]) is not None for each in last]
-        num = [*are_totals, False].index(False)
+        num = [*(is_total(each[place + 1]) for each in last), False].index(False)
         row = last[num - 1][0]
         # A word that occurs elsewhere in its column does not indicate a total.
         is_word = f"{column(columns[place].index)} = {literal(cells[place])}"
@@ -263,7 +261,7 @@ def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Pr
     return num
 
 
-def _outliers(table: Table, each: Column, problems: Problems) -> None:
+def _outliers(table: Table, each: Column, others: str, problems: Problems) -> None:
     if _sentinel(table, each, problems):
         return
     low, middle, high = each.quartiles
@@ -271,8 +269,8 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     reach = max(abs(each.highest - middle), abs(each.lowest - middle))
     if spread <= 0 or reach <= FAR * spread or each.num_distinct < 5:
         return
-    far = f"abs({each.number} - {middle!r}) > {FAR * spread!r}"
-    if (count := table.value(f"SELECT count(*) FROM rows WHERE {far}")) <= 0.05 * table.num_rows:
+    far = f"abs({each.number} - {middle!r}) > {FAR * spread!r} AND {others}"
+    if 0 < (count := table.value(f"SELECT count(*) FROM rows WHERE {far}")) <= 0.05 * table.num_rows:
         half = f"half of them are from {low:.4g} to {high:.4g}"
         message = f"{count:,} of its values lie far from the others ({half})"
         _note_as_missing(table, each, far, count, message, problems)
@@ -281,21 +279,10 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
 def _note_as_missing(
     table: Table, each: Column, condition: str, count: int, message: str, problems: Problems, hint: str = ""
 ) -> None:
-    """Report the cells that meet a condition; offer to read them as missing, up to 20 spellings."""
+    """Report the cells that meet a condition, and offer to read them as missing."""
     shown, line = table.examples(column(each.index), condition)
-    spelled = table.query(
-        f"SELECT DISTINCT {column(each.index)} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21"
-    )
-    is_offered = len(spelled) <= 20
-    action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
-    problems.note(
-        f"column {quoted(each.name)}",
-        f"{message}: {shown}.",
-        hint,
-        line=line,
-        suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}) if is_offered else {},
-        action=action if is_offered else "",
-    )
+    offer = as_missing(table, each, condition, count)
+    problems.note(each.where, f"{message}: {shown}.", hint, line=line, **offer)
 
 
 def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
@@ -320,55 +307,41 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
 
 def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:
     """Return the features that determine the label on their own."""
-    numbers = {each.index: each for each in used if each.kind == columns_module.NUMBER}
-    found: set[int] = set()
+    numbers = [each for each in used if each.kind == columns_module.NUMBER]
     if plan.task == TABULAR_REGRESSION:
-        for places in batches(table, list(numbers) if len(plan.used) > 1 else []):
-            cells = long_cells((numbers[place] for place in places), label=label.number, as_numbers=True)
-            found |= {
-                place
-                for (place,) in table.query(
-                    f"SELECT col FROM {cells} WHERE isfinite(v) AND isfinite(l) GROUP BY col "
-                    f"HAVING abs(corr(v, l)) > {LEAK}"
-                )
-            }
-        return [each for each in used if each.index in found]
+        if len(plan.used) == 1:
+            return []
+        together = (
+            "SELECT col FROM CELLS WHERE isfinite(v) AND isfinite(l) GROUP BY col "
+            f"HAVING abs(corr(v, l)) > {LEAK}"
+        )
+        rows = list(query_cells(table, numbers, together, label=label.number, as_numbers=True))
+        return [each for each in used if (each.index,) in rows]
     num_classes = len(plan.class_names)
-    categories = {
-        each.index: each
+    if num_classes < 2:
+        return []
+    categories = [
+        each
         for each in used
         if each.kind == columns_module.CATEGORY and 2 <= each.num_distinct <= 0.5 * each.num_present
-    }
-    for places in batches(table, list(categories)):
-        cells = long_cells((categories[place] for place in places), label=label.cell)
-        counts = f"SELECT col, v, l, count(*) AS n FROM {cells} WHERE l IS NOT NULL GROUP BY ALL"
-        by_value = f"SELECT col, sum(n) AS n, max(n) AS most FROM ({counts}) GROUP BY col, v"
-        found |= {
-            place
-            for (place,) in table.query(
-                f"SELECT col FROM ({by_value}) GROUP BY col "
-                f"HAVING sum(n) - sum(most) <= {0.001 * table.num_rows}"
-            )
-        }
-    # In rows sorted by the number, each class is one interval: thresholds separate the classes.
-    able = [
-        place for place, each in numbers.items() if each.num_distinct >= num_classes and not each.num_missing
     ]
-    for places in batches(table, able):
-        cells = long_cells((numbers[place] for place in places), label=label.cell, as_numbers=True)
-        by_value = (
-            f"SELECT col, v, min(l) AS l, count(DISTINCT l) AS n FROM {cells} "
-            "WHERE v IS NOT NULL AND l IS NOT NULL GROUP BY col, v"
-        )
-        steps = f"SELECT col, l, n, lag(l) OVER (PARTITION BY col ORDER BY v) AS before FROM ({by_value})"
-        found |= {
-            place
-            for (place,) in table.query(
-                f"SELECT col FROM ({steps}) GROUP BY col "
-                f"HAVING max(n) = 1 AND count(*) FILTER (l <> before) = {num_classes - 1}"
-            )
-        }
-    return [each for each in used if each.index in found and num_classes > 1]
+    counts = "SELECT col, v, l, count(*) AS n FROM CELLS WHERE l IS NOT NULL GROUP BY ALL"
+    by_value = f"SELECT col, sum(n) AS n, max(n) AS most FROM ({counts}) GROUP BY col, v"
+    alone = f"SELECT col FROM ({by_value}) GROUP BY col HAVING sum(n) - sum(most) <= {0.001 * table.num_rows}"
+    rows = list(query_cells(table, categories, alone, label=label.cell))
+    # In rows sorted by the number, each class is one interval: thresholds separate the classes.
+    able = [each for each in numbers if each.num_distinct >= num_classes and not each.num_missing]
+    by_value = (
+        "SELECT col, v, min(l) AS l, count(DISTINCT l) AS n FROM CELLS "
+        "WHERE v IS NOT NULL AND l IS NOT NULL GROUP BY col, v"
+    )
+    steps = f"SELECT col, l, n, lag(l) OVER (PARTITION BY col ORDER BY v) AS before FROM ({by_value})"
+    intervals = (
+        f"SELECT col FROM ({steps}) GROUP BY col "
+        f"HAVING max(n) = 1 AND count(*) FILTER (l <> before) = {num_classes - 1}"
+    )
+    rows += query_cells(table, able, intervals, label=label.cell, as_numbers=True)
+    return [each for each in used if (each.index,) in rows]
 
 
 def _report_leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
@@ -378,7 +351,7 @@ def _report_leak(table: Table, each: Column, label: Column, plan: Plan, problems
         how = f"(correlation {table.value(f'SELECT corr({each.number}, {label.number}) {numbers}'):.4f})"
     is_alone = len(plan.used) == 1
     problems.note(
-        f"column {quoted(each.name)}",
+        each.where,
         f"it alone determines {quoted(label.name)} {how}.",
         "Is it known before the label? If not, ignore it.",
         suggested={} if is_alone else patch(columns={each.name: "ignored"}),

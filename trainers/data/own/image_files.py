@@ -42,6 +42,8 @@ MAX_UNPACKED_BYTES = 500 * 10**9
 MAX_RATIO = 100
 RATIO_MATTERS_FROM = 20 * 2**20
 STARTS = (b"PK\x03\x04", b"PK\x05\x06")
+# The errors that zipfile raises for damaged directories.
+DAMAGED = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OSError, struct.error)
 REPACK = "Create the zip again from the folder of the images."
 # Files and folders that macOS, Windows, Synology, QNAP and Linux create everywhere.
 IGNORED_NAMES = (
@@ -107,15 +109,7 @@ class ZipSource:
                 return
         try:
             self._zip = zipfile.ZipFile(path)
-        # These are the errors that zipfile raises for damaged directories.
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            EOFError,
-            ValueError,
-            OSError,
-            struct.error,
-        ) as error:
+        except DAMAGED as error:
             hint = "It may be incomplete or no zip at all: copy or create it again."
             problems.fault(path.name, f"the zip cannot be opened ({os_errors.explain(error)}).", hint)
             return
@@ -226,17 +220,8 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes | None:
         return None
 
 
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "BMP",
-    "GIF",
-    "WEBP",
-    "TIFF",
-    "PPM",
-    "AVIF",
-    "HEIF",
-)  # formats whose readers start no external program
+# Formats whose readers start no external program.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")
 HEIF_START = re.compile(rb"....ftyp(hei|hev|mif1|msf1)", re.DOTALL)
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000

@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,35 +74,18 @@ CAMERA_NAMES = {
     "file", "bild", "foto", "pxl", "sample", "train", "test", "val", "untitled",
 }  # fmt: skip
 
-Labelled = tuple[str, str, bool | None]  # name, class, and True for validation if folders say so
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabelledFile:
-    """An image and its class; `is_validation` is None unless folder names determine the split."""
+class LabelledFile(NamedTuple):
+    """A file and its class; `is_validation` is None unless folder names determine the split."""
 
     name: str
-    label: int
+    label: str
     is_validation: bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arrangement:
-    """The class names by number, the images with a class, and the number of all images."""
-
-    class_names: tuple[str, ...] = ()
-    files: tuple[LabelledFile, ...] = ()
-    num_images: int = 0
-
-    def class_counts(self) -> dict[str, int]:
-        """Return the number of images of each class."""
-        counts = Counter(file.label for file in self.files)
-        return {name: counts[label] for label, name in enumerate(self.class_names)}
 
 
 def labelled_files(
     source: ImageSource, names: Sequence[str], unit: str, *, skip: bool, problems: Problems
-) -> list[Labelled]:
+) -> list[LabelledFile]:
     """Return the files that have a class, with their class and split, by folder names or file names.
 
     Args:
@@ -120,26 +103,26 @@ def labelled_files(
         problems.note("the classes", message)
     else:
         problems.add(tried)
-    labelled = [(virtual[name], label, held) for name, label, held in labelled]
+    labelled = [file._replace(name=virtual[file.name]) for file in labelled]
     for name in source.empty_folders:
         if name.count("/") == class_depth:
             problems.note(name, f"there is no {unit.removesuffix('s')} in this folder: it is no class.")
-    if unlabelled := [name for name, label, _ in labelled if alike(label) in UNLABELLED]:
-        message = f"{len(unlabelled):,} {unit} are in a folder of {unit} without a label: they are not used."
+    kept = [file for file in labelled if alike(file.label) not in UNLABELLED]
+    if num := len(labelled) - len(kept):
+        message = f"{num:,} {unit} are in a folder of {unit} without a label: they are not used."
         problems.note("the classes", message)
-        labelled = [entry for entry in labelled if alike(entry[1]) not in UNLABELLED]
-    if loose := [name for name, label, _ in labelled if not label]:
+    if loose := [file.name for file in kept if not file.label]:
         message = f"{len(loose):,} {unit} are in no class folder: {listed(list(map(quoted, loose)), 3)}."
         hint = PER_CLASS_HINT.format(unit=unit)
-        if len(loose) == len(labelled):
+        if len(loose) == len(kept):
             problems.fault("the data", message, hint)
             return []
-        skip = skip or len(loose) <= MUCH * len(labelled)
+        skip = skip or len(loose) <= MUCH * len(kept)
         problems.unreadable("the data", message, hint, skip=skip, num_samples=len(loose))
-    return [entry for entry in labelled if entry[1]]
+    return [file for file in kept if file.label]
 
 
-def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[list[Labelled], int]:
+def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[list[LabelledFile], int]:
     """Return the files with class and split by folder names, and the depth of the class folders."""
     depth = _depth_of_root(names)
     tops = sorted({_part(name, depth) for name in names} - {""})
@@ -150,9 +133,11 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
         sided = {name: side_of(_part(name, depth + 1)) for name in names}
         shown = listed(sorted({_part(name, depth + 1) for name, side in sided.items() if side}))
         problems.note("the data", f"the folders {shown} in each class are for training and validation.")
-        return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
+        return [
+            LabelledFile(name, _part(name, depth), side != "train") for name, side in sided.items() if side
+        ], depth
     _report_inner_folders(_inside(names, depth), unit, problems)
-    return [(name, _part(name, depth), None) for name in names], depth
+    return [LabelledFile(name, _part(name, depth), None) for name in names], depth
 
 
 def _by_split_words(names: Sequence[str]) -> dict[str, str]:
@@ -201,9 +186,7 @@ def by_file_names(names: Sequence[str]) -> dict[str, str]:
     return virtual
 
 
-def arrange_listed(
-    source: ImageSource, labels: Mapping[str, str], reading: Mapping[str, Any], problems: Problems
-) -> Arrangement:
+def listed_files(source: ImageSource, labels: Mapping[str, str], problems: Problems) -> list[LabelledFile]:
     """Return the images named in a table with their labels; they can be at any depth below the folder."""
     by_name: dict[str, str] = {}
     for name in source.files:
@@ -225,10 +208,7 @@ def arrange_listed(
     if num_others := num_images - sum(file is not None for file in found.values()):
         message = f"{num_others:,} of {num_images:,} images are not in the table."
         problems.note("the folder of the images", message, "They are left out.")
-    labelled: list[Labelled] = [
-        (file, labels[name], None) for name, file in found.items() if file is not None
-    ]
-    return _numbered(labelled, reading, len(labelled), problems)
+    return [LabelledFile(file, labels[name], None) for name, file in found.items() if file is not None]
 
 
 def table_beside(names: Sequence[str]) -> tuple[str, list[PurePosixPath]] | None:
@@ -375,23 +355,23 @@ def _report_inner_folders(inside: Mapping[str, set[str]], unit: str, problems: P
 
 def _with_given_splits(
     images: Sequence[str], depth: int, folders: tuple[str, str], unit: str, problems: Problems
-) -> tuple[list[Labelled], int]:
+) -> tuple[list[LabelledFile], int]:
     """Return the labelled images of both folders, and the depth of the class folders."""
     train, validation = folders
-    labelled: list[Labelled] = []
+    labelled: list[LabelledFile] = []
     class_depth = depth + 1
     for folder in folders:
         own = [name for name in images if _part(name, depth) == folder]
         # The folder is often nested in another one of the same name.
         deeper = depth + 1 + _depth_of_root([name.split("/", depth + 1)[-1] for name in own])
-        labelled += [(name, _part(name, deeper), folder == validation) for name in own]
+        labelled += [LabelledFile(name, _part(name, deeper), folder == validation) for name in own]
         class_depth = deeper if folder == train else class_depth
     held = [label for _, label, is_held in labelled if is_held]
     trained = [label for _, label, is_held in labelled if not is_held]
     if not any(held) and any(trained):
         message = f"its {len(held):,} {unit} have no class folder: they are not used."
         problems.note(validation, message, f"A part of {train} is kept for validation.")
-        labelled = [(name, label, None) for name, label, is_held in labelled if not is_held]
+        labelled = [file._replace(is_validation=None) for file in labelled if not file.is_validation]
     else:
         problems.note(
             "the data", f"{train} is for training, {validation} for validation, as the folders say."
@@ -401,13 +381,14 @@ def _with_given_splits(
         message = f"its {unused[folder]:,} {unit} are not used: "
         message += f"{train} is for training, {validation} for validation."
         problems.note(folder, message)
-    return labelled + [(name, "", None) for name in images if not _part(name, depth)], class_depth
+    loose = [LabelledFile(name, "", None) for name in images if not _part(name, depth)]
+    return labelled + loose, class_depth
 
 
-def _numbered(
-    labelled: list[Labelled], reading: Mapping[str, Any], total: int, problems: Problems
-) -> Arrangement:
-    """Number the classes and check them."""
+def _checked(
+    labelled: list[LabelledFile], reading: Mapping[str, Any], problems: Problems
+) -> list[LabelledFile]:
+    """Return the images whose classes can be used; report problems of the classes."""
     labelled = _joined(labelled, problems, is_joined=bool(reading.get("join_labels")))
     is_given = any(held is not None for *_, held in labelled)
     if is_given:
@@ -418,12 +399,6 @@ def _numbered(
         num = len(labelled) - counts.total()
         problems.note("the classes", f"{num:,} images of classes with a single one are left out.")
     names = sort_classes(counts)
-    number_of = {name: number for number, name in enumerate(names)}
-    files = tuple(
-        LabelledFile(name=name, label=number_of[label], is_validation=held)
-        for name, label, held in labelled
-        if label in number_of
-    )
     if len(names) > 1 and all(alike(name) in NO_CLASSES for name in names):
         message = f"{listed([quoted(name) for name in names])} are folders of another task."
         problems.fault("the classes", message, "Only classes of whole images can be learned here.")
@@ -433,10 +408,10 @@ def _numbered(
     if len(names) == 1 or not is_given:
         ordered = {name: counts[name] for name in names}
         check_counts(ordered if not is_given else {names[0]: FEW_PER_CLASS}, "images", problems, suggested)
-    return Arrangement(class_names=tuple(names), files=files, num_images=total)
+    return [file for file in labelled if file.label in counts]
 
 
-def _joined(labelled: list[Labelled], problems: Problems, *, is_joined: bool) -> list[Labelled]:
+def _joined(labelled: list[LabelledFile], problems: Problems, *, is_joined: bool) -> list[LabelledFile]:
     """Join classes with alike names if the user chose that, or if one of them is in validation only."""
     groups: dict[str, list[str]] = {}
     trained = {label for _, label, held in labelled if not held}
@@ -456,10 +431,12 @@ def _joined(labelled: list[Labelled], problems: Problems, *, is_joined: bool) ->
         action = f"Join them: {num:,} classes become {len(groups):,}"
         problems.note("the classes", f"{message} Each is a class.", suggested=suggested, action=action)
     first = {label: label if label in own else group[0] for group in groups.values() for label in group}
-    return [(name, first[label], held) for name, label, held in labelled]
+    return [file._replace(label=first[file.label]) for file in labelled]
 
 
-def _checked_splits(labelled: list[Labelled], problems: Problems, *, is_reduced: bool) -> list[Labelled]:
+def _checked_splits(
+    labelled: list[LabelledFile], problems: Problems, *, is_reduced: bool
+) -> list[LabelledFile]:
     """Report classes that are in one split only; those only in validation cannot be used."""
     train = {label for _, label, held in labelled if not held}
     held_back = {label for _, label, held in labelled if held}
@@ -506,18 +483,41 @@ class ImageInspection:
     """The result of inspecting the images at a path.
 
     Attributes:
-        files: the images with readable headers.
+        class_names: of all images, also of those that cannot be read.
+        num_images: number of all images, also of those without a class.
+        num_labelled: number of images with a class.
+        files: those of them that are used, with readable headers.
         shape: shape of each prepared image.
         decoded: pixels of the images that were decoded for the inspection, by name.
         value_range: see `image_files.Range`.
     """
 
     source: ImageSource
-    arrangement: Arrangement
+    class_names: tuple[str, ...]
+    num_images: int
+    num_labelled: int
     files: Sequence[LabelledFile]
     shape: Shape
     decoded: Mapping[str, Pixels]
     value_range: Range
+
+    def split(self, files: Sequence[LabelledFile]) -> tuple[Rows, Rows, Rows]:
+        """Return class numbers, and the rows of training and validation: by folders, else 80% and 20%."""
+        numbers = self.numbers()
+        labels = np.array([numbers[file.label] for file in files], dtype=np.int64)
+        if not files or files[0].is_validation is None:
+            return labels, *split_rows(labels, len(files))
+        is_validation = np.array([bool(file.is_validation) for file in files])
+        return labels, np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
+
+    def numbers(self) -> dict[str, int]:
+        """Return the number of each class."""
+        return {name: number for number, name in enumerate(self.class_names)}
+
+    def class_counts(self, files: Sequence[LabelledFile]) -> dict[str, int]:
+        """Return the number of images of each class."""
+        counts = Counter(file.label for file in files)
+        return {name: counts[name] for name in self.class_names}
 
 
 class Images:
@@ -549,13 +549,15 @@ class Images:
         source = (
             FolderSource(self._path, problems) if is_folder else ZipSource(self._path, problems, encoding)
         )
-        arrangement = Arrangement()
+        labelled: list[LabelledFile] = []
+        num_images = 0
         if not problems.num_faults and not (
             is_folder and self._labels is None and self._is_list(source, problems)
         ):
-            arrangement = self._arrange(source, problems)
-        headers = self._read_headers(source, arrangement.files, problems)
-        files = [file for file in arrangement.files if file.name in headers]
+            labelled, num_images = self._labelled(source, problems)
+            labelled = _checked(labelled, self._reading, problems) if labelled else []
+        headers = self._read_headers(source, labelled, problems)
+        files = [file for file in labelled if file.name in headers]
         shape = image_files.choose_shape(list(headers.values())) if headers else (1, 1, 1)
         value_range = self._range_of(source, headers, problems)
         sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
@@ -566,11 +568,13 @@ class Images:
             progress.add(len(names) + len(failed))
             decoded.update(zip(names, pixels.copy(), strict=True))
             failures |= failed
-        self._report_unreadable(failures, len(arrangement.files), problems)
+        self._report_unreadable(failures, len(labelled), problems)
         files = [file for file in files if file.name not in failures]
         return ImageInspection(
             source=source,
-            arrangement=arrangement,
+            class_names=tuple(sort_classes({file.label for file in labelled})),
+            num_images=num_images,
+            num_labelled=len(labelled),
             files=self._without_copies(files, decoded, problems),
             shape=shape,
             decoded=decoded,
@@ -579,19 +583,18 @@ class Images:
 
     def about(self, inspection: ImageInspection) -> dict[str, Any]:
         """Return the classes with their counts and some thumbnails."""
-        left = replace(inspection.arrangement, files=tuple(inspection.files))
         preview = {
-            "class_counts": left.class_counts(),
+            "class_counts": inspection.class_counts(inspection.files),
             "thumbnails": _thumbnails(inspection),
             "shape": list(inspection.shape),
-            "num_images": inspection.arrangement.num_images,
+            "num_images": inspection.num_images,
         }
         return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
 
     def estimate(self, inspection: ImageInspection) -> DataSpec:
         """Describe the images, assuming that all images with readable headers can be decoded."""
-        sizes = [len(rows) for rows in _split(inspection.files)]
-        return self._spec(inspection.arrangement.class_names, inspection.shape, *sizes)
+        _, train, validation = inspection.split(inspection.files)
+        return self._spec(inspection.class_names, inspection.shape, len(train), len(validation))
 
     def prepare(self, inspection: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Decode all images into one array.
@@ -599,7 +602,7 @@ class Images:
         Raises:
             DataError: if there are unreadable images that may not be left out.
         """
-        shape, names = inspection.shape, inspection.arrangement.class_names
+        shape = inspection.shape
         require_space(folder, len(inspection.files) * int(np.prod(shape)))
         writer = ArrayWriter(folder, "images", "|u1", shape)
         failures: dict[str, str] = {}
@@ -612,25 +615,23 @@ class Images:
             writer.append(pixels)
             failures |= failed
         self._report_unreadable(failures, len(wanted), problems)
-        kept = tuple(file for file in inspection.files if file.name not in failures)
-        train, validation = _split(kept)
-        if len(kept) < len(inspection.arrangement.files):
-            left = Arrangement(class_names=names, files=kept).class_counts()
-            check_counts(left, "usable images", problems)
+        kept = [file for file in inspection.files if file.name not in failures]
+        labels, train, validation = inspection.split(kept)
+        if len(kept) < inspection.num_labelled:
+            check_counts(inspection.class_counts(kept), "usable images", problems)
         if not problems.num_faults and not (len(train) and len(validation)):
             side = "validation" if len(train) else "training"
             problems.fault(
                 "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
             )
         problems.check(str(self._path))
-        labels = np.array([file.label for file in kept], dtype=np.int64)
         arrays = write_arrays(folder, labels=labels, train=train, validation=validation)
         arrays["images"] = writer.close()
         images = MappedArray.of(folder, "images", arrays)
         measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
             "arrays": arrays,
-            "class_names": list(names),
+            "class_names": list(inspection.class_names),
             "shape": list(shape),
             "mean": measured.mean(axis=(0, 2, 3)).tolist(),
             "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
@@ -657,16 +658,15 @@ class Images:
                 found.append(MappedImageSplit(images, labels, rows, mean=mean, std=std))
         return found[0], found[1]
 
-    def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
-        """Determine classes and splits from the table or the folder names, and report problems."""
+    def _labelled(self, source: ImageSource, problems: Problems) -> tuple[list[LabelledFile], int]:
+        """Return the images with a class by the table or the folder names, and the number of all images."""
         if self._labels is not None:
-            return arrange_listed(source, self._labels, self._reading, problems)
+            labelled = listed_files(source, self._labels, problems)
+            return labelled, len(labelled)
         images = _images_of(source, problems)
-        if not images:
-            return Arrangement()
         skip = self._options.skip_unreadable
-        labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
-        return _numbered(labelled, self._reading, len(images), problems) if labelled else Arrangement()
+        labelled = labelled_files(source, images, "images", skip=skip, problems=problems) if images else []
+        return labelled, len(images)
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
         """Report images in one folder next to a table that probably has their labels; True if so."""
@@ -813,32 +813,24 @@ def _copies_message(
     return " ".join(filter(None, sentences))
 
 
-def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:
-    """Return the rows of training and validation: by folders, else 80% and 20% of each class."""
-    if not files or files[0].is_validation is None:
-        return split_rows(np.array([file.label for file in files], dtype=np.int64), len(files))
-    is_validation = np.array([bool(file.is_validation) for file in files])
-    return np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
-
-
 def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
     """Return twelve thumbnails, from as many classes as possible."""
-    names = inspection.arrangement.class_names
     channels, height, width = inspection.shape
     factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
     shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
-    nth = [0] * len(names)
-    order = []
+    nth: Counter[str] = Counter()
+    order, numbers = [], inspection.numbers()
     for file in inspection.files:
-        order.append((nth[file.label], file.label, file.name))
+        order.append((nth[file.label], numbers[file.label], file.name))
         nth[file.label] += 1
     found = []
-    for _, label, name in sorted(order)[:NUM_THUMBNAILS]:
+    for _, number, name in sorted(order)[:NUM_THUMBNAILS]:
         try:
             pixels = image_files.decode(inspection.source, name, shape, inspection.value_range)
         except UnreadableImageError:
             continue  # preparing reports it
         encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
-        about = dict(zip(("channels", "height", "width"), shape, strict=True))
-        found.append({"class": names[label], "name": name.rpartition("/")[2], **about, "pixels": encoded})
+        about: dict[str, Any] = dict(zip(("channels", "height", "width"), shape, strict=True))
+        about |= {"class": inspection.class_names[number], "name": name.rpartition("/")[2], "pixels": encoded}
+        found.append(about)
     return sorted(found, key=lambda item: str(item["class"]))

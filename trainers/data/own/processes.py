@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextvars import ContextVar
 from pathlib import Path
@@ -168,40 +168,33 @@ def in_chunks(
     Raises:
         OSError: if such a process crashed or was killed.
     """
-    rooms = [memoryview(mmap.mmap(-1, room_bytes) if room_bytes else b"") for _ in range(2 * num_cores())]
+    parts = (range(start, min(start + chunk, count)) for start in range(0, count, chunk))
     if count < PROCESSES_FROM or num_cores() == 1 or not facilities.are_available():
-        with ThreadPoolExecutor(num_cores()) as threads:
-            yield from _in_order(threads, lambda part, room: work(part, rooms[room]), count, chunk, rooms)
+        room = memoryview(bytearray(room_bytes))
+        yield from ((work(part, room), room) for part in parts)
         return
+    rooms = [memoryview(mmap.mmap(-1, room_bytes) if room_bytes else b"") for _ in range(2 * num_cores())]
+    waiting: deque[tuple[Future[Result], int]] = deque()
     with ProcessPoolExecutor(
         num_cores(),
         multiprocessing.get_context("fork"),
         initializer=_become_worker,
         initargs=(work, rooms, os.getpid()),
-    ) as processes:
+    ) as pool:
         try:
-            yield from _in_order(processes, _work_here, count, chunk, rooms)
+            for number, part in enumerate(parts):
+                place = number % len(rooms)
+                if len(waiting) == len(rooms):
+                    # When the caller asks for the next result, it no longer needs the memory of this one.
+                    done, place = waiting.popleft()
+                    yield done.result(), rooms[place]
+                waiting.append((pool.submit(_work_here, part, place), place))
+            for done, place in waiting:
+                yield done.result(), rooms[place]
         except BrokenProcessPool as error:
             raise OSError("a process that read some of it was ended by the system, or crashed") from error
-
-
-def _in_order(
-    pool: Executor, work: Callable[[range, int], Result], count: int, chunk: int, rooms: list[memoryview]
-) -> Iterator[tuple[Result, memoryview]]:
-    waiting: deque[tuple[Future[Result], int]] = deque()
-    try:
-        for number, start in enumerate(range(0, count, chunk)):
-            room = number % len(rooms)
-            if len(waiting) == len(rooms):
-                # Yield the oldest result. When the caller asks for the next one, it no longer needs that
-                # memory, so the next chunk is submitted with it.
-                done, room = waiting.popleft()
-                yield done.result(), rooms[room]
-            waiting.append((pool.submit(work, range(start, min(start + chunk, count)), room), room))
-        for done, room in waiting:
-            yield done.result(), rooms[room]
-    finally:
-        pool.shutdown(cancel_futures=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 # In a worker process: its function, and the memory shared with the parent.
@@ -221,6 +214,6 @@ def _become_worker(work: Work[Any], rooms: list[memoryview], parent_pid: int) ->
     _task = work, rooms
 
 
-def _work_here(part: range, room: int) -> Any:
+def _work_here(part: range, place: int) -> Any:
     work, rooms = _task
-    return work(part, rooms[room])
+    return work(part, rooms[place])

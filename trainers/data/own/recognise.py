@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,18 +166,18 @@ def _kind_of(
         start = opened.read(4096)
     file = packed or DataFile(path)
     message, hint = _why_not_read(start, suffix)
-    found = None if message or packed else _packed(path, start, problems)
-    if found is not None:
-        with contextlib.closing(TemporaryFolder("beginning")) as folder:
-            return _kind_of(found.beginning(folder.path), options, problems, found)
-    if problems.num_faults:
-        return None
-    is_zip = start.startswith(STARTS) and suffix not in TABLE_SUFFIXES
-    if packed and (is_zip or _packing(start)):
-        message, hint = "it is compressed twice.", "Unpack it and give what is in it."
+    packing = next((kind for magic, kind in PACKED_STARTS.items() if start.startswith(magic)), "")
     # Check the first bytes, because any file can have a zip appended to it.
+    is_zip = start.startswith(STARTS) and suffix not in TABLE_SUFFIXES
+    if not message and packed and (is_zip or packing):
+        message, hint = "it is compressed twice.", "Unpack it and give what is in it."
+    elif not message and packing:
+        return _unpacked(PackedFile(path, packing), options, problems)
+    elif not message and suffix in OPENERS:
+        message = f"it does not begin like a file ending in {suffix}."
+        hint = "It may be incomplete: copy or create it again."
     elif not message and (is_zip or suffix == ".zip"):
-        return _texts_in(path, options) or _listed_in_zip(path, options, problems) or Images(path, options)
+        return _in_zip(path, options, problems)
     elif not message and suffix in IMAGE_SUFFIXES:
         message, hint = "one image is no data set.", "Give a folder with a folder for each class."
     if message:
@@ -213,47 +213,41 @@ def _why_not_read(start: bytes, suffix: str) -> tuple[str, str]:
     return "", ""
 
 
-def _packing(start: bytes) -> str:
-    """Return .gz, .bz2 or .xz by the first bytes of a compressed file, or an empty string."""
-    return next((kind for magic, kind in PACKED_STARTS.items() if start.startswith(magic)), "")
+def _unpacked(packed: PackedFile, options: DataOptions, problems: Problems) -> AnyKind | None:
+    with contextlib.closing(TemporaryFolder("beginning")) as folder:
+        return _kind_of(packed.beginning(folder.path), options, problems, packed)
 
 
-def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
-    """Return the file in a compressed file or in a zip without images; None if there is none."""
-    if kind := _packing(start):
-        return PackedFile(path, kind)
-    suffix = path.suffix.lower()
-    if suffix in OPENERS:
-        hint = "It may be incomplete: copy or create it again."
-        problems.fault(path.name, f"it does not begin like a file ending in {suffix}.", hint)
-    if not start.startswith(STARTS) or suffix in TABLE_SUFFIXES:
-        return None
+def _in_zip(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
+    """Return a reader for the table in a zip, its only file, or its images or texts."""
     names = ZipSource(path, Problems()).files
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return None
-    found = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
-    if not found:
-        found = [
-            name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
-        ]
-        return PackedFile(path, "", found[0]) if len(found) == 1 else None
-    chosen = found if len(found) == 1 else [name for name in found if "train" in name.lower()]
-    if len(chosen) != 1:
+        return _listed_in_zip(path, names, options, problems) or Images(path, options)
+    tables = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
+    found = tables or [
+        name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
+    ]
+    chosen = found if len(found) == 1 else [name for name in tables if "train" in name.lower()]
+    if len(chosen) == 1:
+        if len(found) > 1:
+            others = listed([quoted(name) for name in found if name != chosen[0]])
+            problems.note(path.name, f"{quoted(chosen[0])} is read; there are also {others}.")
+        return _unpacked(PackedFile(path, "", chosen[0]), options, problems)
+    if tables:
         message = f"it holds {len(found):,} tables: {listed(list(map(quoted, found)))}."
         problems.fault(path.name, message, "Unpack it and give one of them.")
         return None
-    if len(found) > 1:
-        others = listed([quoted(name) for name in found if name != chosen[0]])
-        problems.note(path.name, f"{quoted(chosen[0])} is read; there are also {others}.")
-    return PackedFile(path, "", chosen[0])
+    return _texts_in(path, names, options) or Images(path, options)
 
 
-def _listed_in_zip(path: Path, options: DataOptions, problems: Problems) -> Images | None:
+def _listed_in_zip(
+    path: Path, files: Sequence[str], options: DataOptions, problems: Problems
+) -> Images | None:
     """Return a reader for a zip of images in one folder and a table of their labels; None for other zips.
 
     The table is not read if the names of the images begin with classes, unless its label column is chosen.
     """
-    found = table_beside(ZipSource(path, Problems()).files)
+    found = table_beside(files)
     if found is None:
         return None
     table, images = found
@@ -267,34 +261,22 @@ def _listed_in_zip(path: Path, options: DataOptions, problems: Problems) -> Imag
     return Images(path, options, labels=labels)
 
 
-def _texts_in(path: Path, options: DataOptions) -> AnyKind | None:
+def _texts_in(path: Path, names: Iterable[str], options: DataOptions) -> AnyKind | None:
     """Return a reader for texts in class folders, in a folder or zip without images; else None."""
-    if path.is_dir():
-        found = (f"{folder}/{name}" for folder, _, files in walk(path) for name in files)
-        names = [os.path.relpath(name, path) for name in _until_image(found)]
-    else:
-        names = list(_until_image(iter(ZipSource(path, Problems()).files)))
-    texts = text_names([name for name in names if not any(map(is_ignored, name.split("/")))])
-    folders = {name.rpartition("/")[0] for name in texts if "/" in name}
-    if len(folders) < 2 or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names[-1:]):
-        return None
-    source = source_of(path, Problems())
-    if any(
-        is_image(source, name)
-        for name in texts[:: -(-len(texts) // 20)]
-        if "." not in name.rpartition("/")[2]
-    ):
-        return None
-    return TableData(TextFolder(path, skip=options.skip_unreadable), options)
-
-
-def _until_image(names: Iterator[str]) -> Iterator[str]:
-    """Yield names up to and including the first one of an image."""
+    found: list[str] = []
     for name in names:
         check_time()
-        yield name
         if name.lower().endswith(IMAGE_SUFFIXES):
-            return
+            return None
+        found += [name] * (not any(map(is_ignored, name.split("/"))))
+    texts = text_names(found)
+    if len({name.rpartition("/")[0] for name in texts if "/" in name}) < 2:
+        return None
+    source = source_of(path, Problems())
+    some = texts[:: -(-len(texts) // 20)]
+    if any(is_image(source, name) for name in some if "." not in name.rpartition("/")[2]):
+        return None
+    return TableData(TextFolder(path, skip=options.skip_unreadable), options)
 
 
 def _looks_like_table(text: str) -> bool:
@@ -348,4 +330,5 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
             message = "the folder holds tables or texts, not images."
             problems.fault(path.name, message, hint, suggested=suggested)
             return None
-    return _texts_in(path, options) or Images(path, options)
+    files = (f"{folder}/{name}" for folder, _, names in walk(path) for name in names)
+    return _texts_in(path, (os.path.relpath(file, path) for file in files), options) or Images(path, options)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 from trainers.data.own import processes
 from trainers.data.own.cache import TemporaryFolder, require_space
 from trainers.data.own.image_files import MAX_RATIO, RATIO_MATTERS_FROM, FolderSource, ImageSource, ZipSource
-from trainers.data.own.images import Labelled, labelled_files
+from trainers.data.own.images import LabelledFile, labelled_files
 from trainers.data.own.problems import DataError, Problems, listed, quoted
 from trainers.data.own.reading import guess
 
@@ -133,7 +133,7 @@ def text_names(names: Sequence[str]) -> list[str]:
     return [name for name, suffix in found if suffix in (".txt", ".text", ".md", "") or suffix[1:].isdigit()]
 
 
-def _write_texts(source: ImageSource, labelled: Sequence[Labelled], to: Path, problems: Problems) -> None:
+def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path, problems: Problems) -> None:
     has_split = any(held is not None for *_, held in labelled)
     progress = processes.Progress("texts read", len(labelled))
     encoding, others, unreadable = "", 0, []

@@ -47,7 +47,7 @@ class MappedRowsSplit(Split):
         inputs: (all rows, …) on disk.
         targets: (all rows,) class numbers or floats.
         rows: (samples,) row numbers of this split.
-        scale: (mean, deviation) per column, to convert standardised rows back to original units.
+        stored: `mean` and `std` of each column, by which the rows on disk are standardised.
         preparation: see `Split.preparation`.
         texts: (samples,) original texts for display; `tokenizer` has converted them into tokens.
     """
@@ -60,7 +60,7 @@ class MappedRowsSplit(Split):
         targets: Array,
         rows: Rows,
         *,
-        scale: tuple[Array, Array] | None = None,
+        stored: Mapping[str, Sequence[float]] | None = None,
         preparation: Mapping[str, list[float]] | None = None,
         texts: Sequence[str] | None = None,
         tokenizer: Tokenizer | None = None,
@@ -68,7 +68,7 @@ class MappedRowsSplit(Split):
         self._inputs = inputs
         self._targets = targets
         self._rows = rows
-        self._scale = scale
+        self._stored = stored
         self._described = dict(preparation or {})
         self.tokenizer = tokenizer
         if texts is not None:
@@ -81,8 +81,10 @@ class MappedRowsSplit(Split):
         """Return (batch, …) rows and (batch,) targets."""
         rows = self._rows[indices.numpy()]
         inputs = self._inputs.take(rows)
-        if self._scale is not None:
-            inputs = (inputs * self._scale[1] + self._scale[0]).astype(np.float32)
+        if self._stored is not None:
+            mean, std = (np.array(self._stored[name]) for name in ("mean", "std"))
+            offset = (mean - self._described["mean"]) / self._described["std"]
+            inputs = (inputs * (std / self._described["std"]) + offset).astype(np.float32)
         elif not np.issubdtype(inputs.dtype, np.floating):
             inputs = inputs.astype(np.int64)
         return torch.from_numpy(inputs), torch.from_numpy(self._targets[rows])
@@ -97,12 +99,6 @@ class MappedRowsSplit(Split):
 
     def use_scale(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Standardise the columns by this mean and deviation from now on."""
-        offset, factor = (0.0, 1.0) if self._scale is None else self._scale
-        before = {name: np.array(values) for name, values in self._described.items()}
-        self._scale = (
-            (offset * before["std"] + before["mean"] - np.array(mean)) / np.array(std),
-            factor * before["std"] / np.array(std),
-        )
         self._described = {"mean": list(mean), "std": list(std)}
 
 
@@ -160,7 +156,8 @@ class MappedTextSplit(Split):
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return (batch, sequence_length) inputs, and targets of the same shape shifted by one token."""
         starts = self._start + indices.numpy() * self._length
-        windows = torch.from_numpy(self._tokens.windows(starts, self._length + 1).astype(np.int64))
+        places = starts[:, None] + np.arange(self._length + 1)
+        windows = torch.from_numpy(self._tokens.take(places).astype(np.int64))
         return windows[:, :-1], windows[:, 1:]
 
 

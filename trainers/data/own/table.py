@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -45,7 +45,6 @@ from trainers.data.own.columns import (
     read_columns,
 )
 from trainers.data.own.features import (
-    TooFarError,
     chunks,
     feature_names,
     split_by,
@@ -53,7 +52,7 @@ from trainers.data.own.features import (
 )
 from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
-from trainers.data.own.problems import DataError, Problems, quoted
+from trainers.data.own.problems import Problems
 from trainers.data.own.processes import Progress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
@@ -82,20 +81,17 @@ _TEXTS_AT_ONCE = 4096
 _TEXTS_MEASURED = 20_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
-    """A serialisable tokenizer; `of` is WORDS, CHARACTERS, or "" for a pretrained model's tokenizer."""
+def tokenizer_of(reader: Mapping[str, Any], own: Tokenizer | None) -> Tokenizer:
+    """Return the tokenizer of prepared texts.
 
-    of: str
-    vocabulary: list[str]
-
-    def tokenizer(self, own: Tokenizer | None) -> Tokenizer:
-        """Return the tokenizer; `own` is the tokenizer of a pretrained model, if any."""
-        if own is not None:
-            return own
-        return (
-            CharacterTokenizer(self.vocabulary) if self.of == CHARACTERS else WordTokenizer(self.vocabulary)
-        )
+    Args:
+        reader: its description: `of` is WORDS, CHARACTERS, or "" for `own`; and its `vocabulary`.
+        own: the tokenizer of a pretrained model, if any.
+    """
+    if own is not None:
+        return own
+    kind = CharacterTokenizer if reader["of"] == CHARACTERS else WordTokenizer
+    return kind(reader["vocabulary"])
 
 
 class MappedTexts(Sequence[str]):
@@ -138,7 +134,7 @@ def write_texts(
     single_words: bool,
     length: int | None,
     own: Tokenizer | None,
-) -> tuple[dict[str, Any], Reader]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the arrays `texts`, `ends`, `inputs`, `targets`, `train` and `validation`.
 
     Args:
@@ -147,7 +143,7 @@ def write_texts(
         own: the tokenizer of a pretrained model.
 
     Returns:
-        The arrays' metadata, and the tokenizer.
+        The arrays' metadata, and the description of the tokenizer.
     """
     require_space(folder, file_bytes)
     arrays, targets, texts, held = _write_whole(table, plan, folder)
@@ -155,10 +151,10 @@ def write_texts(
     ends = MappedArray.of(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
-    reader = (
-        _make_reader(training, single_words=single_words) if own is None else Reader(of="", vocabulary=[])
-    )
-    tokenizer = reader.tokenizer(own)
+    reader: dict[str, Any] = {"of": "", "vocabulary": []}
+    if own is None:
+        reader = _make_reader(training, single_words=single_words)
+    tokenizer = tokenizer_of(reader, own)
     length = length or _usual_length(tokenizer, training)
     dtype = np.dtype(str(token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
     require_space(folder, len(targets) * length * dtype.itemsize)
@@ -209,16 +205,14 @@ def _write_whole(
     return arrays, np.concatenate(all_targets), MappedArray.of(folder, "texts", arrays), all_held
 
 
-def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
+def _make_reader(training: Sequence[str], *, single_words: bool) -> dict[str, Any]:
     if not single_words:
         words = frequent_words(_counted(training, "texts' words counted"), MAX_WORDS - NUM_SPECIAL)
-        return Reader(of=WORDS, vocabulary=words)
+        return {"of": WORDS, "vocabulary": words}
     counts: Counter[str] = Counter()
     for text in _counted(training, "texts' characters counted"):
         counts.update(text)
-    return Reader(
-        of=CHARACTERS, vocabulary=sorted(letter for letter, _ in counts.most_common(MAX_CHARACTERS))
-    )
+    return {"of": CHARACTERS, "vocabulary": sorted(each for each, _ in counts.most_common(MAX_CHARACTERS))}
 
 
 def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
@@ -236,7 +230,6 @@ def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
 
 NUM_PREVIEW_ROWS = 8
 MAX_PREVIEW_CELL = 200
-NUM_BINS = 20
 SINGLE_WORDS = 2.0  # texts with fewer words on average are tokenized by character
 
 
@@ -331,7 +324,7 @@ class TableData:
             if not (named or found):
                 continue
             problems.fault(
-                f"column {quoted(each.name)}",
+                each.where,
                 "the cells are names of image files.",
                 "Give the folder that contains the images, and the images are learned from.",
                 suggested={"images_path": str(found[0])} if found else {},
@@ -357,7 +350,9 @@ class TableData:
         if plan is not None:
             used = {*plan.used, *plan.texts, plan.label}
             if plan.task == TABULAR_REGRESSION:
-                preview["target"] = _histogram(table, columns[plan.label])
+                label = columns[plan.label]
+                target = {"min": label.lowest, "median": label.quartiles[1], "max": label.highest}
+                preview["target"] = target if label.num_numbers else {}
             else:
                 preview["class_counts"] = dict(plan.class_counts)
             if plan.texts:
@@ -397,25 +392,14 @@ class TableData:
         """Write the rows as numbers or tokens; return the metadata."""
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
-        about = {"task": plan.task, "class_names": list(plan.class_names)}
+        about: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
-            try:
-                arrays, scale = write_features(inspection.table, plan, folder)
-            except TooFarError as error:
-                where, message = error.args
-                problems.fault(where, message, "Mend it, or take it out.")
-                raise DataError(str(self._path), problems.shown, problems.num_faults) from error
+            arrays, scale = write_features(inspection.table, plan, folder)
             self._check_classes(folder, arrays, plan, problems)
             written = [field.name for field in fields(TableColumn)]
             columns = [{name: getattr(each, name) for name in written} for each in plan.features]
-            names = feature_names(plan)
-            return {
-                "arrays": arrays,
-                "feature_names": names,
-                "columns": columns,
-                "scale": vars(scale),
-                **about,
-            }
+            about |= {"feature_names": feature_names(plan), "columns": columns, "scale": scale}
+            return {"arrays": arrays, **about}
         (average,) = inspection.table.query(f"SELECT avg({_num_words(plan)}) FROM rows")[0]
         arrays, reader = write_texts(
             inspection.table,
@@ -428,7 +412,7 @@ class TableData:
             own=self._options.tokenizer,
         )
         self._check_classes(folder, arrays, plan, problems)
-        return {"arrays": arrays, "reader": vars(reader), **about}
+        return {"arrays": arrays, "reader": reader, **about}
 
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
@@ -470,33 +454,29 @@ class TableData:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
-        mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
         # The rows on disk are standardised; the split keeps the scale to convert them back.
-        is_scaled = self._options.normalise
-        kept = (mean, std) if is_scaled else (np.zeros_like(mean), np.ones_like(std))
+        stored = {"mean": scale["mean"], "std": scale["std"]}
+        width = len(scale["mean"])
+        plain = {"mean": [0.0] * width, "std": [1.0] * width}
+        kept = stored if self._options.normalise else plain
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            preparation = {"mean": kept[0].tolist(), "std": kept[1].tolist()}
-            scale_back = None if is_scaled else (mean, std)
-            return MappedRowsSplit(inputs, targets, rows, scale=scale_back, preparation=preparation)
+            return MappedRowsSplit(inputs, targets, rows, stored=stored, preparation=kept)
         values = whole(inputs, rows, device)
-        if not is_scaled:
-            by, to = torch.from_numpy(std).to(device), torch.from_numpy(mean).to(device)
-            values = (values.double() * by + to).float()
+        if not self._options.normalise:
+            mean, std = (torch.tensor(each, dtype=torch.float64, device=device) for each in stored.values())
+            values = (values.double() * std + mean).float()
+        zero, one = (torch.tensor(each, device=device) for each in plain.values())
         split = TableSplit(
-            values,
-            torch.from_numpy(targets[rows]),
-            feature_mean=torch.zeros(len(mean), device=device),
-            feature_std=torch.ones(len(std), device=device),
-            device=device,
+            values, torch.from_numpy(targets[rows]), feature_mean=zero, feature_std=one, device=device
         )
-        split.feature_mean, split.feature_std = (torch.tensor(each).float() for each in kept)
+        split.feature_mean, split.feature_std = (torch.tensor(each) for each in kept.values())
         return split
 
     def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
-        tokenizer = Reader(**prepared.meta["reader"]).tokenizer(self._options.tokenizer)
+        tokenizer = tokenizer_of(prepared.meta["reader"], self._options.tokenizer)
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
             return MappedRowsSplit(inputs, targets, rows, texts=texts, tokenizer=tokenizer)
         tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets[rows])
@@ -525,10 +505,10 @@ class TableData:
     def _text_spec(
         self, prepared: Prepared, names: tuple[str, ...], num_train: int, num_held: int
     ) -> DataSpec:
-        reader = Reader(**prepared.meta["reader"])
-        tokenizer = reader.tokenizer(self._options.tokenizer)
+        reader = prepared.meta["reader"]
+        tokenizer = tokenizer_of(reader, self._options.tokenizer)
         inputs = prepared.array("inputs")
-        units = reader.of or "tokens"
+        units = reader["of"] or "tokens"
         return DataSpec(
             task=TEXT_CLASSIFICATION,
             input_shape=inputs.shape[1:],
@@ -604,21 +584,6 @@ def listed_images(
     return {str(name).replace("\\", "/"): str(value) for name, value in found}
 
 
-def _histogram(table: Table, label: Column) -> dict[str, Any]:
-    if not label.num_numbers:
-        return {}
-    low, high = label.lowest, label.highest
-    number = label.number
-    place = (
-        f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
-        f"* {NUM_BINS}) AS INTEGER))"
-    )
-    counted = f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
-    counts: dict[int, int] = dict(table.query(counted))
-    histogram = [int(counts.get(bin_, 0)) for bin_ in range(NUM_BINS)]
-    return {"min": low, "median": label.quartiles[1], "max": high, "histogram": histogram}
-
-
 def _num_words(plan: Plan) -> str:
     text = f"concat_ws(' ', {', '.join(map(column, plan.texts))})"
     return f"(length({text}) - length(replace({text}, ' ', '')) + 1)"
@@ -642,8 +607,6 @@ def _about(each: Column, plan: Plan | None, used: set[int]) -> dict[str, Any]:
     return {
         "name": each.name,
         "type": each.kind,
-        "num_distinct": each.num_distinct,
-        "has_more_values": False,
         "num_missing": each.num_missing,
         "decision": each.line(is_label=is_label),
         "confidence": each.confidence,

@@ -370,6 +370,7 @@ MAX_COLUMNS = 10_000
 # DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
+CELLS_AT_ONCE = 2_000_000
 MAX_ROW_BYTES = 16 * 2**20
 MAX_ROW_LINES = 100_000
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
@@ -379,10 +380,15 @@ MAX_START = 200  # characters of a row in a message
 ROWS = "rows.csv"
 DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u2009\u202f\u200b\ufeff"
-TOTALS = re.compile(
-    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe|ergebnis)?|insgesamt|"
-    r"overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio|"
-    r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
+# Words of a sum, which may be a part of a cell such as North Total; other totals are a cell of their own.
+SUMS = (
+    r"(?:(?:grand|sub|sous|zwischen)?[\s-]*(?:total(?:s|e|en|i|es)?|sum(?:me|ma)?)|totaal|gesamt\w*|ergebnis"
+    r"|insgesamt|somme|suma|razem|celkem|итого|всего|Σ)"
+)
+IDEOGRAPHIC_SUMS = "[小合总總総][计計]|합계"
+_TOTAL = re.compile(
+    rf"({SUMS}|{IDEOGRAPHIC_SUMS}|total \w+|overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max"
+    r"|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters
@@ -408,6 +414,11 @@ def column(index: int) -> str:
 def literal(text: str) -> str:
     """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def is_total(cell: object) -> bool:
+    """Return True for a cell that is only a word for a total."""
+    return _TOTAL.fullmatch(str(cell)[:MAX_TOTAL]) is not None
 
 
 class _EndlessRowError(Exception):
@@ -498,7 +509,7 @@ class Rejected:
         while self.below:
             cells = [cell.strip() for cell in self.below[-1][1] if cell.strip()]
             is_text = len(cells) == 1 and not LIKE_A_NUMBER.fullmatch(cells[0])
-            if not (is_text or TOTALS.fullmatch(cells[0][:MAX_TOTAL]) or _FOOTNOTE.match(cells[0])):
+            if not (is_text or is_total(cells[0]) or _FOOTNOTE.match(cells[0])):
                 break
             found.append(", ".join(cells))
             self.below.pop()
@@ -515,6 +526,7 @@ class Table:
     each query, `rows` is a join of the blocks whose columns occur in the SQL.
 
     Attributes:
+        path: the file.
         names: column names.
         index_columns: indices of columns that the file declares as its row index.
     """
@@ -526,7 +538,7 @@ class Table:
         self.index_columns: set[int] = set()
         self.num_rows = 0
         self._blocks: list[str] = []
-        self._path = path
+        self.path = path
         self._folder = TemporaryFolder("table")
         self._place = self._folder.path
         self._database, self._duckdb = self._open()
@@ -586,6 +598,10 @@ class Table:
         parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
         return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
 
+    def batches(self, columns: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """Yield groups of columns for a query each: one column of a long table, many of a wide one."""
+        return parts_of(columns, max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, self.num_rows))))
+
     def lines_where(self, condition: str) -> list[int]:
         """Return the line numbers of the first five rows that meet a condition."""
         rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
@@ -636,7 +652,7 @@ class Table:
             "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         })  # fmt: skip
-        allowed = os.fsencode(os.path.realpath(self._path)).decode("utf-8", errors="replace")
+        allowed = os.fsencode(os.path.realpath(self.path)).decode("utf-8", errors="replace")
         database.execute(f"SET allowed_directories = [{literal(str(self._place))}]")
         database.execute(f"SET allowed_paths = [{literal(allowed)}]")
         database.execute("SET enable_external_access = false")
@@ -652,18 +668,18 @@ class Table:
 
     def _read_text(self, suffix: str, options: Mapping[str, Any], skip: bool, problems: Problems) -> None:
         text = self._place / "text"
-        with self._path.open("rb") as opened:
+        with self.path.open("rb") as opened:
             is_sheet = opened.read(8).startswith((b"PK", b"\xd0\xcf\x11\xe0"))
         if suffix in SHEET_SUFFIXES and is_sheet:  # some programs call a text .xls
-            _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
+            _write_sheet(self.path, str(options.get("sheet", "")), text, problems)
             delimiter = ","
         else:
-            encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
+            encoding = reading.find_encoding(self.path, str(options.get("encoding", "")))
             if encoding.note:
-                problems.note(self._path.name, encoding.note)
+                problems.note(self.path.name, encoding.note)
             open_line = 0  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-                for piece in reading.text_chunks(self._path, encoding):
+                for piece in reading.text_chunks(self.path, encoding):
                     processes.check_time()
                     file.write(piece)
                     open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
@@ -687,7 +703,7 @@ class Table:
                 "Cells are separated by a comma, semicolon, tab or bar; at least two columns are needed.", 1,
             )  # fmt: skip
         for note in dialect.notes:
-            problems.note(self._path.name, note)
+            problems.note(self.path.name, note)
         if dialect.num_cells > MAX_COLUMNS:
             message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.", 1)
@@ -701,7 +717,7 @@ class Table:
             return None
         names = tuple(formats.as_csv(form, text))
         more = ", in which features that a line does not name are 0" * (form == "LibSVM")
-        problems.note(self._path.name, f"it is read as {form}{more}.")
+        problems.note(self.path.name, f"it is read as {form}{more}.")
         return Dialect(delimiter=",", num_cells=len(names), names=names, share=1.0)
 
     def _load(self, dialect: Dialect, rejected: Rejected, skip: bool, problems: Problems) -> None:
@@ -733,7 +749,7 @@ class Table:
         if num := self.value(f"SELECT count(*) FROM rows WHERE {again}"):
             self.drop(again)
             lines = "1 line" if num == 1 else f"{num:,} lines"
-            problems.note(self._path.name, f"{lines} with the column names again left out.")
+            problems.note(self.path.name, f"{lines} with the column names again left out.")
 
     def _drop_footer(self, problems: Problems) -> None:
         """Drop last rows that have only text in the first cell, or incomplete totals."""
@@ -743,10 +759,7 @@ class Table:
         last = self.query_wide(cells, f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER + 1}")
         found: list[str] = []
         for place, (row, first, *others) in enumerate(last):
-            is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
-            above = next(
-                (x[1:] for x in last[place + 1 :] if not TOTALS.fullmatch(str(x[1])[:MAX_TOTAL])), None
-            )
+            above = next((x[1:] for x in last[place + 1 :] if not is_total(x[1])), None)
             if above is None:
                 break
             is_incomplete = any(
@@ -755,7 +768,7 @@ class Table:
             # Other incomplete totals are readable rows; `findings` reports them.
             is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
             is_note = _FOOTNOTE.match(str(first)) is not None and not _FOOTNOTE.match(str(above[0]))
-            is_below = is_incomplete and is_unusable if is_total else is_note or not any(others)
+            is_below = is_incomplete and is_unusable if is_total(first) else is_note or not any(others)
             if LIKE_A_NUMBER.fullmatch(first or "1") or not is_below:
                 break
             found.append(", ".join(filter(None, [first, *others])))
@@ -765,12 +778,12 @@ class Table:
 
     def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
         shown = quoted(" / ".join(texts))
-        problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
+        problems.note(self.path.name, f"below the table there is {shown}. It is left out.")
 
     def _report_rejected(self, rejected: Rejected, num_cells: int, skip: bool, problems: Problems) -> None:
         if footer := rejected.take_footer():
             self._note_footer(footer, problems)
-        where = self._path.name
+        where = self.path.name
         if num := rejected.num_wrong:
             which = "1 row has" if num == 1 else f"{num:,} rows have"
             shown = ", ".join(f"line {line:,} has {len(cells):,}" for line, cells in rejected.wrong)
@@ -798,7 +811,7 @@ class Table:
 
     def _read_columns(self, suffix: str, problems: Problems) -> None:
         link = self._place / f"source{suffix}"
-        link.symlink_to(self._path.absolute())
+        link.symlink_to(self.path.absolute())
         source = literal(str(link))
         is_json = suffix in JSON_SUFFIXES
         layout = "auto" if suffix == ".json" else "newline_delimited"
@@ -847,17 +860,17 @@ class Table:
 
     def _list_in_object(self, problems: Problems) -> str:
         """Write the rows in a single JSON object as a list; return the path, or "" if it is another JSON."""
-        if self._path.stat().st_size > MAX_ROW_BYTES:
+        if self.path.stat().st_size > MAX_ROW_BYTES:
             return ""
         try:
-            whole = json.loads(self._path.read_text("utf-8-sig"))
+            whole = json.loads(self.path.read_text("utf-8-sig"))
         except (ValueError, RecursionError):
             return ""
         rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
         if not rows:
             return ""
         if note:
-            problems.note(self._path.name, note)
+            problems.note(self.path.name, note)
         path = self._place / "list.json"
         path.write_text(json.dumps(rows), "utf-8")
         return str(path)

@@ -188,7 +188,7 @@ def _split(
     others = (side for side in sides.values() if side != "train")
     held = min(others, key=images.VALIDATION_WORDS.index, default="")
     train, validation = ([value for value in counts if sides[value] == side] for side in ("train", held))
-    where = f"column {quoted(found[0].name)}"
+    where = found[0].where
     if not train or not validation:
         problems.fault(
             where,
@@ -286,7 +286,7 @@ def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Co
 
 
 def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
-    where = f"column {quoted(label.name)}"
+    where = label.where
     if label.kind == columns_module.EMPTY:
         problems.fault(where, "the label column is empty.", "Choose another label column.")
         return None
@@ -386,9 +386,8 @@ def _text_columns(
     for place in chosen:
         if columns[place].num_missing:
             count = f"{columns[place].num_missing:,} of {columns[place].num_rows:,}"
-            problems.note(
-                f"column {quoted(names[place])}", f"{count} texts are missing.", "Read as texts of no words."
-            )
+            hint = "Read as texts of no words."
+            problems.note(columns[place].where, f"{count} texts are missing.", hint)
     return tuple(chosen)
 
 
@@ -399,7 +398,7 @@ def _classes(
     table: Table, label: Column, labels: Mapping[str, int], reading: Mapping[str, Any], problems: Problems
 ) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
     """Return the class names, the class number of each label as written, and the rows per class."""
-    where = f"column {quoted(label.name)}"
+    where = label.where
     nothing: tuple[tuple[str, ...], dict[str, int], dict[str, int]] = ((), {}, {})
     if label.num_distinct > MAX_CLASSES:
         message = f"it has {label.num_distinct:,} different values; {MAX_CLASSES:,} classes are the most."
@@ -509,7 +508,7 @@ def _report_like_missing(
 
 
 def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
-    where = f"column {quoted(label.name)}"
+    where = label.where
     if label.num_missing:
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
@@ -536,7 +535,7 @@ def _features(
     table: Table, each: Column, common: Sequence[tuple[str, int]], skip: bool, problems: Problems
 ) -> Iterator[Feature]:
     """Yield the features of a column; `common` has the most frequent values and counts of a category."""
-    where = f"column {quoted(each.name)}"
+    where = each.where
     if each.kind in columns_module.LEFT_OUT:
         return
     if each.kind == columns_module.TEXT:
@@ -592,7 +591,7 @@ def _features(
 
 def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
     """Report cells of a numeric column that are not numbers or too large."""
-    where = f"column {quoted(each.name)}"
+    where = each.where
     rest = each.num_present - each.num_numbers - each.num_too_large
     if problems.is_full and (rest or each.num_too_large):  # count them, but skip the queries for examples
         num = rest + each.num_too_large
@@ -610,8 +609,6 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
         shown, line = table.examples(column(each.index), other)
-        spelled = table.query(f"SELECT DISTINCT {column(each.index)} FROM rows WHERE {other} LIMIT 21")
-        values = sorted(str(value) for (value,) in spelled)
         problems.unreadable(
             where,
             f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}.",
@@ -619,9 +616,20 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
             skip=skip,
             line=line,
             num_samples=rest,
-            suggested=patch(missing={each.name: values}) if len(values) <= 20 else {},
-            action=f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing",
+            **as_missing(table, each, other, rest),
         )
+
+
+def as_missing(table: Table, each: Column, condition: str, count: int) -> dict[str, Any]:
+    """Return `suggested` and `action` that read some cells as missing; empty for many values."""
+    spelled = table.query(
+        f"SELECT DISTINCT {column(each.index)} AS v FROM rows WHERE {condition} ORDER BY v LIMIT 21"
+    )
+    if len(spelled) > 20:
+        return {}
+    change = patch(missing={each.name: [str(value) for (value,) in spelled]})
+    what = "this value" if count == 1 else f"these {count:,} values"
+    return {"suggested": change, "action": f"Read {what} as missing"}
 
 
 def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -> None:
@@ -640,4 +648,4 @@ def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -
         more = "." if each.num_missing <= len(lines) else ", …"
         message = f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}"
         how = AS_CATEGORY if each.kind == columns_module.CATEGORY else AS_MEAN
-        problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])
+        problems.note(each.where, message, how, line=lines[0])

@@ -14,7 +14,7 @@ from typing import Any
 from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, without_advice
-from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED
+from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, Status
 from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
 from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
@@ -641,6 +641,23 @@ def causes_of_end(
     if cause is not None or not is_said:
         words.append(("state", {"state": state, "reason": reason}))
     return words
+
+
+def record_end(
+    run: RunDirectory, status: Status, state: State, reason: str, cause: Cause | None = None
+) -> None:
+    """Write the final events and status of a run in place of its owner. The caller holds the run's lock.
+
+    Args:
+        status: Its last status.
+
+    Raises:
+        OSError: If the status cannot be written.
+    """
+    append_final_events(run, causes_of_end(state, reason, cause, (), is_said=False))
+    why = reason if cause is None else f"{cause.message} {cause.hint}"
+    error = None if state in GOOD_ENDS else why
+    run.write_status(replace(status, state=state, error=error, ended_unix_s=now_unix_s()))
 
 
 def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:

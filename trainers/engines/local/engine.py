@@ -6,22 +6,25 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Handle, Status, StatusError
-from trainers.contract.tickets import Ticket
+from trainers.contract.status import LOCAL, Status, StatusError
+from trainers.contract.tickets import Grant
 from trainers.engines.base import (
     HANDSHAKE_S,
     SUPERVISOR_LOG,
     Capacity,
+    Description,
     Engine,
     Launch,
     Preparation,
     StartError,
     last_log_line,
+    status_on,
 )
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
@@ -104,36 +107,37 @@ class LocalEngine(Engine):
             return []
         return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this engine has one machine")]
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+    def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start the supervisor of a run."""
-        return LocalLaunch(run, self.start_supervisor(run, ticket))
+        assert grant is not None, "a run on this machine is started when it was given what it needs"
+        return LocalLaunch(run, self.start_supervisor(run, resume_step, grant))
 
-    def start_supervisor(self, run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
-        """Start a run's supervisor, which sees only the GPUs that the ticket grants.
+    def start_supervisor(
+        self, run: RunDirectory, resume_step: int | None, grant: Grant
+    ) -> subprocess.Popen[bytes]:
+        """Start a run's supervisor, which sees only the granted GPUs.
 
         If a warm supervisor is ready, it takes the run.
         """
-        grant = ticket.grant
-        assert grant is not None, "a run is started when it was given what it needs"
         run_dir = str(run.path.resolve())
         more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
-        order = Order(run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more)
+        order = Order(run_dir=run_dir, resume_step=resume_step, ticket=grant.token, environment=more)
         if self._warm_pool is not None and not run.read_config().is_script:
             taken = self._warm_pool.take(order)
             if taken is not None:
                 return taken
         command = ["trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
-        if ticket.resume_step is not None:
-            command += ["--resume", str(ticket.resume_step)]
+        if resume_step is not None:
+            command += ["--resume", str(resume_step)]
         run.logs.mkdir(exist_ok=True)
         variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
         with os.fdopen(open_to_append(run.logs / SUPERVISOR_LOG), "ab") as log:
             return torchrun.start_module(command, log, variables)
 
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
-        """True if the run's lock is held. A pid could have been reused."""
-        del handle
-        return run.is_locked()
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
+        """Return whether a process owns the run: it holds the run's lock. A pid could have been reused."""
+        del status, is_queued
+        return Description(is_alive=run.is_locked())
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
@@ -143,19 +147,16 @@ class LocalEngine(Engine):
             if not save and self._end_by_signal(run, status):
                 return ""
             raise
-        stopping.watch_supervisor(run, self.status_of)
+        stopping.watch_supervisor(run, partial(status_on, self))
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status) -> None:
-        """Kill the supervisor and its descendants, then write the final events in its place."""
-        supervisor = stopping.supervisor_of(run, status)
-        if supervisor is not None:
+    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+        """Kill one rank, or the supervisor and its descendants; then write the final events in its place."""
+        if rank is not None:
+            stopping.kill_rank(run, status, rank)
+        elif (supervisor := stopping.supervisor_of(run, status)) is not None:
             message = stopping.KILLED_MESSAGE
-            stopping.end_supervisor(run, status, supervisor, self.status_of, message)
-
-    def kill_rank(self, run: RunDirectory, status: Status, rank: int) -> None:
-        """Kill the process of one rank (SIGKILL)."""
-        stopping.kill(run, status, rank)
+            stopping.end_supervisor(run, status, supervisor, partial(status_on, self), message)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""

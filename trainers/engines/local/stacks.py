@@ -12,7 +12,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,60 +236,10 @@ def threads_of_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
     )
 
 
-class Ranks(ABC):
-    """Interface to the ranks of one run, on this machine or on several."""
+class Ranks:
+    """The ranks of a run on this machine. `RanksOfNodes` has those of several machines."""
 
-    num_ranks: int
     num_machines = 1
-
-    @abstractmethod
-    def beat(self, rank: int) -> Beat | None:
-        """Return a rank's latest heartbeat; None before its first."""
-
-    @abstractmethod
-    def effort(self, rank: int) -> Effort | None:
-        """Return the resources that a rank's process has used so far; None if it has ended."""
-
-    @abstractmethod
-    def ask(self) -> None:
-        """Ask every rank for the collectives it is in."""
-
-    @abstractmethod
-    def answer(self, rank: int) -> bytes | None:
-        """Return a rank's answer to the latest request; None if it has not answered."""
-
-    @abstractmethod
-    def stacks(self, rank: int) -> Stacks:
-        """Return a rank's stacks, after the latest request. Takes seconds."""
-
-    @abstractmethod
-    def stacks_at_once(self, rank: int) -> Stacks | None:
-        """Return a rank's stacks without its cooperation; None if they cannot be read."""
-
-    def host(self, rank: int) -> str:
-        """Return the name of a rank's machine; empty if there is only one."""
-        del rank
-        return ""
-
-    def lost_node(self) -> str:
-        """Return which machine has stopped reporting, as text; empty if none has."""
-        return ""
-
-    def terminate_elsewhere(self) -> None:  # noqa: B027 - on one machine there are no others
-        """Let the other machines send SIGTERM to their ranks."""
-
-    def cut_off(self) -> str:
-        """Return which machines have found that they cannot reach each other, as text; empty if none have."""
-        return ""
-
-    def why_ended(self, rank: int) -> str:
-        """Return why the launcher of a rank's machine has killed it; empty if it has not."""
-        del rank
-        return ""
-
-
-class LocalRanks(Ranks):
-    """The ranks of a run on this machine."""
 
     def __init__(self, run: RunDirectory, board: HeartbeatBoard) -> None:
         self._run = run
@@ -302,7 +251,7 @@ class LocalRanks(Ranks):
         return self._board.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
-        """Sample a rank's process."""
+        """Return the resources that a rank's process has used so far; None if it has ended."""
         beat = self._board.read(rank)
         return None if beat is None else processes.sample_effort(beat.pid)
 
@@ -311,17 +260,38 @@ class LocalRanks(Ranks):
         self._board.ask()
 
     def answer(self, rank: int) -> bytes | None:
-        """Return a rank's answer, or None."""
+        """Return a rank's answer to the latest request; None if it has not answered."""
         return self._board.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
-        """Return a rank's stacks."""
+        """Return a rank's stacks, after the latest request. Takes seconds."""
         beat = self._board.read(rank)
         if beat is None:
             return Stacks(threads=(), source="It has not begun.")
         return read(beat.pid, self._run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
-        """Return a rank's stacks by py-spy, or None."""
+        """Return a rank's stacks without its cooperation; None if they cannot be read."""
         beat = self._board.read(rank)
         return None if beat is None else read_at_once(beat.pid)
+
+    def host(self, rank: int) -> str:
+        """Return the name of a rank's machine; empty if there is only one."""
+        del rank
+        return ""
+
+    def lost_node(self) -> str:
+        """Return which machine has stopped reporting, as text; empty if none has."""
+        return ""
+
+    def terminate_elsewhere(self) -> None:
+        """Let the other machines send SIGTERM to their ranks."""
+
+    def cut_off(self) -> str:
+        """Return which machines have found that they cannot reach each other, as text; empty if none have."""
+        return ""
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's machine has killed it; empty if it has not."""
+        del rank
+        return ""

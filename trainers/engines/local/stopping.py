@@ -22,7 +22,7 @@ import psutil
 
 from trainers.contract import events, tickets
 from trainers.contract.config import Config
-from trainers.contract.events import EventFile, State
+from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, RESUME_HINT, Status
 from trainers.engines.local import diagnosis
@@ -171,7 +171,7 @@ class Escalation:
 log = logging.getLogger(__name__)
 
 
-def kill(run: RunDirectory, status: Status, rank: int) -> None:
+def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     """Kill the process of a rank (SIGKILL) on a user's request, after recording the request as an event.
 
     The event comes first, so that the explanation of the end finds it. A full disk does not prevent the kill.
@@ -506,37 +506,31 @@ _watched: dict[Path, float] = {}
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SupervisorState:
-    """The supervisor's process at one moment. `signs_of_life` change whenever it does anything."""
-
-    is_stopped: bool
-    signs_of_life: tuple[float, ...]
-
-
 class SupervisorWatchdog:
     """The rule for a supervisor that may be suspended or stuck."""
 
     def __init__(self, now: float) -> None:
-        self._last_state: SupervisorState | None = None
+        self._signs_of_life: tuple[float, ...] = ()
         self._alive_at = now
         self._continued_at: float | None = None
 
-    def judge(self, state: SupervisorState, now: float) -> WatchAction:
+    def judge(self, signs_of_life: tuple[float, ...], now: float, *, is_stopped: bool) -> WatchAction:
         """Record an observation; return the action for this moment.
 
         A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
         life for `DEAF_AFTER_S`.
+
+        Args:
+            signs_of_life: Numbers that change whenever its process does anything.
         """
-        if self._last_state is None or state.signs_of_life != self._last_state.signs_of_life:
-            self._alive_at = now
-        self._last_state = state
-        if state.is_stopped and self._continued_at is None:
+        if signs_of_life != self._signs_of_life:
+            self._signs_of_life, self._alive_at = signs_of_life, now
+        if not is_stopped:
+            return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
+        if self._continued_at is None:
             self._continued_at = now
             return "continue"
-        if state.is_stopped and self._continued_at is not None:
-            return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
-        return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
+        return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
 
 
 def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
@@ -558,7 +552,11 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
             supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
-            action = _judge_now(supervisor, lambda state: watchdog.judge(state, time.monotonic()))
+            with supervisor.oneshot():
+                times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
+                is_stopped = supervisor.status() == psutil.STATUS_STOPPED
+            signs = (times.user, times.system, *map(float, switches))
+            action = watchdog.judge(signs, time.monotonic(), is_stopped=is_stopped)
             if action == "continue":
                 log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
@@ -585,22 +583,6 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def _judge_now(supervisor: psutil.Process, judge: Callable[[SupervisorState], WatchAction]) -> WatchAction:
-    with supervisor.oneshot():
-        times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
-        return judge(
-            SupervisorState(
-                is_stopped=supervisor.status() == psutil.STATUS_STOPPED,
-                signs_of_life=(
-                    times.user,
-                    times.system,
-                    float(switches.voluntary),
-                    float(switches.involuntary),
-                ),
-            )
-        )
-
-
 def end_supervisor(
     run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
 ) -> None:
@@ -608,20 +590,10 @@ def end_supervisor(
     ProcessTree(supervisor.pid).kill()
     if read_status(run).state != "lost":
         return  # the run recorded its end itself
+    hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
+    cause = Cause(code="stop_forced", message=message, hint=hint)
     lock = run.acquire_lock()
     try:
-        _write_final_events(run, status, message)
+        diagnosis.record_end(run, status, "stopped", message, cause)
     finally:
         os.close(lock)
-
-
-def _write_final_events(run: RunDirectory, status: Status, message: str) -> None:
-    hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
-    warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
-    now = time.time()
-    file = EventFile(run.events)
-    try:
-        file.append([(now, "warning", warning), (now, "state", {"state": "stopped", "reason": message})])
-    finally:
-        file.close()
-    run.write_status(replace(status, state="stopped", error=None, ended_unix_s=now))

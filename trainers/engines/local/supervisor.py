@@ -40,6 +40,7 @@ from trainers.engines.local.stopping import RunGuard
 from trainers.engines.local.torchrun_process import Template, TorchrunProcess
 from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
+from trainers.files.json_files import remove_half_written
 from trainers.files.plain_files import is_readable, open_to_append
 from trainers.machine import host, lifeline, os_errors, threads
 from trainers.machine.environment import now_unix_s
@@ -205,7 +206,7 @@ def supervise(
     """
     lock = run.acquire_lock()
     try:
-        run.remove_half_written_status()
+        remove_half_written(run.status)
         tickets.claim_ticket(run, ticket)
         start = functools.partial(torchrun_process.start, template=template)
         return Supervisor(run, resume_step, start=start).run_to_end()

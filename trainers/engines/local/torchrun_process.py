@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
 from trainers.engines.local.fork_server import TorchrunOrder
-from trainers.engines.local.stacks import LocalRanks, Ranks
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
     IS_WARM,
@@ -119,7 +119,7 @@ def start(
         command = worker_arguments(config, run.path, resume_step)
         process = launch(command, log, details, board, variables, template)
     return TorchrunProcess(
-        process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
+        process=process, details=details, ranks=None if board is None else Ranks(run, board)
     )
 
 

@@ -34,7 +34,7 @@ from trainers.contract.status import Handle
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch, script_process, torchrun_process
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
@@ -52,6 +52,7 @@ from trainers.engines.several_nodes.reports import (
     Reporter,
 )
 from trainers.files import private_files
+from trainers.files.json_files import remove_half_written
 from trainers.machine import lifeline, os_errors
 from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
@@ -211,7 +212,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, _wait_for_lock(run))
         restarts.claim(run, folder.path.name, *job, part.restart)
-        run.remove_half_written_status()
+        remove_half_written(run.status)
         if part.restart:
             why, resume_step = restarts.last_restart_reason(run), restarts.step_to_resume_from(run)
             restarts.append_restart(run, part.restart, why, resume_step)
@@ -405,7 +406,7 @@ def start_torchrun(
         )
     else:
         process = torchrun_process.launch(arguments, log, details, board, variables)
-    here = LocalRanks(run, board)
+    here = Ranks(run, board)
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     given_up: set[int] = set()
     peers = Peers(
@@ -447,7 +448,7 @@ def start_torchrun(
     def learn(report: NodeReport) -> None:
         peers.learn(report.endpoints)
 
-    ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear, peers, given_up)
+    ranks = RanksOfNodes(run, board, folder, node.num_nodes, can_hear, peers, given_up)
     started = TorchrunProcess(process=process, details=details, ranks=ranks)
     return started, HeadConnection(is_possible=can_hear, learn=learn, given_up=given_up)
 

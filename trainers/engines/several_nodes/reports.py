@@ -22,6 +22,7 @@ from typing import Any
 
 from trainers.contract.heartbeats import Beat
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.engines.several_nodes.peers import Endpoint, Peers
@@ -79,7 +80,7 @@ class RanksOfNodes(Ranks):
     """The ranks of all nodes, from node 0's perspective.
 
     Args:
-        local: The ranks of this machine; only those of node 0 have heartbeats in it.
+        board: Has the heartbeats of the ranks of node 0.
         can_hear: True if this node's last report could be written. Otherwise the silence of other nodes
             proves nothing: they use the same disk.
         peers: The other launchers over the network, if they can be asked.
@@ -88,18 +89,19 @@ class RanksOfNodes(Ranks):
 
     def __init__(
         self,
-        local: Ranks,
+        run: RunDirectory,
+        board: HeartbeatBoard,
         folder: NodesFolder,
         num_nodes: int,
         can_hear: Callable[[], bool],
         peers: Peers | None = None,
         given_up: set[int] | None = None,
     ) -> None:
-        self._local = local
+        super().__init__(run, board)
         self._folder = folder
         self._can_hear = can_hear
         self._others = {number: LatestReport(number) for number in range(1, num_nodes)}
-        self.num_ranks, self.num_machines = local.num_ranks, num_nodes
+        self.num_machines = num_nodes
         self._ranks_a_node = self.num_ranks // num_nodes
         self._looked_at = time.monotonic()
         self._number = 0
@@ -110,27 +112,27 @@ class RanksOfNodes(Ranks):
     def beat(self, rank: int) -> Beat | None:
         """Return a rank's latest heartbeat, from shared memory or from its node's report."""
         if self._node_of(rank) == 0:
-            return self._local.beat(rank)
+            return super().beat(rank)
         found = self._reported(rank)
         return None if found is None else found.beat
 
     def effort(self, rank: int) -> Effort | None:
         """Return a rank's resource usage; for remote ranks as of the report that found it silent."""
         if self._node_of(rank) == 0:
-            return self._local.effort(rank)
+            return super().effort(rank)
         found = self._reported(rank)
         return None if found is None else found.effort
 
     def ask(self) -> None:
         """Ask the local ranks, and the other nodes to ask theirs and to read their stacks."""
-        self._local.ask()
+        super().ask()
         self._number += 1
         self._folder.write("question", {"number": self._number})
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer; for remote ranks as forwarded by its node."""
         if self._node_of(rank) == 0:
-            return self._local.answer(rank)
+            return super().answer(rank)
         reply = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
         return reply.encode() if isinstance(reply, str) else None
 
@@ -138,7 +140,7 @@ class RanksOfNodes(Ranks):
         """Read a rank's stacks, or wait for its node to do so."""
         node = self._node_of(rank)
         if node == 0:
-            return self._local.stacks(rank)
+            return super().stacks(rank)
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while time.monotonic() < deadline:
             raw = self._answers_of(node).get("stacks", {}).get(str(rank))
@@ -149,7 +151,7 @@ class RanksOfNodes(Ranks):
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a local rank's stacks; None for other nodes, which would take time to answer."""
-        return self._local.stacks_at_once(rank) if self._node_of(rank) == 0 else None
+        return super().stacks_at_once(rank) if self._node_of(rank) == 0 else None
 
     def host(self, rank: int) -> str:
         """Return the host name of a rank's node."""

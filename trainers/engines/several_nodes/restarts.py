@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainers.contract import events, fence, manifests
@@ -21,32 +21,35 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
 from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
-from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
+from trainers.engines.several_nodes.reports import LOOK_EVERY_S, LatestReport, NodesFolder
 from trainers.machine.environment import now_unix_s
 
-LOOK_EVERY_S = 1.0
 SILENT_AFTER_S = 15.0
 MOST_RUNS = 200
 
 
-@dataclass
-class _LastReport:
-    """The last known report of a run's first node.
+class _FirstNode:
+    """Node 0 of a run, as this process hears it by the reports in the run's folder."""
 
-    `newest` is the name of the start and the report's number; `heard_at` is when that number was first read.
-    """
+    def __init__(self, now: float) -> None:
+        self.asked_at = now
+        self.looked_at = float("-inf")
+        self.latest = LatestReport(0)
+        self._start = ""
+        # Held while a thread reads; it may hang on a file server.
+        self.is_being_read = threading.Lock()
 
-    newest: tuple[str, int]
-    host: str
-    heard_at: float
-    looked_at: float
-    asked_at: float
+    def look(self, run: RunDirectory) -> None:
+        """Read the report of the latest start."""
+        starts = NodesFolder.of_run(run)
+        values = starts[-1].read("0") if starts else None
+        passed_s, self.looked_at = time.monotonic() - self.looked_at, time.monotonic()
+        if starts and self._start != (newest := starts[-1].path.name):
+            self._start, self.latest = newest, LatestReport(0)
+        self.latest.update(None if values is None else reports.node_report(values), passed_s)
 
 
-_last_reports: dict[Path, _LastReport] = {}
-# Runs whose files a thread is reading now; it may hang on a file server.
-_being_read: set[Path] = set()
-_lock = threading.Lock()
+_first_nodes: dict[Path, _FirstNode] = {}
 
 
 def silence_of_first_node(run: RunDirectory) -> str | None:
@@ -55,63 +58,26 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     The reports' numbers are compared by this process's clock, so other machines' clocks do not matter.
     """
     now = time.monotonic()
-    with _lock:
-        known = _last_reports.get(run.path)
-        if known is not None and now - known.asked_at > SILENT_AFTER_S:
-            # No one has asked for a while, so the run may have ended and started again: that is not silence.
-            del _last_reports[run.path]
-            known = None
-        if known is not None:
-            known.asked_at = now
-        is_due = known is None or now - known.looked_at >= LOOK_EVERY_S
-        reads = is_due and run.path not in _being_read
-        if reads:
-            _being_read.add(run.path)
-    if reads:
+    node = _first_nodes.get(run.path)
+    if node is None or now - node.asked_at > SILENT_AFTER_S:
+        # If no one has asked for a while, the run may have ended and started again: that is not silence.
+        node = _first_nodes[run.path] = _FirstNode(now)
+    for path in list(_first_nodes)[:-MOST_RUNS]:
+        _first_nodes.pop(path, None)
+    node.asked_at = now
+    if now - node.looked_at >= LOOK_EVERY_S and node.is_being_read.acquire(blocking=False):
         try:
-            start, report = _newest_report(run)
+            node.look(run)
         finally:
-            with _lock:
-                _being_read.discard(run.path)
-        now = time.monotonic()
-        with _lock:
-            known = _note(run.path, start, report, now)
-    silent_s = 0.0 if known is None else now - known.heard_at
-    if known is None or silent_s < SILENT_AFTER_S:
+            node.is_being_read.release()
+    silent_s = node.latest.silent_s + max(0.0, now - node.looked_at)
+    if node.latest.report is None or silent_s < SILENT_AFTER_S:
         return None
-    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
+    host = node.latest.report.host
+    return f"Node 0 ({host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
-def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:
-    starts = NodesFolder.of_run(run)
-    if not starts:
-        return None, None
-    values = starts[-1].read("0")
-    return starts[-1].path.name, None if values is None else reports.node_report(values)
-
-
-def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _LastReport | None:
-    """Record what was read. The caller holds the lock."""
-    known = _last_reports.get(path)
-    if known is not None:
-        known.looked_at = now
-    if start is None:
-        return known
-    if report is None:
-        if known is not None and known.newest[0] != start:
-            del _last_reports[path]  # the latest start has not reported yet
-            return None
-        return known
-    newest = (start, report.count)
-    if known is None or known.newest != newest:
-        known = _last_reports[path] = _LastReport(
-            newest=newest, host=report.host, heard_at=now, looked_at=now, asked_at=now
-        )
-        while len(_last_reports) > MOST_RUNS:
-            del _last_reports[next(iter(_last_reports))]
-    return known
-
-
+_lock = threading.Lock()
 log = logging.getLogger(__name__)
 
 POLL_EVERY_S = 1.0
@@ -168,9 +134,6 @@ def _signs_of_life(run: RunDirectory) -> list[object]:
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
-# Plain files for a shell script: a request to restart the job, and the seconds that the rest has to end.
-AGAIN = "again"
-OVER = "over"
 NOT_SAID = "The job was started again; its last start did not record the reason."
 # The run is not the cause, so it is restarted.
 NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
@@ -250,10 +213,8 @@ def close_start(
         folder.write(TOLD_TO_END, {})
     if asks_again:
         signs.request_restart()
-        _touch(folder.path / AGAIN)
     folder.order_end(within_s=others_end_within_s)
     signs.request_end(others_end_within_s)
-    _touch(folder.path / OVER, f"{others_end_within_s:.0f}\n")
 
 
 def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: int) -> None:
@@ -384,8 +345,7 @@ def write_forced_end(run: RunDirectory, status: Status, message: str) -> None:
         recorded = status_file.read(run.status) or status
         if recorded.ended_unix_s is not None:
             return
-        diagnosis.append_final_events(run, [("state", {"state": "stopped", "reason": message})])
-        run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
+        diagnosis.record_end(run, recorded, "stopped", message)
     finally:
         os.close(lock)
 
@@ -427,14 +387,3 @@ def last_restart_reason(run: RunDirectory) -> str:
     notice = left[-1].read(LEAVING) if left else None
     why = None if notice is None else notice.get("why")
     return why if isinstance(why, str) else NOT_SAID
-
-
-def _touch(path: Path, text: str = "") -> None:
-    """Write a small file; retry for some seconds while the disk is full."""
-
-    def write() -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-
-    diagnosis.retry_write(path.name, write)

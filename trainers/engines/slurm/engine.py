@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
+from trainers.contract.tickets import Grant
 from trainers.engines.base import (
-    AskedField,
     Capacity,
     Description,
     Engine,
@@ -23,6 +22,7 @@ from trainers.engines.base import (
     EngineQueue,
     Launch,
     script_problems,
+    status_on,
 )
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
@@ -30,7 +30,6 @@ from trainers.engines.slurm import client, endings, script, site
 from trainers.engines.slurm.client import Places, Slurm
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.where import Where
-from trainers.files import plain_files
 from trainers.machine.environment import hour_and_minute, now_unix_s
 
 NAME = "slurm"
@@ -63,12 +62,11 @@ class SlurmEngine(Engine):
     """One cluster, with the permissions of the current user."""
 
     name = NAME
-    has_queue = True
-    has_scripts = True
+    script_name = script.NAME
 
     def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()
-        self.site_file = site_file
+        self._site_file = site_file
         self._site = site.read(site_file)
         self._where = Where(self._slurm.partitions, self._site)
 
@@ -84,10 +82,6 @@ class SlurmEngine(Engine):
         """Return the values that the cluster or the site would reject. The current load does not matter."""
         return [*script_problems(config), *self._where.problems(config)]
 
-    def asks(self, config: Config | None = None) -> Mapping[str, AskedField]:
-        """Return the fields that the site lets users choose, with the GPU types of the chosen partition."""
-        return self._where.asks(config or Config())
-
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""
         applied, gres = self._where.applied(config), self._where.gres(config)
@@ -95,18 +89,14 @@ class SlurmEngine(Engine):
             applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
         )
 
-    def script_of(self, run: RunDirectory) -> str | None:
-        """Return the batch script in the run's folder; None if it is missing or not a plain file."""
-        with contextlib.suppress(OSError, ValueError), plain_files.open_plain(run.path / script.NAME) as file:
-            return file.read(script.MAX_BYTES).decode("utf-8", "replace")
-        return None
-
-    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SlurmLaunch:
+    def start(
+        self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None
+    ) -> SlurmLaunch:
         """Submit a run, after Slurm has ended its earlier job."""
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
@@ -119,42 +109,37 @@ class SlurmEngine(Engine):
         finally:
             os.close(lock)
 
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """True if the controller has a live job of the run; None if it does not answer."""
-        job_id = job_of(handle)
-        if job_id is None:
-            return False
-        found = is_live(self._slurm, job_id)
-        if found is False and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
-            self._slurm.forget()  # another page or a terminal may have submitted it since the last answer
-            found = is_live(self._slurm, job_id)
-        return found
-
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
         self._slurm.forget()  # it may have started just now
-        if self.describe(status.handle).is_waiting:
+        if self.describe(run, status).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
         command_id = super().stop(run, status, save=save, why=why)
 
         def end(status: Status) -> None:
-            is_suspended = self.describe(status.handle).detail is not None
+            is_suspended = self.describe(run, status).detail is not None
             self._end(run, status, SUSPENDED_MESSAGE if is_suspended else DEAF_MESSAGE, signal="KILL")
 
-        restarts.watch_for_stop(run, lambda: self.status_of(run), end)
+        restarts.watch_for_stop(run, lambda: status_on(self, run), end)
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status) -> None:
+    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
+        assert rank is None, "only a run on this machine has ranks to kill"
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 
-    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return what the controller reports about the job of a run, and since when it has not answered."""
-        job_id = job_of(handle)
+        job_id = job_of(status.handle)
         if job_id is None:
             return Description()
+        if status.state == "lost":
+            return Description(end=self._end_of(run, status, job_id))
+        is_gone = status.state in events.LIVE_STATES and is_live(self._slurm, job_id) is False
+        if is_gone and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
+            self._slurm.forget()  # another page or a terminal may have submitted it since the last answer
         found, error = None, None
         try:
             found = self._slurm.find(job_id)
@@ -166,10 +151,13 @@ class SlurmEngine(Engine):
             f"Slurm has not answered{since}. This page shows the files that the run itself writes, which "
             "does not need Slurm's controller."
         )
+        is_waiting = found is not None and found.is_waiting
         known = Description(
-            is_waiting=found is not None and found.is_waiting,
+            is_alive=None if error is not None else found is not None and not found.has_ended,
+            is_waiting=is_waiting,
             silence=silence if since else None,
             detail=None if found is None else _STANDING.get(found.state),
+            end=self._end_of(run, status, job_id) if status.state == "stopped" and not is_waiting else None,
         )
         if not is_queued or (found is None and error is None):
             return known
@@ -182,10 +170,9 @@ class SlurmEngine(Engine):
             starts_unix_s=self._slurm.starts_at(job_id),
         )
 
-    def ended_status(self, run: RunDirectory, status: Status) -> Status:
+    def _end_of(self, run: RunDirectory, status: Status, job_id: str) -> Status:
         """Complete the status of a run that recorded no end, or that SIGTERM ended, from its job."""
-        job_id = job_of(status.handle)
-        if job_id is None or (status.state == "stopped" and not _needs_cause(run, status)):
+        if status.state == "stopped" and not _needs_cause(run, status):
             return status
         try:
             end = self._slurm.end_of(job_id)

@@ -13,7 +13,6 @@ from trainers.files.plain_files import REPOSITORY
 
 NAME = "job.sh"
 LOG = "slurm.log"
-MAX_BYTES = 100_000
 # Slurm sends the warning signal this long before the end of the job; saving a checkpoint must fit into it.
 WARNING_S = 90
 # Each attempt takes seconds if the controller cannot be reached.

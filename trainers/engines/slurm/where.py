@@ -69,6 +69,7 @@ class Where:
             memory_bytes=partition.memory_bytes,
             place=f"a node of partition {partition.name}",
             has_more_ranks_than_cores=False,
+            asked=self._asked(config),
         )
 
     def gres(self, config: Config) -> str:
@@ -135,7 +136,7 @@ class Where:
 
     # The form
 
-    def asks(self, config: Config) -> dict[str, AskedField]:
+    def _asked(self, config: Config) -> dict[str, AskedField]:
         """Return the fields that the form offers."""
         site = self._site
         asked = {

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status, StatusError
+from trainers.contract.status import Status, StatusError
+from trainers.contract.tickets import Grant
 from trainers.engines.base import (
     Capacity,
+    Description,
     Engine,
     HostChecks,
     HostReport,
@@ -28,6 +31,7 @@ from trainers.engines.base import (
     StartError,
     last_log_line,
     script_problems,
+    status_on,
 )
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
@@ -198,7 +202,7 @@ class SshLaunch(Launch):
         """Wait until the first host's launcher has written its first status."""
         deadline = time.monotonic() + OWNED_WITHIN_S
         while not _is_owned(self._run):
-            is_gone = self._engine.is_alive(self._run, self.start.handle) is False
+            is_gone = self._engine.hosts.has_start(self.start.hosts[0], self.start.tag) is False
             if is_gone and _is_owned(self._run):
                 return
             if is_gone or time.monotonic() > deadline:
@@ -231,15 +235,14 @@ class SshEngine(Engine, HostChecks):
         site_file: Used in the equivalent shell command.
     """
 
+    # It has no queue of its own: a run that finds too few free hosts is refused.
     name = NAME
-    # The engine has no queue of its own: a run that finds too few free hosts is refused.
-    has_queue = True
 
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
-        self.site_file = site_file
+        self._site_file = site_file
         self.hosts = hosts
         self.host_checks = self
-        self._lost = LostHosts(self.hosts, self.status_of, self.reap)
+        self._lost = LostHosts(self.hosts, partial(status_on, self), self.reap)
 
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the minimum of the resources of all hosts that answer.
@@ -280,11 +283,13 @@ class SshEngine(Engine, HostChecks):
         allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
-    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
+    def start(
+        self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None
+    ) -> SshLaunch:
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
-            tickets.claim_ticket(run, token)
+            tickets.claim_ticket(run, None if grant is None else grant.token)
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
@@ -294,15 +299,16 @@ class SshEngine(Engine, HostChecks):
         finally:
             os.close(lock)
 
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """True if the first host has the run's launcher; None if it does not answer."""
-        start = Start.of(handle)
-        if start is None or start.run_dir:
-            return False  # copied to its host: belongs to a site file without a shared folder
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
+        """Return whether the first host has the launcher of a live run; None if it does not answer."""
+        del is_queued  # nothing takes longer
+        start = Start.of(status.handle)
+        if status.state not in events.LIVE_STATES or start is None or start.run_dir:
+            return Description()  # with a `run_dir` it belongs to a site file without a shared folder
         has_it = self.hosts.has_start(start.hosts[0], start.tag)
         if has_it is None:
             self._lost.watch(run, start)
-        return has_it
+        return Description(is_alive=has_it)
 
     def is_anywhere(self, start: Start) -> bool:
         """True if a host may still have a launcher of a start: it has one, or does not answer."""
@@ -312,12 +318,13 @@ class SshEngine(Engine, HostChecks):
         """End a run by a command in its folder, as the page's button does."""
         command_id = super().stop(run, status, save=save, why=why)
         restarts.watch_for_stop(
-            run, lambda: self.status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
+            run, lambda: status_on(self, run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status) -> None:
+    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
+        assert rank is None, "only a run on this machine has ranks to kill"
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 

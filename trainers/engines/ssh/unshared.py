@@ -26,7 +26,7 @@ from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status
+from trainers.contract.status import Status
 from trainers.engines.base import Description, Engine, StartError
 from trainers.engines.local import diagnosis
 from trainers.engines.several_nodes import restarts
@@ -192,17 +192,15 @@ class Copies:
             target=self._send, args=(run, pending, start_there), name=f"bring-{run.run_id}", daemon=True
         ).start()
 
-    def words(self, handle: Handle) -> str | None:
+    def words(self, start: Start) -> str | None:
         """Return the progress of a run's copy, as text; None if it is not being copied."""
-        start = Start.of(handle)
-        pending = None if start is None else self._pending.get(start.tag)
+        pending = self._pending.get(start.tag)
         return None if pending is None else pending.words
 
-    def silence(self, handle: Handle) -> str | None:
+    def silence(self, start: Start) -> str | None:
         """Return since when a run's host has not answered, as text; None if it answers."""
-        start = Start.of(handle)
-        mirror = None if start is None else self._mirrors.get(start.tag)
-        if start is None or mirror is None or mirror.silent_since_unix_s is None:
+        mirror = self._mirrors.get(start.tag)
+        if mirror is None or mirror.silent_since_unix_s is None:
             return None
         return (
             f"{start.hosts[0]} has not answered since {hour_and_minute(mirror.silent_since_unix_s)}. This "
@@ -301,11 +299,10 @@ def _record_start(run: RunDirectory, start: Start, state: events.State, error: s
             return
         status = Status(state=state, engine=recorded.engine, handle=start.handle)
         status = replace(status, last_seen_unix_s=now_unix_s())
-        if error is not None:
-            diagnosis.append_final_events(run, diagnosis.causes_of_end(state, error, None, (), is_said=False))
-            is_failed = state == "failed"
-            status = replace(status, error=error if is_failed else None, ended_unix_s=now_unix_s())
-        run.write_status(status)
+        if error is None:
+            run.write_status(status)
+        else:
+            diagnosis.record_end(run, status, state, error)
     finally:
         os.close(lock)
 
@@ -612,11 +609,6 @@ class UnsharedSshEngine(SshEngine):
         super().__init__(site_file, hosts)
         self.copies = copies
 
-    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """True while the run is copied, active, or not completely back; None if its host does not answer."""
-        start = Start.of(handle)
-        return False if start is None else self.copies.is_alive(run, start)
-
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
         start = Start.of(status.handle)
@@ -624,15 +616,22 @@ class UnsharedSshEngine(SshEngine):
             return ""
         return Engine.stop(self, run, status, save=save, why=why)
 
-    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
-        """Return the progress of a run's copy to its host, and since when the host has not answered."""
+    def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
+        """Return the progress of a run's copy to its host, and since when the host has not answered.
+
+        It counts as alive while it is copied, active, or not completely back.
+        """
         del is_queued  # nothing takes longer
-        words = self.copies.words(handle)
+        start = Start.of(status.handle)
+        if start is None:
+            return Description()
+        words = self.copies.words(start)
         return Description(
+            is_alive=self.copies.is_alive(run, start) if status.state in events.LIVE_STATES else False,
             is_waiting=words is not None,
             why=words,
             place="on its way to its host",
-            silence=self.copies.silence(handle),
+            silence=self.copies.silence(start),
         )
 
     def links(self) -> Sequence[tuple[str, str]]:

@@ -278,7 +278,7 @@ export class Board {
       this.schedule();
     };
     // On errors the chart remains as it is; the next request may succeed.
-    this.endReferences = askEvery(REFERENCES_EVERY_MS, ask, () => {});
+    this.endReferences = askEvery(REFERENCES_EVERY_MS, ask);
   }
 
   async fetchRange(low, high) {

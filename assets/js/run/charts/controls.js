@@ -1,12 +1,13 @@
 // Controls of a run's charts: the axes of the loss, the learning rate, and the menu of a checkpoint's mark.
 
-import { select } from "../../charts/chart.js";
+import { scaleSelect, select } from "../../charts/chart.js";
 import { SMOOTHINGS, smoothingOf } from "../../charts/style.js";
 import { setPreference, preference } from "../../shared/browser.js";
-import { showError, showMessage } from "../../shared/dialog.js";
-import { el, enable, makeButton, setText, show } from "../../shared/dom.js";
+import { act, closeButton, showError, showMessage } from "../../shared/dialog.js";
+import { el, enable, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count, metricLabel, number } from "../../shared/format.js";
-import { callEndpoint, runAddress } from "../../shared/net.js";
+import { runAddress } from "../../shared/net.js";
+import { buttonLink, textButton } from "../../shared/widgets.js";
 import { resumeFrom } from "../header/header.js";
 import { commandWords, saveReason } from "../history.js";
 import { CHECKPOINT, metricNames } from "./figures.js";
@@ -34,8 +35,7 @@ export class LossControls {
         change({ axis }, true);
         smoothings().forEach(([, words], index) => (smoothing.options[index].textContent = words));
       }),
-      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
-        (scale) => change({ isLogarithmic: scale === "log" }, false)),
+      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => change({ isLogarithmic }, false)),
       smoothing,
     );
   } // prettier-ignore
@@ -89,36 +89,26 @@ export class LearningRateControl {
       autocomplete: "off",
       "aria-label": this.isFull ? "New full learning rate" : "New learning rate",
     });
-    this.button = el("button", { type: "submit", class: "ddp-button ddp-button-small" }, "Set");
+    this.button = textButton("Set", null, "small", { type: "submit" });
+    const attributes = { novalidate: true, onsubmit: (event) => this.send(event) };
     this.element = el(
       "form",
-      { class: "ddp-chart-controls ddp-rate-form", novalidate: true },
+      { class: "ddp-chart-controls ddp-rate-form", ...attributes },
       this.input,
       this.button,
     );
-    this.element.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.send();
-    });
   }
 
-  async send() {
+  async send(event) {
+    event.preventDefault();
     if (this.button.disabled) return;
-    this.button.dataset.busy = "true";
-    this.button.disabled = true;
-    try {
-      // The server checks the range, and its error states it.
-      const answer = await callEndpoint("set_learning_rate", this.runId, this.input.valueAsNumber);
+    // The server checks the range, and its error states it.
+    const answer = await act(this.button, "set_learning_rate", this.runId, this.input.valueAsNumber);
+    if (answer === null) this.input.focus({ preventScroll: true });
+    else {
       this.asked.add(answer.command_id);
-      showMessage(answer.message);
       this.input.value = "";
       this.onSent();
-    } catch (error) {
-      showError(error.message);
-      this.input.focus({ preventScroll: true });
-    } finally {
-      delete this.button.dataset.busy;
-      this.button.disabled = false;
     }
   }
 
@@ -154,12 +144,14 @@ export class CheckpointMenu {
     this.mayResume = onResume !== null;
     this.checkpoints = [];
     this.words = el("p", {});
-    this.resume = makeButton({ class: "ddp-button ddp-button-small" }, "Resume from here");
-    this.download = el("a", { class: "ddp-button ddp-button-small", download: "" }, "Download");
-    const close = makeButton(
-      { class: "ddp-toast-close", "aria-label": "Close", onclick: () => this.hide() },
-      "×",
-    );
+    const resume = async () => {
+      if (await resumeFrom(this.resume, runId, this.step)) this.hide();
+      onResume();
+    };
+    this.resume = textButton("Resume from here", resume, "small");
+    this.download = buttonLink("Download", { download: "" }, "small");
+    const hide = () => this.hide();
+    const close = closeButton(hide);
     this.element = el(
       "div",
       { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true },
@@ -169,10 +161,6 @@ export class CheckpointMenu {
       close,
     );
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
-    this.resume.addEventListener("click", async () => {
-      if (await resumeFrom(this.resume, runId, this.step)) this.hide();
-      onResume();
-    });
   }
 
   /** Listens to clicks on the plot, once Plotly has created it. */

@@ -1,6 +1,6 @@
 // The Plotly figures of a run's charts, and the text of an empty chart.
 
-import { DAY_ZERO_MS, smoothingOf, timeTicks } from "../../charts/style.js";
+import { DAY_ZERO_MS, smoothingOf, timeAxis } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 import { LIVE_STATES, SHARES, count, duration, isLossNaN, metricLabel, number } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
@@ -25,11 +25,7 @@ export function lossFigure(traces, fine, look, marks, emptyWords) {
   const smoothName = look.isNarrow ? "training" : `training, smoothed over ${smoothingOf(look).words}`;
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
-    hasSmooth
-      ? scatter(smoothName, smooth, look, {
-          line: { ...line(0), width: 2.2 },
-        })
-      : null,
+    hasSmooth ? scatter(smoothName, smooth, look, { line: { ...line(0), width: 2.2 } }) : null,
     scatter("validation", validation, look, evaluations(1)),
     ...checkpointTraces(marks, look),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
@@ -57,23 +53,13 @@ const hasNumber = ({ y }) => y.some((value) => value !== null);
 
 /** A tick on the step axis per checkpoint on disk; checkpoints on request are crosses. */
 function checkpointTraces(marks, look) {
-  const all = marksOf("checkpoint", marks, look);
-  const trace = (name, symbol, shown) =>
-    scatter(name, { x: shown.map((mark) => mark.x), y: shown.map(() => 0.02) }, look, {
-      mode: "markers",
-      yaxis: "y2",
-      cliponaxis: false,
-      marker: { symbol, size: 14, line: { color: color(2), width: 3 } },
-      ...wordsOf(shown),
-    });
-  const isRequested = ({ reason }) => reason === "button";
+  const all = marksOf("checkpoint", marks, look).map((mark) => ({ ...mark, y: 0.02 }));
+  const requested = all.filter(({ reason }) => reason === "button");
+  const others = all.filter(({ reason }) => reason !== "button");
+  const marker = (symbol) => ({ symbol, size: 14, line: { color: color(2), width: 3 } });
   return [
-    trace(
-      CHECKPOINT,
-      "line-ns",
-      all.filter((mark) => !isRequested(mark)),
-    ),
-    trace(`${CHECKPOINT} on request`, "cross-thin", all.filter(isRequested)),
+    markers(CHECKPOINT, others, look, { yaxis: "y2", marker: marker("line-ns") }),
+    markers(`${CHECKPOINT} on request`, requested, look, { yaxis: "y2", marker: marker("cross-thin") }),
   ];
 }
 
@@ -85,11 +71,17 @@ function marksOf(kind, marks, look) {
     .sort((a, b) => a.x - b.x);
 }
 
-const wordsOf = (shown) => ({
-  text: shown.map((mark) => mark.words),
-  customdata: shown.map((mark) => mark.step),
-  hovertemplate: "%{text}<extra></extra>",
-});
+/** A trace of marks, each with its place and its words. */
+function markers(name, shown, look, looks) {
+  return scatter(name, { x: shown.map(({ x }) => x), y: shown.map(({ y }) => y) }, look, {
+    mode: "markers",
+    cliponaxis: false,
+    text: shown.map(({ words }) => words),
+    customdata: shown.map(({ step }) => step),
+    hovertemplate: "%{text}<extra></extra>",
+    ...looks,
+  });
+}
 
 const MARKS = {
   command: { name: "command", symbol: "triangle-right", colour: 3, size: 10 },
@@ -102,12 +94,8 @@ function markTraces(marks, curve, look) {
     const held = marksOf(kind, marks, look)
       .map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }))
       .filter((mark) => mark.y !== null);
-    return scatter(name, { x: held.map((mark) => mark.x), y: held.map((mark) => mark.y) }, look, {
-      mode: "markers",
-      cliponaxis: false,
-      marker: { symbol, size, color: color(colour), line: { color: chartColors().text, width: 1 } },
-      ...wordsOf(held),
-    });
+    const outline = { color: chartColors().text, width: 1 };
+    return markers(name, held, look, { marker: { symbol, size, color: color(colour), line: outline } });
   });
 }
 
@@ -178,10 +166,8 @@ export function stepFigure(traces, fine, look, chart, head) {
   if (typeof chart.limit !== "number" || trace.x.length === 0) {
     return { data: [scatter(chart.name, trace, look, looks)], end: endOf(look), layout };
   }
-  const cut = {
-    x: trace.x,
-    y: trace.y.map((value) => (value === null ? null : Math.min(value, chart.limit))),
-  };
+  const clipped = trace.y.map((value) => (value === null ? null : Math.min(value, chart.limit)));
+  const cut = { x: trace.x, y: clipped };
   return {
     data: [
       scatter(`${chart.name}, as computed`, trace, look, { ...looks, opacity: 0.45 }),
@@ -205,14 +191,7 @@ function limitLine(y) {
 
 function axisOf(look, trace) {
   if (look.axis === "step") return { title: { text: "optimizer step" }, rangemode: "tozero" };
-  const [tickformat, unit] = timeTicks(trace.x.at(-1) ?? 0);
-  return {
-    type: "date",
-    tickformat,
-    hoverformat: "%-H:%M:%S",
-    start: DAY_ZERO_MS,
-    title: { text: `${unit} since the start` },
-  };
+  return { ...timeAxis(trace.x.at(-1) ?? 0), start: DAY_ZERO_MS };
 }
 
 /** The common end of all charts of a run: the run's length, or slightly ahead of the curves if unknown. */

@@ -7,7 +7,7 @@ import { act } from "../../shared/dialog.js";
 import { el, enable, freeId, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, count, isLossNaN, ranks, worldSize } from "../../shared/format.js";
 import { runPage } from "../../shared/net.js";
-import { StatePill } from "../../shared/widgets.js";
+import { StatePill, offerOptions, optionsOf, textButton } from "../../shared/widgets.js";
 import { headerTools } from "./projector.js";
 
 // The options of Resume; on a phone a button shows them.
@@ -15,26 +15,19 @@ import { headerTools } from "./projector.js";
 /** Returns the button, which is visible only on phones, and the box of these controls. */
 function resumeOptions(...controls) {
   const id = freeId("ddp-resume-options");
-  const options = el("div", { class: "ddp-resume-options", id }, controls);
-  const unfold = makeButton(
-    {
-      class: "ddp-more-button ddp-unfold",
-      "aria-label": "What Resume starts from",
-      "aria-expanded": "false",
-      "aria-controls": id,
-    },
-    "⋯",
-  );
   const set = (isOpen) => {
     setAttribute(unfold, "aria-expanded", String(isOpen));
     options.classList.toggle("ddp-unfolded", isOpen);
   };
-  unfold.addEventListener("click", () => set(unfold.getAttribute("aria-expanded") !== "true"));
-  options.addEventListener("keydown", (event) => {
+  const onkeydown = (event) => {
     if (event.key !== "Escape") return;
     set(false);
     unfold.focus();
-  });
+  };
+  const options = el("div", { class: "ddp-resume-options", id, onkeydown }, controls);
+  const onclick = () => set(unfold.getAttribute("aria-expanded") !== "true");
+  const aria = { "aria-label": "What Resume starts from", "aria-expanded": "false", "aria-controls": id };
+  const unfold = makeButton({ class: "ddp-more-button ddp-unfold", onclick, ...aria }, "⋯");
   return [unfold, options];
 }
 
@@ -54,25 +47,19 @@ export class Header {
     this.pill = new StatePill();
     this.ranks = el("span", {}, ranks(worldSize(summary.config), null));
     this.buttons = {
-      stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
+      stop: this.button("Stop", "stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
       pause: this.button("Pause", "", () => ["pause_run", runId]),
-      resume: this.button("Resume", "ddp-button-main", () => {
+      resume: this.button("Resume", "main", () => {
         const [epochs, from] = [this.moreEpochs(), [this.chosenStep(), ...this.chosenRanks()]];
         return epochs === null ? ["resume_run", runId, ...from] : ["train_more", runId, epochs, ...from];
       }),
     };
-    this.numRanks = el(
-      "select",
-      { "aria-label": "Number of ranks to resume with", onchange: () => this.refresh() },
-      this.rankOptions(),
-    );
-    this.batch = el(
-      "select",
-      { "aria-label": "How the batch changes" },
-      el("option", { value: "keep" }, "same global batch"),
-      el("option", { value: "rescale" }, "same batch per rank"),
-    );
+    const onchange = () => this.refresh();
+    const ofRanks = { "aria-label": "Number of ranks to resume with", onchange };
+    this.numRanks = el("select", ofRanks, optionsOf(this.rankOptions()));
+    const batches = [["keep", "same global batch"], ["rescale", "same batch per rank"]]; // prettier-ignore
+    this.batch = el("select", { "aria-label": "How the batch changes" }, optionsOf(batches));
     this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
     this.epochs = el("input", {
       type: "number",
@@ -81,14 +68,11 @@ export class Header {
       max: MAX_MORE_EPOCHS,
       value: DEFAULT_MORE_EPOCHS,
       "aria-label": "Epochs to train more",
-      oninput: () => this.refresh(),
+      oninput: onchange,
     });
     this.more = el("label", { class: "ddp-from ddp-more" }, "for", this.epochs, "more epochs");
-    this.select = el("select", {
-      class: "ddp-wide",
-      "aria-label": "Checkpoint to resume from",
-      onchange: () => this.refresh(),
-    });
+    const ofCheckpoint = { "aria-label": "Checkpoint to resume from", onchange };
+    this.select = el("select", { class: "ddp-wide", ...ofCheckpoint });
     this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     const tools = headerTools(runId);
@@ -154,9 +138,8 @@ export class Header {
     );
   }
 
-  button(word, className, call) {
-    const button = makeButton({ class: `ddp-button ${className}` }, word);
-    button.addEventListener("click", async (event) => {
+  button(word, look, call) {
+    const click = async (event) => {
       this.keyed = null;
       const changesRun =
         button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
@@ -168,12 +151,15 @@ export class Header {
       this.keyed = event.detail === 0 ? button : null;
       this.refresh();
       this.afterAction();
-    });
+    };
+    const button = textButton(word, click, look);
     return button;
   }
 
   /** `gpus`: the GPU indices of a run on a single machine; ignored for several machines. */
-  update(head, checkpoints, deviceKind, best, gpus) {
+  update({ head, marks, checkpoints, script, deviceKind, best, gpus }) {
+    this.noteMarks(marks);
+    if (script) this.scriptSaves = Boolean(script.saves);
     this.state = head.state;
     this.pill.update(head.state, isLossNaN(head), head.detail);
     const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
@@ -195,18 +181,11 @@ export class Header {
   setCheckpoints(checkpoints, best) {
     this.checkpoints = checkpoints;
     this.best = best;
-    const chosen = this.select.value;
-    const words = (item, index) => {
-      const praise = item.step === best ? ", best" : "";
-      return index === 0 ? `newest (step ${count(item.step)}${praise})` : `step ${count(item.step)}${praise}`;
-    };
-    const options = checkpoints.map((item, index) =>
-      el("option", { value: index === 0 ? "" : item.step }, words(item, index)),
-    );
-    this.select.replaceChildren(
-      ...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]),
-    );
-    if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
+    const options = checkpoints.map(({ step }, index) => {
+      const words = `step ${count(step)}${step === best ? ", best" : ""}`;
+      return index === 0 ? ["", `newest (${words})`] : [step, words];
+    });
+    offerOptions(this.select, options.length > 0 ? options : [["", "no checkpoint"]]);
   }
 
   /** The step to resume from; null for the latest checkpoint. */
@@ -219,10 +198,8 @@ export class Header {
     const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
     const others = numbers.filter((number) => number !== config.nproc_per_node);
     const words = (number) => ranks(worldSize({ ...config, nproc_per_node: number }), null);
-    return [
-      el("option", { value: "" }, `${words(config.nproc_per_node)}, as before`),
-      ...others.map((number) => el("option", { value: number }, words(number))),
-    ];
+    const before = ["", `${words(config.nproc_per_node)}, as before`];
+    return [before, ...others.map((number) => [number, words(number)])];
   }
 
   /** The number of ranks to resume with (null for the same number) and how the batch changes. */

@@ -1,7 +1,6 @@
 // The progress of a run, its error and current values, its place in the queue, its forwarding, and the
 // browser's tab.
 
-import { preference } from "../../shared/browser.js";
 import { actionButton } from "../../shared/dialog.js";
 import { el, icon, setAttribute, setText, show, visible } from "../../shared/dom.js";
 import {
@@ -22,6 +21,8 @@ import {
 } from "../../shared/format.js";
 import { address, fetchJson, runAddress, askEvery } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
+import { buttonLink, buttonRow, collapsed } from "../../shared/widgets.js";
+import { wantsNotifications } from "./projector.js";
 
 // Step time and throughput, always computed from the same steps.
 
@@ -74,17 +75,8 @@ export class Progress {
   constructor(summary) {
     this.summary = summary;
     this.fill = el("div", { class: "ddp-bar-fill" });
-    this.bar = el(
-      "div",
-      {
-        class: "ddp-bar",
-        role: "progressbar",
-        "aria-label": "Progress of the run",
-        "aria-valuemin": 0,
-        "aria-valuemax": 100,
-      },
-      this.fill,
-    );
+    const range = { "aria-label": "Progress of the run", "aria-valuemin": 0, "aria-valuemax": 100 };
+    this.bar = el("div", { class: "ddp-bar", role: "progressbar", ...range }, this.fill);
     this.where = el("span", { class: "ddp-where" }, RESERVED);
     this.elapsed = el("span", { class: "ddp-elapsed" });
     this.note = el("p", { class: "ddp-reason" }, RESERVED);
@@ -151,7 +143,7 @@ class Problem {
     this.message = el("p", { class: "ddp-problem-message" });
     this.hint = el("p", {});
     this.traceback = el("pre", { tabindex: 0 });
-    this.details = el("details", {}, el("summary", {}, "Traceback"), this.traceback);
+    this.details = collapsed(null, "Traceback", this.traceback);
     this.element = el(
       "div",
       { class: "ddp-problem-box", role: "alert", hidden: true },
@@ -237,28 +229,15 @@ export class QueuedPanel {
       { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
       icon("wait"),
       el("div", { role: "status" }, this.words, this.why),
-      el(
-        "div",
-        { class: "ddp-buttons" },
-        this.share,
-        this.out,
-        el("a", { class: "ddp-button", href: address("queue") }, "The whole queue"),
-      ),
+      buttonRow(this.share, this.out, buttonLink("The whole queue", { href: address("queue") })),
     );
     show(this.share, false);
   }
 
   /** Polls only while the run is queued. */
-  update(state) {
-    const waits = state === "queued";
-    if (waits && this.end === null) {
-      this.end = askEvery(
-        REFRESH_EVERY_MS,
-        () => this.ask(),
-        () => {},
-      );
-    }
-    if (!waits) {
+  update({ head }) {
+    if (head.state === "queued") this.end ??= askEvery(REFRESH_EVERY_MS, () => this.ask());
+    else {
       this.close();
       show(this.element, false);
     }
@@ -305,24 +284,16 @@ export class Tab {
   }
 
   tell(head) {
-    const best = head.best
-      ? `Best ${metricLabel(head.best.name)} ${metric(head.best.name, head.best.value)}.`
-      : "";
-    const notification = new Notification(`${this.name} ${ENDED[head.state] ?? "has ended"}`, {
-      body: head.error || best,
-      tag: this.name,
-    });
+    const { name, value } = head.best ?? {};
+    const best = head.best ? `Best ${metricLabel(name)} ${metric(name, value)}.` : "";
+    const title = `${this.name} ${ENDED[head.state] ?? "has ended"}`;
+    const notification = new Notification(title, { body: head.error || best, tag: this.name });
     notification.addEventListener("click", () => window.focus());
   }
 
   close() {
     document.title = this.titleBefore;
   }
-}
-
-/** True if this browser may and should show a notification. */
-function wantsNotifications() {
-  return "Notification" in window && Notification.permission === "granted" && preference("notify", false);
 }
 
 // One line about forwarding a run to an experiment tracker: the last step sent, or the error.
@@ -391,8 +362,7 @@ export class ForwardingLine {
   startedAtMs = 0;
   isLive = true;
 
-  /** @param {string} state the run's state */
-  update(state) {
+  update({ head: { state } }) {
     this.isLive = LIVE_STATES.has(state);
     if (WAITING_STATES.has(state)) this.startedAtMs = 0;
     else this.startedAtMs ||= performance.now();

@@ -5,37 +5,22 @@ import { el, icon, makeButton, setAttribute } from "../../shared/dom.js";
 import { setPreference, preference } from "../../shared/browser.js";
 import { showError, showMessage } from "../../shared/dialog.js";
 
+const COPIES_LINK = "Copies a link to this page without its buttons, for phones and guests";
+const LARGE_CURVES = "Large curves, no buttons, the whole screen (F; Escape to leave)";
+
 /** Returns the row of buttons, and the projector button, which the page handles. */
 export function headerTools(runId) {
-  const projectorButton = tool(
-    "screen",
-    "Projector",
-    "Large curves, no buttons, the whole screen (F; Escape to leave)",
-    null,
-  );
+  const projectorButton = tool("screen", "Projector", LARGE_CURVES, null);
   projectorButton.setAttribute("aria-pressed", "false");
+  const title = "One page with curves, configuration, results and events: opens offline, and prints";
+  const report = { href: reportAddress([runId]), title };
   const element = el(
     "div",
     { class: "ddp-tools", role: "group", "aria-label": "View and sharing" },
     projectorButton,
     notifyButton(),
-    tool(
-      "link",
-      "Copy viewer link",
-      "Copies a link to this page without its buttons, for phones and guests",
-      copyWatchLink,
-    ),
-    el(
-      "a",
-      {
-        class: "ddp-tool",
-        href: reportAddress([runId]),
-        download: "",
-        title: "One page with curves, configuration, results and events: opens offline, and prints",
-      },
-      icon("save"),
-      el("span", {}, "Report"),
-    ),
+    tool("link", "Copy viewer link", COPIES_LINK, copyWatchLink),
+    el("a", { class: "ddp-tool", download: "", ...report }, icon("save"), el("span", {}, "Report")),
   );
   return { element, projectorButton };
 }
@@ -45,22 +30,21 @@ export function tool(shape, words, title, onclick) {
 }
 
 function notifyButton() {
+  const on = "While the page of a run is open, this browser notifies you when the run ends.";
   const button = tool("bell", "Notify me", "A browser notification when the run ends", async () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     if (!isOn && !(await mayNotify())) return;
     setPreference("notify", !isOn);
     setAttribute(button, "aria-pressed", String(!isOn));
-    showMessage(
-      isOn
-        ? "No notification when a run ends."
-        : "While the page of a run is open, this browser notifies you when the run ends.",
-    );
+    showMessage(isOn ? "No notification when a run ends." : on);
   });
-  button.setAttribute(
-    "aria-pressed",
-    String(preference("notify", false) && window.Notification?.permission === "granted"),
-  );
+  button.setAttribute("aria-pressed", String(wantsNotifications()));
   return button;
+}
+
+/** True if this browser may and should show a notification. */
+export function wantsNotifications() {
+  return window.Notification?.permission === "granted" && preference("notify", false);
 }
 
 async function mayNotify() {
@@ -92,9 +76,6 @@ async function copyWatchLink() {
     showMessage(`The link: ${url.href}.${reach}`);
   }
 }
-
-// Projector mode (large curves, no buttons, full screen), two runs side by side, and the read-only view for
-// phones.
 
 // Projector mode (large curves, no buttons, full screen) and the read-only view for phones.
 

@@ -6,7 +6,7 @@ import { columnHeads, el, icon, setAttribute, setText, show } from "../../shared
 import { LIVE_STATES, count, worldSize } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
 import { line, onThemeChange } from "../../shared/theme.js";
-import { scrollBox, tableRow } from "../../shared/widgets.js";
+import { paragraph, scrollBox, tableRow } from "../../shared/widgets.js";
 
 /** A short text for `fingerprints` of the stream; null if nothing was compared yet. */
 export function replicaWords(found) {
@@ -80,6 +80,11 @@ const HASH_DIGITS = 4;
 const MAX_RANKS = 16;
 const MAX_COLUMNS = 12;
 const MAX_COLUMNS_NARROW = 3;
+const ABOUT =
+  " is a hash of the bits of all weights of one rank, computed on the rank itself after a step. " +
+  "Equal hashes mean equal weights, bit for bit. In a column, equal letters mean equal hashes.";
+const DISTANCE =
+  "The distance of a rank is the norm of the difference between its weights and those of rank 0, divided by the norm of rank 0's weights.";
 
 /**
  * The Plotly figure of the distances to rank 0.
@@ -131,22 +136,11 @@ export class Fingerprints {
       empty: "The ranks have been identical so far: their distance is 0.",
       figure: () => distanceFigure(this.found?.curve ?? null),
     });
-    this.explained = el(
-      "p",
-      { class: "ddp-hint" },
-      "The distance of a rank is the norm of the difference between its weights and those of rank 0, divided by the norm of rank 0's weights.",
-    );
+    this.explained = paragraph("hint", DISTANCE);
     this.element = el(
       "div",
       { class: "ddp-fingerprints" },
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "A ",
-        term("fingerprint"),
-        " is a hash of the bits of all weights of one rank, computed on the rank itself after a step. ",
-        "Equal hashes mean equal weights, bit for bit. In a column, equal letters mean equal hashes.",
-      ),
+      paragraph("caption", "A ", term("fingerprint"), ABOUT),
       this.sentence,
       this.table,
       this.more,
@@ -193,18 +187,12 @@ export class Fingerprints {
     const shown = Math.min(numRanks, MAX_RANKS);
     show(this.more, numRanks > shown);
     setText(this.more, `The first ${shown} of ${count(numRanks)} ranks are shown; all are compared.`);
-    this.head.replaceChildren(
-      el("tr", {}, columnHeads(["after step", ...steps.map(({ step }) => count(step))])),
-    );
+    const heads = ["after step", ...steps.map(({ step }) => count(step))];
+    this.head.replaceChildren(el("tr", {}, columnHeads(heads)));
     const groups = steps.map(({ hashes }) => groupsOf(hashes));
-    this.body.replaceChildren(
-      ...Array.from({ length: shown }, (_, rank) =>
-        tableRow(
-          `rank ${rank}`,
-          steps.map(({ hashes }, column) => hashOf(hashes[rank], groups[column][rank])),
-        ),
-      ),
-    );
+    const cells = (rank) => steps.map(({ hashes }, column) => hashOf(hashes[rank], groups[column][rank]));
+    const rows = Array.from({ length: shown }, (_, rank) => tableRow(`rank ${rank}`, cells(rank)));
+    this.body.replaceChildren(...rows);
   }
 
   close() {

@@ -7,6 +7,7 @@ import { StepTheatre } from "../theatre/step.js";
 import { WhoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/browser.js";
+import { paragraph } from "../../shared/widgets.js";
 
 /**
  * One instrument of a run.
@@ -40,16 +41,8 @@ export class LookCloser {
     const kinds = summary.config.script ? [Fingerprints] : KINDS;
     this.instruments = kinds.map((Kind) => new Kind(runId, summary));
     this.folds = this.instruments.map((instrument) => fold(instrument));
-    this.element = section(
-      "Look closer",
-      "look-closer",
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "What happens inside this run. Each part states what is measured and what is computed.",
-      ),
-      this.folds,
-    );
+    const words = "What happens inside this run. Each part states what is measured and what is computed.";
+    this.element = section("Look closer", "look-closer", paragraph("caption", words), this.folds);
     /** The section named by the URL fragment, until it has been opened. */
     this.wanted = wantedName();
     this.onAddress = () => {

@@ -1,11 +1,11 @@
 // Slows ranks down while they train, kills a rank, and shows the waiting time of all ranks live.
 
 import { showError, showMessage, openDialog } from "../../shared/dialog.js";
-import { el, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
+import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, UNKNOWN, count, resumedBits, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
 import { resumeFrom } from "../header/header.js";
-import { legendEntry } from "../../shared/widgets.js";
+import { legendEntry, paragraph, textButton } from "../../shared/widgets.js";
 
 const MAX_DELAY_MS = 1000;
 const DELAY_STEP_MS = 10;
@@ -28,21 +28,16 @@ class RankRow {
       step: DELAY_STEP_MS,
       value: 0,
       "aria-label": `Milliseconds that rank ${rank} sleeps in each step`,
+      oninput: () => this.sayDelay(),
+      onchange: () => onDelay(this.slider.valueAsNumber),
     });
-    this.slider.addEventListener("input", () => this.sayDelay());
-    this.slider.addEventListener("change", () => onDelay(this.slider.valueAsNumber));
     this.delay = el("output", {});
     this.wait = el("i", { class: "ddp-part ddp-part-wait" });
     this.work = el("i", { class: "ddp-part ddp-part-compute" });
     this.sleep = el("i", { class: "ddp-part ddp-part-sleep" });
     this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.sleep, this.work, this.wait);
     this.words = el("p", { class: "ddp-rank-times" }, UNKNOWN);
-    this.kill = onKill
-      ? makeButton(
-          { class: "ddp-button ddp-button-small ddp-button-stop", onclick: onKill },
-          `Kill rank ${rank} …`,
-        )
-      : null;
+    this.kill = onKill ? textButton(`Kill rank ${rank} …`, onKill, "small stop") : null;
     this.element = el(
       "li",
       {},
@@ -79,10 +74,9 @@ class RankRow {
     this.sleep.style.width = share(slept);
     this.work.style.width = share(step - slept - (waited ?? 0));
     this.wait.style.width = share(waited ?? 0);
-    const words =
-      waited === null
-        ? `a step of ${shortTime(step)}; waiting is not measured with this strategy`
-        : `waits ${shortTime(waited)} of a step of ${shortTime(step)}`;
+    const whole = `a step of ${shortTime(step)}`;
+    const unknown = `${whole}; waiting is not measured with this strategy`;
+    const words = waited === null ? unknown : `waits ${shortTime(waited)} of ${whole}`;
     setText(this.words, words);
     setAttribute(this.bar, "aria-label", `rank ${this.rank} ${words}`);
   }
@@ -99,6 +93,12 @@ const PARTS = [
   ["sleep", "sleeping, as requested"],
   ["wait", "waiting for other ranks"],
 ];
+
+const CAPTION =
+  "The rank sleeps before the forward pass of each step; waiting is measured as usual. " +
+  "The results stay the same. The page marks the run, because its times are not representative.";
+const ENDS_AT_ONCE =
+  "Its process ends immediately (SIGKILL), as in a crash. The others cannot continue without it, so the run fails.";
 
 export class SlowRank {
   name = "slow-rank";
@@ -124,33 +124,14 @@ export class SlowRank {
     this.list = el("ol", { class: "ddp-slow-list" });
     this.cost = el("p", { class: "ddp-slow-cost", role: "status" });
     this.after = el("p", { class: "ddp-slow-after", role: "status" });
-    this.resume = makeButton({ class: "ddp-button ddp-button-main" }, "Resume");
-    this.resume.addEventListener(
-      "click",
-      () => this.saved !== null && resumeFrom(this.resume, runId, this.saved),
-    );
+    const resume = () => this.saved !== null && resumeFrom(this.resume, runId, this.saved);
+    this.resume = textButton("Resume", resume, "main");
     this.over = el("div", { class: "ddp-slow-over", hidden: true }, this.after, this.resume);
-    this.element = el(
-      "div",
-      {},
-      el(
-        "p",
-        { class: "ddp-caption" },
-        "The rank sleeps before the forward pass of each step; waiting is measured as usual. ",
-        "The results stay the same. The page marks the run, because its times are not representative.",
-      ),
-      el(
-        "p",
-        { class: "ddp-legend" },
-        PARTS.map(([part, words]) => legendEntry(`ddp-part-${part}`, words)),
-      ),
-      this.cost,
-      this.list,
-      this.numRanks > MAX_ROWS
-        ? el("p", { class: "ddp-hint" }, `The first ${MAX_ROWS} of ${count(this.numRanks)} ranks.`)
-        : null,
-      this.over,
-    );
+    const legend = PARTS.map(([part, words]) => legendEntry(`ddp-part-${part}`, words));
+    const first = `The first ${MAX_ROWS} of ${count(this.numRanks)} ranks.`;
+    const more = this.numRanks > MAX_ROWS ? paragraph("hint", first) : null;
+    const above = [paragraph("caption", CAPTION), paragraph("legend", legend), this.cost];
+    this.element = el("div", {}, above, this.list, more, this.over);
     this.layRows();
   }
 
@@ -159,7 +140,7 @@ export class SlowRank {
       const onDelay = (delayMs) => this.sendSoon(rank, delayMs);
       return new RankRow(rank, { onDelay, onKill: this.killsRanks ? () => this.askToKill(rank) : null });
     });
-    this.list.replaceChildren(...this.rows.map((row) => row.element));
+    this.list.replaceChildren(...this.rows.map(({ element }) => element));
   }
 
   open() {}
@@ -226,11 +207,12 @@ export class SlowRank {
     if (this.state === "finished") return "The run is done.";
     return this.saved === null
       ? "The run has ended and nothing was saved: start it again."
-      : `The run has ended. Resume continues from the checkpoint of step ${count(this.saved)}${this.bits()}.`;
+      : `The run has ended. ${this.resumeWords()}.`;
   }
 
-  bits() {
-    return resumedBits(this.isDeterministic, this.deviceKind);
+  resumeWords() {
+    const bits = resumedBits(this.isDeterministic, this.deviceKind);
+    return `Resume continues from the checkpoint of step ${count(this.saved)}${bits}`;
   }
 
   sendSoon(rank, delayMs) {
@@ -253,19 +235,10 @@ export class SlowRank {
     const kept =
       this.saved === null
         ? "Nothing has been saved yet: press Checkpoint first if you want to resume later."
-        : `Resume continues from the checkpoint of step ${count(this.saved)}${this.bits()}; the steps after it are computed again.`;
+        : `${this.resumeWords()}; the steps after it are computed again.`;
     return openDialog({
       title: `Kill rank ${rank}?`,
-      content: el(
-        "div",
-        {},
-        el(
-          "p",
-          {},
-          "Its process ends immediately (SIGKILL), as in a crash. The others cannot continue without it, so the run fails.",
-        ),
-        el("p", {}, kept),
-      ),
+      content: [el("p", {}, ENDS_AT_ONCE), el("p", {}, kept)],
       confirm: `Kill rank ${rank}`,
       isDangerous: true,
       onConfirm: async () => showMessage((await callEndpoint("kill_rank", this.runId, rank)).message),

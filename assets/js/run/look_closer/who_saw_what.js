@@ -1,11 +1,19 @@
 // Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
 
-import { el, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, UNKNOWN, worldSize } from "../../shared/format.js";
+import { el, setAttribute, setText, show } from "../../shared/dom.js";
+import { capital, count, UNKNOWN, worldSize } from "../../shared/format.js";
 import { color, isDark, onThemeChange } from "../../shared/theme.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
-import { makeTable, scrollBox, tableRow } from "../../shared/widgets.js";
+import {
+  collapsed,
+  makeTable,
+  optionsOf,
+  paragraph,
+  scrollBox,
+  tableRow,
+  textButton,
+} from "../../shared/widgets.js";
 
 // A grid of counts on a canvas: columns are samples, rows are steps, and each row has a lane per rank.
 
@@ -30,24 +38,24 @@ class SampleGrid {
     this.cell = null;
     this.doneStep = 0;
     this.markedColumn = null;
-    this.canvas = el("canvas", {
+    this.element = el("canvas", {
       class: "ddp-who-canvas",
       tabindex: 0,
       role: "application",
       "aria-label":
         "Samples from left to right, steps from top to bottom, in each row a lane for each rank. " +
         "Arrow keys move, Enter zooms in.",
+      onpointermove: (event) => this.point(this.cellAt(event)),
+      onclick: (event) => {
+        const cell = this.cellAt(event);
+        if (cell) onChoose(...cell);
+      },
+      onkeydown: (event) => {
+        if (event.key === "Enter" && this.cell) onChoose(...this.cell);
+        if (event.key in MOVES) this.move(event, MOVES[event.key]);
+      },
     });
-    this.canvas.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
-    this.canvas.addEventListener("click", (event) => {
-      const cell = this.cellAt(event);
-      if (cell) onChoose(...cell);
-    });
-    this.canvas.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && this.cell) onChoose(...this.cell);
-      if (event.key in MOVES) this.move(event, MOVES[event.key]);
-    });
-    this.element = this.canvas;
+    this.canvas = this.element;
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(this.canvas);
     this.endTheme = onThemeChange(() => this.draw());
@@ -107,15 +115,12 @@ class SampleGrid {
     const context = canvas.getContext("2d");
     if (!context) return;
     context.scale(scale, scale);
-    this.paint(context, {
-      lane,
-      rowHeight: lane * ranks.number + gap,
-      width: canvas.clientWidth / columns.number,
-    });
-    this.outline(context, lane * ranks.number + gap, canvas.clientWidth / columns.number, height);
+    const [rowHeight, width] = [lane * ranks.number + gap, canvas.clientWidth / columns.number];
+    this.paint(context, lane, rowHeight, width);
+    this.outline(context, rowHeight, width, height);
   }
 
-  paint(context, { lane, rowHeight, width }) {
+  paint(context, lane, rowHeight, width) {
     const { rows, ranks, counts } = this.picture;
     const most = Math.max(1, ...counts.map((row) => Math.max(...row)));
     const gap = width >= GAP_FROM_PX ? 1 : 0;
@@ -142,13 +147,8 @@ class SampleGrid {
       context.strokeRect(this.markedColumn * width - 1, 0.75, Math.max(3, width + 1), height - 1.5);
     }
     if (this.cell) {
-      const [row, column] = this.cell;
-      context.strokeRect(
-        column * width - 0.75,
-        row * rowHeight - 0.75,
-        Math.max(3, width + 0.75),
-        rowHeight + 0.5,
-      );
+      const [top, left] = [this.cell[0] * rowHeight - 0.75, this.cell[1] * width - 0.75];
+      context.strokeRect(left, top, Math.max(3, width + 0.75), rowHeight + 0.5);
     }
   }
 
@@ -169,38 +169,37 @@ function rangeWords({ first, last, size }, index, shift = 0) {
 
 /** "rank 0" or "ranks 0–7"; "copy" instead of "rank" if several ranks share one copy of the model. */
 export function rankWords(ranks, index, ranksPerReplica) {
-  const word = ranksPerReplica > 1 ? "copy" : "rank";
-  const several = ranksPerReplica > 1 ? "copies" : "ranks";
   const numbers = rangeWords(ranks, index);
-  return `${numbers.includes("–") ? several : word} ${numbers}`;
+  return `${nounOf(ranksPerReplica, numbers.includes("–"))} ${numbers}`;
 }
+
+function nounOf(ranksPerReplica, areSeveral) {
+  if (ranksPerReplica > 1) return areSeveral ? "copies" : "copy";
+  return areSeveral ? "ranks" : "rank";
+}
+
+const SAME_ORDER =
+  " The order is that of the first epoch, because set_epoch was not called: every rank sees the same samples again.";
 
 /** How often each sample is seen in the epoch, which shows whether the ranks share the work. */
 export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shuffled_anew: isAnew }) {
-  const order =
-    epoch > 0 && !isAnew
-      ? " The order is that of the first epoch, because set_epoch was not called: every rank sees the same samples again."
+  const order = epoch > 0 && !isAnew ? SAME_ORDER : "";
+  const times = fewest === most ? count(most) : `${count(fewest)} to ${count(most)}`;
+  if (fewest !== most) return `A sample is seen ${times} times in this epoch.${order}`;
+  if (most === 1) return `Every sample is seen exactly once in this epoch, by one rank.${order}`;
+  const why =
+    mistake === "no_sampler"
+      ? ", once by each rank and in the same step: without a sampler all ranks do the same work"
       : "";
-  if (fewest === 1 && most === 1) {
-    return `Every sample is seen exactly once in this epoch, by one rank.${order}`;
-  }
-  if (mistake === "no_sampler" && fewest === most) {
-    return `Every sample is seen ${count(most)} times in this epoch, once by each rank and in the same step: without a sampler all ranks do the same work.${order}`;
-  }
-  return fewest === most
-    ? `Every sample is seen ${count(most)} times in this epoch.${order}`
-    : `A sample is seen ${count(fewest)} to ${count(most)} times in this epoch.${order}`;
+  return `Every sample is seen ${times} times in this epoch${why}.${order}`;
 }
 
 /** How a part of the epoch is distributed, as an equation. */
 export function pieceWords(piece, ranksPerReplica) {
   const { first_step: first, num_steps: steps, num_replicas: replicas, num_dealt: dealt } = piece;
-  const {
-    batch_size: batch,
-    num_accumulated: accumulated,
-    last_shares: [fewest, most],
-  } = piece;
-  const who = ranksPerReplica > 1 ? plural(replicas, "copy", "copies") : plural(replicas, "rank", "ranks");
+  const { batch_size: batch, num_accumulated: accumulated, last_shares: shared } = piece;
+  const [fewest, most] = shared;
+  const who = `${count(replicas)} ${nounOf(ranksPerReplica, replicas > 1)}`;
   const factors = [
     ...(dealt === replicas ? [who] : []),
     ...(accumulated > 1 ? [`${count(accumulated)} micro-batches`] : []),
@@ -221,26 +220,17 @@ export function cellWords({ by, picture }, row, column, ranksPerReplica) {
   const what = by === "place" ? "Place" : "Sample";
   const columnRange = rangeWords(columns, column);
   const rowRange = rangeWords(rows, row);
-  const seen = Array.from({ length: ranks.number }, (_, rank) => counts[row][column * ranks.number + rank]);
-  const who = seen
-    .map((number, rank) =>
-      number > 0 ? `${rankWords(ranks, rank, ranksPerReplica)} saw ${count(number)}` : null,
-    )
-    .filter((words) => words !== null);
   const isOne = columns.size === 1 && rows.size === 1;
-  const found = isOne
-    ? seen.flatMap((number, rank) => (number > 0 ? [rankWords(ranks, rank, ranksPerReplica)] : []))
-    : who;
+  const found = [];
+  for (let rank = 0; rank < ranks.number; rank += 1) {
+    const number = counts[row][column * ranks.number + rank];
+    const who = rankWords(ranks, rank, ranksPerReplica);
+    if (number > 0) found.push(isOne ? who : `${who} saw ${count(number)}`);
+  }
   const words = found.length === 0 ? "nobody" : found.join(", ");
   const steps = `${rowRange.includes("–") ? "steps" : "step"} ${rowRange}`;
   return `${what}${columnRange.includes("–") ? "s" : ""} ${columnRange}, ${steps}: ${words}.`;
 }
-
-function plural(number, one, several) {
-  return `${count(number)} ${number === 1 ? one : several}`;
-}
-
-// The instrument.
 
 // The tables of "Who saw what": the picture as numbers, and the epochs of one sample.
 
@@ -259,20 +249,14 @@ function pictureTable({ columns, rows, ranks, counts }, ranksPerReplica) {
 function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
   const rows = epochs.map(({ epoch, place, seen }) => [
     count(epoch + 1),
-    seen.length > 0 ? count(seen[0].step) : UNKNOWN,
+    count(seen[0]?.step),
     whoWords(seen, ranksPerReplica),
     count(place),
   ]);
-  return el(
-    "div",
-    {},
-    el("h4", {}, `Sample ${count(sample)}`),
-    scrollBox(
-      `Where sample ${count(sample)} is seen`,
-      table(["Epoch", "Step", "Seen by", "Place in the order"], rows),
-    ),
-    isAll ? null : el("p", { class: "ddp-hint" }, `The first ${count(epochs.length)} epochs.`),
-  );
+  const name = `sample ${count(sample)}`;
+  const way = table(["Epoch", "Step", "Seen by", "Place in the order"], rows);
+  const more = isAll ? null : paragraph("hint", `The first ${count(epochs.length)} epochs.`);
+  return el("div", {}, el("h4", {}, capital(name)), scrollBox(`Where ${name} is seen`, way), more);
 }
 
 function whoWords(seen, ranksPerReplica) {
@@ -298,7 +282,13 @@ function numbersOf(row, rank, columns, ranks) {
   return numbers.length > 0 ? numbers.join(" · ") : UNKNOWN;
 }
 
-const WAYS = { sample: "each sample by its number", place: "the order of this epoch" };
+const COMPUTED =
+  "Computed from the sampler's own rule and this run's seed, not recorded: a test compares it with what " +
+  "the ranks of real runs load.";
+const WAYS = [
+  ["sample", "each sample by its number"],
+  ["place", "the order of this epoch"],
+];
 // The number of columns after a click on a column of several samples.
 const CLOSE_UP = 60;
 const POINT_AT = "Point at a cell, or move there with the arrow keys. A click zooms in.";
@@ -332,39 +322,22 @@ export class WhoSawWhat {
     this.legend = el("p", { class: "ddp-legend" });
     this.readout = el("p", { class: "ddp-who-readout", role: "status" }, POINT_AT);
     this.table = scrollBox("The picture as a table");
-    this.tableFold = el(
-      "details",
-      { class: "ddp-who-table" },
-      el("summary", {}, "The picture as a table"),
-      this.table,
-    );
+    this.tableFold = collapsed("ddp-who-table", "The picture as a table", this.table);
     this.tableFold.addEventListener("toggle", () => this.tabulate());
     this.problem = el("p", { class: "ddp-empty", role: "status" }, "Computing the picture …");
     this.shown = el("div", { hidden: true }, this.sentence, this.pieces, this.controls(), this.legend);
     this.shown.append(this.layOutPicture(), this.readout, this.followForm(), this.tableFold);
-    const caption =
-      "Computed from the sampler's own rule and this run's seed, not recorded: a test compares it with what " +
-      "the ranks of real runs load.";
-    return el("div", {}, el("p", { class: "ddp-caption" }, caption), this.problem, this.shown);
+    return el("div", {}, paragraph("caption", COMPUTED), this.problem, this.shown);
   }
 
   controls() {
-    this.epoch = el("input", {
-      type: "number",
-      class: "ddp-input ddp-who-number",
-      min: 1,
-      value: 1,
-      "aria-label": "Epoch",
-    });
-    this.epoch.addEventListener("change", () =>
-      this.ask({ epoch: Math.max(1, this.epoch.valueAsNumber || 1) - 1 }),
-    );
+    const onEpoch = () => this.ask({ epoch: Math.max(1, this.epoch.valueAsNumber || 1) - 1 });
+    const ofEpoch = { min: 1, value: 1, "aria-label": "Epoch", onchange: onEpoch };
+    this.epoch = el("input", { type: "number", class: "ddp-input ddp-who-number", ...ofEpoch });
     this.numEpochs = el("span", {});
-    const ways = Object.entries(WAYS).map(([value, words]) => el("option", { value }, words));
-    this.by = el("select", {}, ways);
-    this.by.addEventListener("change", () => this.ask({ by: this.by.value, first: null, last: null }));
-    this.all = makeButton({ class: "ddp-button ddp-button-small", hidden: true }, "Show all");
-    this.all.addEventListener("click", () => this.ask({ first: null, last: null }));
+    const onBy = () => this.ask({ by: this.by.value, first: null, last: null });
+    this.by = el("select", { onchange: onBy }, optionsOf(WAYS));
+    this.all = textButton("Show all", () => this.ask({ first: null, last: null }), "small", { hidden: true });
     return el(
       "div",
       { class: "ddp-who-controls" },
@@ -385,17 +358,18 @@ export class WhoSawWhat {
   followForm() {
     this.number = el("input", { type: "number", class: "ddp-input ddp-who-number", min: 0, value: 0 });
     this.way = el("div", { class: "ddp-who-way", role: "status" });
-    const form = el(
-      "form",
-      { class: "ddp-who-controls" },
-      el("label", {}, "Follow sample", this.number),
-      el("button", { type: "submit", class: "ddp-button ddp-button-small" }, "Through all epochs"),
-    );
-    form.addEventListener("submit", (event) => {
+    const onsubmit = (event) => {
       event.preventDefault();
       this.follow(this.number.valueAsNumber);
-    });
-    this.following = el("div", {}, form, this.way);
+    };
+    const label = el("label", {}, "Follow sample", this.number);
+    const button = textButton("Through all epochs", null, "small", { type: "submit" });
+    this.following = el(
+      "div",
+      {},
+      el("form", { class: "ddp-who-controls", onsubmit }, label, button),
+      this.way,
+    );
     return this.following;
   }
 
@@ -420,10 +394,13 @@ export class WhoSawWhat {
 
   /** True if the latest step is in another row of the picture than at the last drawing. */
   hasChangedRows() {
-    const { rows } = this.data.picture ?? {};
-    if (!rows || !this.element.isConnected) return false;
-    const row = Math.floor((Math.min(this.doneStep, rows.last) - rows.first) / rows.size);
-    return row !== this.drawnRow;
+    return this.data.picture && this.element.isConnected && this.doneRow() !== this.drawnRow;
+  }
+
+  /** The row of the latest step. */
+  doneRow() {
+    const { first, last, size } = this.data.picture.rows;
+    return Math.floor((Math.min(this.doneStep, last) - first) / size);
   }
 
   ask(changes) {
@@ -476,7 +453,7 @@ export class WhoSawWhat {
   drawGrid() {
     const { picture, by } = this.data;
     const { rows, columns } = picture;
-    this.drawnRow = Math.floor((Math.min(this.doneStep, rows.last) - rows.first) / rows.size);
+    this.drawnRow = this.doneRow();
     const isInside =
       this.followed !== null && this.followed >= columns.first && this.followed <= columns.last;
     const markedColumn =

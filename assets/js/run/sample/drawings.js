@@ -11,59 +11,17 @@ import { ticks } from "../../charts/plot.js";
 const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
 
 // Shapes of radius 1 around (0, 0), one per class, so that colour is not the only difference.
+const PLUS = "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z";
 const SHAPES = [
-  polygon(12, 0.9),
-  [
-    [-0.85, -0.85],
-    [0.85, -0.85],
-    [0.85, 0.85],
-    [-0.85, 0.85],
-  ],
-  [
-    [0, -1.1],
-    [1, 0.8],
-    [-1, 0.8],
-  ],
-  [
-    [0, -1.25],
-    [0.95, 0],
-    [0, 1.25],
-    [-0.95, 0],
-  ],
-  plus(0.4),
-  [
-    [0, 1.1],
-    [1, -0.8],
-    [-1, -0.8],
-  ],
-  polygon(5, 1.1),
-  plus(0.4).map(([x, y]) => [(x - y) * 0.72, (x + y) * 0.72]),
+  { path: "M0-.9A.9.9 0 1 1 0 .9A.9.9 0 1 1 0-.9Z" },
+  { path: "M-.85-.85H.85V.85H-.85Z" },
+  { path: "M0-1.1 1 .8H-1Z" },
+  { path: "M0-1.25.95 0 0 1.25-.95 0Z" },
+  { path: PLUS },
+  { path: "M0 1.1 1-.8H-1Z" },
+  { path: "M0-1.1 1.046-.34.647.89H-.647L-1.046-.34Z" },
+  { path: PLUS, turned: 45 },
 ];
-
-function polygon(numCorners, radius) {
-  const turn = (2 * Math.PI) / numCorners;
-  return Array.from({ length: numCorners }, (_, i) => [
-    radius * Math.sin(i * turn),
-    -radius * Math.cos(i * turn),
-  ]);
-}
-
-function plus(arm) {
-  return [
-    [-arm, -1.1],
-    [arm, -1.1],
-    [arm, -arm],
-    [1.1, -arm],
-    [1.1, arm],
-    [arm, arm],
-    [arm, 1.1],
-    [-arm, 1.1],
-    [-arm, arm],
-    [-1.1, arm],
-    [-1.1, -arm],
-    [-arm, -arm],
-  ];
-}
 
 /**
  * A canvas with two axes that is drawn again when its size or the theme changes.
@@ -151,25 +109,22 @@ class Drawing {
   }
 }
 
-/** Sets the context's path to a shape. */
-function trace(context, shape, x, y, radius) {
-  context.beginPath();
-  shape.forEach(([dx, dy], index) => {
-    const place = [x + dx * radius, y + dy * radius];
-    if (index === 0) context.moveTo(...place);
-    else context.lineTo(...place);
-  });
-  context.closePath();
+/** The shape of the n-th class at a place. */
+function shapeAt(index, x, y, radius) {
+  const { path, turned = 0 } = SHAPES[index % SHAPES.length];
+  const shape = new Path2D();
+  shape.addPath(new Path2D(path), new DOMMatrix([radius, 0, 0, radius, x, y]).rotate(turned));
+  return shape;
 }
 
 /** Draws a point of the n-th class. */
 function drawPoint(context, index, [x, y], radius, outline) {
-  trace(context, SHAPES[index % SHAPES.length], x, y, radius);
+  const shape = shapeAt(index, x, y, radius);
   context.fillStyle = color(index);
-  context.fill();
+  context.fill(shape);
   context.strokeStyle = outline;
   context.lineWidth = 1;
-  context.stroke();
+  context.stroke(shape);
 }
 
 /** Returns a legend canvas of 32 × 32 pixels with a drawing. */

@@ -27,7 +27,7 @@ export class SamplePanel {
     this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
   }
 
-  update(sample) {
+  update({ sample }) {
     if (!sample || !(sample.type in VIEWS)) return;
     show(this.empty, false);
     if (this.type !== sample.type) {
@@ -59,18 +59,15 @@ export class ConfusionPanel {
     const name = term("confusion matrix", "Confusion matrix");
     const caption = el("p", { class: "ddp-caption" }, name, this.words);
     this.table = el("table", { class: "ddp-confusion" });
-    const scroll = el(
-      "div",
-      { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
-      this.table,
-    );
+    const aria = { tabindex: 0, role: "region", "aria-label": "Confusion matrix" };
+    const scroll = el("div", { class: "ddp-scroll-x", ...aria }, this.table);
     this.behind = el("p", { class: "ddp-hint", role: "status" }, "Choose a number to see samples behind it.");
     this.samples = el("div", { class: "ddp-try-nearest" });
     this.element = section("What it mixes up", "confusion", caption, scroll, this.behind, this.samples);
     show(this.element, false);
   }
 
-  update(confusion) {
+  update({ confusion }) {
     if (!confusion) return;
     const { counts, step } = confusion;
     const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);
@@ -81,10 +78,7 @@ export class ConfusionPanel {
     );
     if (this.names !== names.join("\n")) this.build(names);
     counts.forEach((row, truth) => {
-      const total = Math.max(
-        1,
-        row.reduce((sum, value) => sum + value, 0),
-      );
+      const total = row.reduce((sum, value) => sum + value, 0) || 1;
       row.forEach((value, said) => {
         const cell = this.cells[truth][said];
         setText(cell, value === 0 ? "" : count(value));
@@ -118,17 +112,16 @@ export class ConfusionPanel {
       names.map((__, said) => makeButton({ onclick: () => this.open(truth, said, names) })),
     );
     const head = el("tr", {}, el("td", {}), columnHeads(names.map((name) => el("span", {}, name))));
-    const rows = names.map((name, truth) =>
+    const cellOf = (truth, said) =>
+      el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" }, this.cells[truth][said]);
+    const rowOf = (name, truth) =>
       el(
         "tr",
         {},
         el("th", { scope: "row" }, name),
-        this.cells[truth].map((cell, said) =>
-          el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" }, cell),
-        ),
-      ),
-    );
-    this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, rows));
+        names.map((_, said) => cellOf(truth, said)),
+      );
+    this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, names.map(rowOf)));
   }
 }
 

@@ -3,6 +3,7 @@
 import { svg, el, setText } from "../../shared/dom.js";
 import { bytes, count } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
+import { offerOptions } from "../../shared/widgets.js";
 import {
   allReduceOf,
   measuredRounds,
@@ -71,31 +72,16 @@ class RoundPicture {
       box(places[rank], boxWidth, boxHeight, `rank ${rank}`, rem),
       ...chunks.flatMap((summed, chunk) => cellOf(cellAt(rank, chunk), cell, { summed, num }, rem)),
     ]);
-    const moving = sends.flatMap(({ from, to, chunk }) => {
+    const motion = isAdding ? "adding" : "handing";
+    const move = ({ from, to, chunk }) => {
       const [start, end] = [cellAt(from, chunk), cellAt(to, chunk)];
-      const bow = num <= 2 ? (from === 0 ? -1 : 1) * 1.6 * rem * Math.sin(Math.PI * progress) : 0;
-      const at = {
-        x: start.x + (end.x - start.x) * progress,
-        y: start.y + (end.y - start.y) * progress + bow + (num <= 2 ? 0 : 0.25 * rem),
-      };
-      return progress <= 0 || progress >= 1
-        ? []
-        : [
-            svg("line", {
-              x1: start.x + cell / 2,
-              y1: start.y + cell / 2,
-              x2: end.x + cell / 2,
-              y2: end.y + cell / 2,
-              class: "ddp-theatre-way",
-            }),
-            ...cellOf(
-              at,
-              cell,
-              { summed: counts[from][chunk], num, motion: isAdding ? "adding" : "handing" },
-              rem,
-            ),
-          ];
-    });
+      const bow = num <= 2 ? (from === 0 ? -1 : 1) * 1.6 * rem * Math.sin(Math.PI * progress) : 0.25 * rem;
+      const at = between(start, end, progress, 0, bow);
+      const [x1, y1, x2, y2] = [start.x, start.y, end.x, end.y].map((place) => place + cell / 2);
+      const way = svg("line", { x1, y1, x2, y2, class: "ddp-theatre-way" });
+      return [way, ...cellOf(at, cell, { summed: counts[from][chunk], num, motion }, rem)];
+    };
+    const moving = progress > 0 && progress < 1 ? sends.flatMap(move) : [];
     this.element.replaceChildren(...boxes, ...moving);
   }
 
@@ -115,95 +101,60 @@ class RoundPicture {
     const memoryY = boxHeight + 4 * rem;
     sizePicture(this.element, width, memoryY + cell + 2.8 * rem, label);
     const x = (rank) => gap + rank * (boxWidth + gap) + BOX_PADDING * rem;
-    const y = (NAME_HEIGHT + BOX_PADDING) * rem;
     const slotY = memoryY + 0.5 * rem;
+    const own = (rank) => ({ x: x(rank), y: (NAME_HEIGHT + BOX_PADDING) * rem });
+    const slot = (rank) => ({ x: x(rank), y: slotY });
+    const share = { width: width - 2, height: cell + 2.4 * rem, rx: 8, class: "ddp-theatre-box" };
+    const name = "memory that all ranks of this machine share";
     const memory = [
-      svg("rect", {
-        x: 1,
-        y: memoryY,
-        width: width - 2,
-        height: cell + 2.4 * rem,
-        rx: 8,
-        class: "ddp-theatre-box",
-      }),
-      text(
-        "memory that all ranks of this machine share",
-        0.7 * rem,
-        slotY + cell + 1.3 * rem,
-        rem,
-        "ddp-theatre-soft",
-      ),
+      svg("rect", { x: 1, y: memoryY, ...share }),
+      text(name, 0.7 * rem, slotY + cell + 1.3 * rem, rem, "ddp-theatre-soft"),
     ];
-    const boxes = Array.from({ length: num }, (_, rank) => [
+    const all = Array.from({ length: num }, (_, rank) => rank);
+    const boxes = all.flatMap((rank) => [
       box({ x: x(rank) - BOX_PADDING * rem, y: 0 }, boxWidth, boxHeight, `rank ${rank}`, rem),
-      ...cellOf({ x: x(rank), y }, cell, { summed: phase > 2 ? num : 1, num }, rem),
-      svg("rect", { x: x(rank), y: slotY, width: cell, height: cell, rx: 4, class: "ddp-theatre-slot" }),
+      ...cellOf(own(rank), cell, { summed: phase > 2 ? num : 1, num }, rem),
+      svg("rect", { ...slot(rank), width: cell, height: cell, rx: 4, class: "ddp-theatre-slot" }),
       text(notes[rank] ?? "", x(rank) - BOX_PADDING * rem, boxHeight + 1.2 * rem, rem, "ddp-theatre-soft"),
-      ...(phase > 0 ? cellOf({ x: x(rank), y: slotY }, cell, { summed: 1, num }, rem) : []),
-    ]).flat();
-    const moving = Array.from({ length: num }, (_, rank) => movingOf(rank)).flat();
-    function movingOf(rank) {
-      if (phase === 0) {
-        return cellOf(
-          { x: x(rank), y: y + (slotY - y) * progress },
-          cell,
-          { summed: 1, num, motion: "adding" },
-          rem,
-        );
-      }
-      if (phase !== 2) return [];
-      // Each rank adds the pieces of all ranks in rank order.
-      return Array.from({ length: num }, (_, from) => {
-        const at = {
-          x: x(from) + (x(rank) - x(from)) * progress + 0.15 * cell,
-          y: slotY + (y - slotY) * progress + 0.15 * cell,
-        };
-        return cellOf(at, cell * 0.7, { summed: 1, num, motion: "adding" }, rem);
-      }).flat();
-    }
+      ...(phase > 0 ? cellOf(slot(rank), cell, { summed: 1, num }, rem) : []),
+    ]);
+    const moved = { summed: 1, num, motion: "adding" };
+    const write = (rank) => cellOf(between(own(rank), slot(rank), progress), cell, moved, rem);
+    // Each rank adds the pieces of all ranks in rank order.
+    const inset = 0.15 * cell;
+    const add = (rank) =>
+      all.flatMap((from) =>
+        cellOf(between(slot(from), own(rank), progress, inset, inset), cell * 0.7, moved, rem),
+      );
+    const moving = all.flatMap({ 0: write, 2: add }[phase] ?? (() => []));
     this.element.replaceChildren(...memory, ...boxes, ...moving);
   }
 }
 
+/** The place at a fraction of the way from `start` to `end`, moved to the right and down. */
+function between(start, end, progress, right = 0, down = 0) {
+  return {
+    x: start.x + (end.x - start.x) * progress + right,
+    y: start.y + (end.y - start.y) * progress + down,
+  };
+}
+
 function box({ x, y }, width, height, words, rem) {
-  return svg(
-    "g",
-    {},
-    svg("rect", {
-      x: x + 0.5,
-      y: y + 0.5,
-      width: width - 1,
-      height: height - 1,
-      rx: 8,
-      class: "ddp-theatre-box",
-    }),
-    text(words, x + BOX_PADDING * rem, y + 1.35 * rem, rem, "ddp-theatre-rank"),
-  );
+  const size = { width: width - 1, height: height - 1, rx: 8 };
+  const frame = svg("rect", { x: x + 0.5, y: y + 0.5, ...size, class: "ddp-theatre-box" });
+  return svg("g", {}, frame, text(words, x + BOX_PADDING * rem, y + 1.35 * rem, rem, "ddp-theatre-rank"));
 }
 
 /** A chunk with the number of ranks it is the sum of; complete sums have another colour. */
 function cellOf({ x, y }, size, { summed, num, motion = "" }, rem) {
-  const isWhole = summed === num && num > 1;
+  const whole = summed === num && num > 1 ? "whole" : "none";
+  const looks = `ddp-theatre-cell ddp-theatre-cell-${whole} ddp-theatre-cell-${motion || "still"}`;
+  const place = { x: x + size / 2, y: y + size / 2 + 0.3 * rem, "text-anchor": "middle" };
+  const counted = `ddp-theatre-count ddp-theatre-count-${whole}`;
+  const letters = { "font-size": Math.min(TEXT * rem, size * 0.6), class: counted };
   return [
-    svg("rect", {
-      x: x + 1,
-      y: y + 1,
-      width: size - 2,
-      height: size - 2,
-      rx: 4,
-      class: `ddp-theatre-cell ${isWhole ? "ddp-theatre-cell-whole" : ""} ${motion && `ddp-theatre-cell-${motion}`}`,
-    }),
-    svg(
-      "text",
-      {
-        x: x + size / 2,
-        y: y + size / 2 + 0.3 * rem,
-        "font-size": Math.min(TEXT * rem, size * 0.6),
-        "text-anchor": "middle",
-        class: `ddp-theatre-count ${isWhole ? "ddp-theatre-count-whole" : ""}`,
-      },
-      String(summed),
-    ),
+    svg("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 4, class: looks }),
+    svg("text", { ...place, ...letters }, String(summed)),
   ];
 }
 
@@ -310,25 +261,17 @@ export class AllReduceTheatre extends Theatre {
     this.way = el("p", {});
     this.whole = el("p", {});
     this.now = el("p", { class: "ddp-theatre-round" });
-    this.arrange(
-      [
-        "An ",
-        term("all-reduce"),
-        " leaves the same average on every rank. This is one of this run's own ",
-        term("bucket", "buckets"),
-        ", from a ",
-        term("recording"),
-        ". The number in a chunk shows how many ranks are summed in it.",
-      ],
-      [
-        this.way,
-        this.bar("Bucket", (number) => this.chooseBucket(number)),
-        this.stage,
-        this.now,
-        this.whole,
-        this.tables,
-      ],
-    );
+    const bar = this.bar("Bucket", (number) => this.chooseBucket(number));
+    const caption = [
+      "An ",
+      term("all-reduce"),
+      " leaves the same average on every rank. This is one of this run's own ",
+      term("bucket", "buckets"),
+      ", from a ",
+      term("recording"),
+      ". The number in a chunk shows how many ranks are summed in it.",
+    ];
+    this.arrange(caption, [this.way, bar, this.stage, this.now, this.whole, this.tables]);
   }
 
   /** @override */
@@ -340,10 +283,9 @@ export class AllReduceTheatre extends Theatre {
   /** @override */
   showRecording() {
     const { buckets, all_reduce: allReduce, algorithm, world_size: num } = this.recording;
-    this.choice.replaceChildren(
-      ...buckets.map((bucket, number) =>
-        el("option", { value: number }, `${number} (${bytes(bucket.bytes)})`),
-      ),
+    offerOptions(
+      this.choice,
+      buckets.map((bucket, number) => [number, `${number} (${bytes(bucket.bytes)})`]),
     );
     const tooMany = num > MOST_RANKS ? ` ${MOST_RANKS} ranks are drawn; this run has ${count(num)}.` : "";
     setText(this.way, methodText(allReduce, algorithm, num) + tooMany);

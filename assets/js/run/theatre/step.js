@@ -5,7 +5,7 @@ import { UNKNOWN, bytes, count, percent, shortTime } from "../../shared/format.j
 import { term } from "../../shared/terms.js";
 import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, activityAt, lanesOf } from "./lanes.js";
 import { Theatre, scrollingTable } from "./theatre.js";
-import { legendEntry, tableRow } from "../../shared/widgets.js";
+import { collapsed, legendEntry, offerOptions, paragraph, tableRow } from "../../shared/widgets.js";
 
 // The measurements of a recording as text and tables, with the same content as the lanes.
 
@@ -27,16 +27,10 @@ function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize 
   if (typeof numbers.overlap !== "number") {
     return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
   }
-  if (isBlocking) {
-    return [
-      percent(numbers.overlap, 0),
-      "With shared memory each bucket is averaged immediately by the computing thread: backward waits during this time.",
-    ];
-  }
-  return [
-    percent(numbers.overlap, 0),
-    "This share of the all-reduce time was hidden: it ran during backward. The rest makes the step longer.",
-  ];
+  const words = isBlocking
+    ? "With shared memory each bucket is averaged immediately by the computing thread: backward waits during this time."
+    : "This share of the all-reduce time was hidden: it ran during backward. The rest makes the step longer.";
+  return [percent(numbers.overlap, 0), words];
 }
 
 /** How well the ranks' clocks agree, with the error in seconds or less. */
@@ -60,15 +54,10 @@ function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
 function rankTable({ numbers, num_steps: numSteps }) {
   const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
   const heads = ["rank", ...columns.map(([, words]) => words)];
-  const rows = numbers.ranks.map((rank) =>
-    tableRow(
-      rank.rank,
-      columns.map(([name]) => shortTime(rank[name])),
-    ),
-  );
-  const caption =
-    numSteps === 1 ? "Seconds of each part" : `Seconds of each part, mean of ${count(numSteps)} steps`;
-  return scrollingTable(caption, heads, rows);
+  const cells = (rank) => columns.map(([name]) => shortTime(rank[name]));
+  const rows = numbers.ranks.map((rank) => tableRow(rank.rank, cells(rank)));
+  const mean = numSteps === 1 ? "" : `, mean of ${count(numSteps)} steps`;
+  return scrollingTable(`Seconds of each part${mean}`, heads, rows);
 }
 
 /** The buckets: the gradients in each, and their bytes. */
@@ -77,18 +66,10 @@ function bucketTable({ buckets }) {
   const rows = buckets.map((bucket, number) =>
     tableRow(number, [bytes(bucket.bytes), namesOf(bucket.parameters)]),
   );
-  return el(
-    "div",
-    {},
-    el(
-      "p",
-      { class: "ddp-hint" },
-      "Each ",
-      term("bucket"),
-      ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`,
-    ),
-    scrollingTable("Buckets", ["bucket", "bytes", "the gradients of"], rows, "ddp-theatre-words"),
-  );
+  const words = ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`;
+  const heads = ["bucket", "bytes", "the gradients of"];
+  const table = scrollingTable("Buckets", heads, rows, "ddp-theatre-words");
+  return el("div", {}, paragraph("hint", "Each ", term("bucket"), words), table);
 }
 
 function namesOf(parameters) {
@@ -96,10 +77,7 @@ function namesOf(parameters) {
   if (parameters.length <= NAMES_SHOWN) return parameters.map(named).join(", ");
   const first = parameters.slice(0, NAMES_SHOWN).map(named).join(", ");
   const rest = parameters.slice(NAMES_SHOWN).map(named).join(", ");
-  return [
-    first,
-    el("details", {}, el("summary", {}, `and ${count(parameters.length - NAMES_SHOWN)} more`), rest),
-  ];
+  return [first, collapsed(null, `and ${count(parameters.length - NAMES_SHOWN)} more`, rest)];
 }
 
 // Step theatre: plays what every rank did in a recorded step, on a common time axis.
@@ -137,37 +115,23 @@ export class StepTheatre extends Theatre {
     this.overlapWords = el("span", {});
     this.clock = el("p", { class: "ddp-hint" });
     this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
-    this.arrange(
-      [
-        "A ",
-        term("recording"),
-        " shows when each rank fetches data, computes and averages gradients. It is measured on this run.",
-      ],
-      [
-        this.bar("Step", (index) => this.chooseStep(index)),
-        this.legend,
-        this.stage,
-        this.moment,
-        this.now,
-        el(
-          "p",
-          { class: "ddp-theatre-overlap" },
-          el("span", {}, term("overlap", "Overlap"), ": "),
-          this.overlap,
-          this.overlapWords,
-        ),
-        this.clock,
-        this.missing,
-        this.tables,
-      ],
-    );
+    const words =
+      " shows when each rank fetches data, computes and averages gradients. It is measured on this run.";
+    const bar = this.bar("Step", (index) => this.chooseStep(index));
+    const name = el("span", {}, term("overlap", "Overlap"), ": ");
+    const overlap = paragraph("theatre-overlap", name, this.overlap, this.overlapWords);
+    const below = [this.moment, this.now, overlap, this.clock, this.missing, this.tables];
+    this.arrange(["A ", term("recording"), words], [bar, this.legend, this.stage, ...below]);
   }
 
   /** @override */
   showRecording() {
     const { recording } = this;
     const steps = recording.ranks[0].steps.map(({ step }) => step);
-    this.choice.replaceChildren(...steps.map((step, index) => el("option", { value: index }, count(step))));
+    offerOptions(
+      this.choice,
+      steps.map((step, index) => [index, count(step)]),
+    );
     const [share, words] = overlapWords(recording);
     setText(this.overlap, share);
     setText(this.overlapWords, ` ${words}`);

@@ -1,11 +1,11 @@
 // The common part of both theatres: the recordings of a run, the stage, and a player that plays, scrubs and
 // steps between borders.
 
-import { el, makeButton, setAttribute, setText, show, guarded, icon } from "../../shared/dom.js";
+import { el, setAttribute, setText, show, guarded, icon } from "../../shared/dom.js";
 import { ago, bytes, count, LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { act } from "../../shared/dialog.js";
-import { makeTable } from "../../shared/widgets.js";
+import { buttonLink, makeTable, offerOptions, paragraph, textButton } from "../../shared/widgets.js";
 
 const DEFAULT_STEPS = 3;
 const MAX_STEPS = 20;
@@ -40,24 +40,13 @@ class Recordings {
       value: DEFAULT_STEPS,
       "aria-label": `${name}: steps to record`,
     });
-    this.button = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.record() }, "Record");
-    this.select = el("select", {
-      class: "ddp-wide",
-      "aria-label": `${name}: recording`,
-      onchange: () => this.choose(Number(this.select.value)),
-    });
+    this.button = textButton("Record", () => this.record(), "main");
+    const onchange = () => this.choose(Number(this.select.value));
+    this.select = el("select", { class: "ddp-wide", "aria-label": `${name}: recording`, onchange });
     this.words = el("p", { class: "ddp-hint", role: "status" });
-    this.trace = el(
-      "a",
-      { class: "ddp-button ddp-button-small", download: "", hidden: true },
-      "Download for Perfetto",
-    );
-    this.asking = el(
-      "span",
-      { class: "ddp-recordings-ask" },
-      this.button,
-      el("label", { class: "ddp-from" }, this.numSteps, "steps"),
-    );
+    this.trace = buttonLink("Download for Perfetto", { download: "", hidden: true }, "small");
+    const steps = el("label", { class: "ddp-from" }, this.numSteps, "steps");
+    this.asking = el("span", { class: "ddp-recordings-ask" }, this.button, steps);
     this.element = el("div", { class: "ddp-recordings" }, this.asking, this.select, this.trace, this.words);
     show(this.select, false);
     this.refresh();
@@ -92,26 +81,26 @@ class Recordings {
     const number = this.numSteps.valueAsNumber;
     if (await act(this.button, "record_steps", this.runId, number)) {
       this.isWaiting = true;
-      this.say("Waiting for the step that all ranks agree on …");
+      setText(this.words, "Waiting for the step that all ranks agree on …");
     }
     this.refresh();
   }
 
   heard(mark) {
     if (!this.isWaiting) return;
-    if (mark.accepted) this.say(`${mark.message.replace(/\.$/, "")} …`);
+    if (mark.accepted) setText(this.words, `${mark.message.replace(/\.$/, "")} …`);
     else this.failed(mark.message);
   }
 
   failed(message) {
     if (!this.isWaiting) return;
     this.isWaiting = false;
-    this.say(message);
+    setText(this.words, message);
   }
 
   found(step) {
     this.isWaiting = false;
-    this.say("");
+    setText(this.words, "");
     if (this.isOpen) this.look(step);
   }
 
@@ -129,14 +118,11 @@ class Recordings {
       this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
       return;
     }
-    this.select.replaceChildren(
-      ...this.list.map((each) =>
-        el(
-          "option",
-          { value: each.step },
-          `from step ${count(each.step)}, ${ago(each.recorded_unix_s)}, ${bytes(each.size_bytes)}`,
-        ),
-      ),
+    const words = ({ step, recorded_unix_s: at, size_bytes: size }) =>
+      `from step ${count(step)}, ${ago(at)}, ${bytes(size)}`;
+    offerOptions(
+      this.select,
+      this.list.map((each) => [each.step, words(each)]),
     );
     show(this.select, this.list.length > 1);
     if (this.list.length === 0) this.onChange(null, "");
@@ -157,10 +143,6 @@ class Recordings {
     if (this.chosen !== step) return; // the user chose another one
     show(this.trace, recording !== null);
     this.onChange(recording, problem);
-  }
-
-  say(words) {
-    setText(this.words, words);
   }
 
   refresh() {
@@ -215,19 +197,14 @@ class Player {
       oninput: () => this.goTo(this.slider.valueAsNumber / TICKS),
       onkeydown: (event) => this.onKey(event),
     });
-    const small = (words, onclick) => makeButton({ class: "ddp-button ddp-button-small", onclick }, words);
     this.playWords = el("span", {}, "Play");
-    this.playButton = makeButton(
-      { class: "ddp-button ddp-button-small", onclick: () => this.toggle() },
-      icon("play"),
-      this.playWords,
-    );
+    this.playButton = textButton([icon("play"), this.playWords], () => this.toggle(), "small");
     this.element = el(
       "div",
       { class: "ddp-player", role: "group", "aria-label": `${name}: play and step` },
       this.playButton,
-      small("Back", () => this.step(-1)),
-      small("Next", () => this.step(1)),
+      textButton("Back", () => this.step(-1), "small"),
+      textButton("Next", () => this.step(1), "small"),
       this.slider,
     );
   }
@@ -237,7 +214,7 @@ class Player {
   }
 
   toggle() {
-    if (this.isPlaying) this.pause();
+    if (this.isPlaying) this.goTo(this.share);
     else this.play();
   }
 
@@ -251,11 +228,6 @@ class Player {
       this.show();
     };
     this.frame = requestAnimationFrame(draw);
-    this.show();
-  }
-
-  pause() {
-    this.close();
     this.show();
   }
 
@@ -308,9 +280,6 @@ class Player {
   }
 }
 
-// The common part of both theatres: the choice of a recording, the stage, and the message without a
-// recording.
-
 export class Theatre {
   /**
    * @param {string} runId
@@ -360,12 +329,8 @@ export class Theatre {
   /** @param {any[]} shown elements that are visible only with a recording */
   arrange(caption, shown) {
     this.shown.append(...shown);
-    this.element.append(
-      el("p", { class: "ddp-caption" }, ...caption),
-      this.recordings.element,
-      this.nothing,
-      this.shown,
-    );
+    const about = paragraph("caption", caption);
+    this.element.append(about, this.recordings.element, this.nothing, this.shown);
   }
 
   /**
@@ -374,16 +339,10 @@ export class Theatre {
    * @param {(index: number) => void} onChoose
    */
   bar(label, onChoose) {
-    this.choice = el("select", {
-      class: "ddp-theatre-step",
-      onchange: () => onChoose(Number(this.choice.value)),
-    });
-    return el(
-      "div",
-      { class: "ddp-theatre-bar" },
-      el("label", { class: "ddp-from" }, label, this.choice),
-      this.player,
-    );
+    const onchange = () => onChoose(Number(this.choice.value));
+    this.choice = el("select", { class: "ddp-theatre-step", onchange });
+    const labelled = el("label", { class: "ddp-from" }, label, this.choice);
+    return el("div", { class: "ddp-theatre-bar" }, labelled, this.player);
   }
 
   open() {

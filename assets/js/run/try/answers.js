@@ -1,9 +1,9 @@
 // The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
 import { el, makeButton, setText, show } from "../../shared/dom.js";
-import { count, number, percent } from "../../shared/format.js";
+import { capital, count, number, percent } from "../../shared/format.js";
 import { paintImage } from "../sample/lists.js";
-import { makeTable, scrollBox } from "../../shared/widgets.js";
+import { collapsed, makeTable, paragraph, scrollBox } from "../../shared/widgets.js";
 
 export class Answer {
   constructor() {
@@ -56,11 +56,8 @@ export class Answer {
         );
       }),
     );
-    const isShort = probabilities.length < numClasses;
-    setText(
-      this.more,
-      isShort ? `The ${probabilities.length} most probable of ${count(numClasses)} classes.` : "",
-    );
+    const most = `The ${probabilities.length} most probable of ${count(numClasses)} classes.`;
+    setText(this.more, probabilities.length < numClasses ? most : "");
   }
 }
 
@@ -83,49 +80,39 @@ export function difference(one, other) {
 }
 
 /** The input of the model after preprocessing. */
-function seen({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTokens }) {
-  if (image) {
-    const canvas = el("canvas", { role: "img", "aria-label": "The input image of the model" });
-    paintImage(canvas, image);
-    return [
-      el("h3", {}, "Input of the model"),
-      canvas,
-      el("p", { class: "ddp-hint" }, `${image.sides} pixels`),
-    ];
-  }
+function seen(found) {
+  const [picture, words] = pictureOfInput(found);
+  return [el("h3", {}, "Input of the model"), picture, paragraph("hint", words)];
+}
+
+function pictureOfInput({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTokens }) {
+  if (image) return [canvasOf(image, "The input image of the model"), `${image.sides} pixels`];
   if (tokens) {
     const chips = tokens.map(({ text, is_known: isKnown }) =>
       el("span", { class: "ddp-try-token", "data-known": String(isKnown) }, isKnown ? text : "unknown"),
     );
     const words = `${count(numTokens)} of at most ${count(maxTokens)} tokens`;
-    return [
-      el("h3", {}, "Input of the model"),
-      el("p", { class: "ddp-try-tokens", dir: "auto" }, chips),
-      el("p", { class: "ddp-hint" }, words),
-    ];
+    return [el("p", { class: "ddp-try-tokens", dir: "auto" }, chips), words];
   }
   const cells = numbers.map(({ name, value }) =>
     el("span", { class: "ddp-try-token" }, `${name}: ${number(value)}`),
   );
-  return [
-    el("h3", {}, "Input of the model"),
-    el("p", { class: "ddp-try-tokens" }, cells),
-    el("p", { class: "ddp-hint" }, "Each number minus the mean of its column, in standard deviations."),
-  ];
+  const words = "Each number minus the mean of its column, in standard deviations.";
+  return [el("p", { class: "ddp-try-tokens" }, cells), words];
+}
+
+function canvasOf(image, label) {
+  const canvas = el("canvas", { role: "img", "aria-label": label });
+  paintImage(canvas, image);
+  return canvas;
 }
 
 /** The fold with the most similar validation samples. It is filled only while it is open. */
 export class Nearest {
   constructor(onOpen) {
-    this.words = el("p", { class: "ddp-hint" });
+    this.words = paragraph("hint");
     this.list = el("div", { class: "ddp-try-nearest" });
-    this.element = el(
-      "details",
-      { class: "ddp-try-fold" },
-      el("summary", {}, "Similar validation samples"),
-      this.words,
-      this.list,
-    );
+    this.element = collapsed("ddp-try-fold", "Similar validation samples", this.words, this.list);
     this.element.addEventListener("toggle", () => this.element.open && onOpen());
   }
 
@@ -154,8 +141,7 @@ export function samples({ images, texts, table }) {
 }
 
 function pictureOf(image) {
-  const canvas = el("canvas", { role: "img", "aria-label": `Image of ${image.label}` });
-  paintImage(canvas, image);
+  const canvas = canvasOf(image, `Image of ${image.label}`);
   return el("figure", {}, canvas, el("figcaption", {}, String(image.label)));
 }
 
@@ -205,13 +191,14 @@ export class History {
         const answer = answers.get(step);
         const shown = value === null ? "not known yet" : format(value);
         const said = answer?.prediction === undefined ? "" : `, says ${answer.prediction}`;
+        const words = `step ${count(step)}: ${shown}${said}`;
         const button = makeButton({
           "aria-pressed": String(step === chosen),
-          "aria-label": `Step ${count(step)}: ${shown}${said}`,
-          title: `step ${count(step)}: ${shown}${said}`,
+          "aria-label": capital(words),
+          title: words,
+          onclick: () => this.onChoose(step),
         });
         button.style.setProperty("--share", String(value === null ? 0 : (value - low) / (high - low || 1)));
-        button.addEventListener("click", () => this.onChoose(step));
         return button;
       }),
     );

@@ -2,7 +2,7 @@
 // try.html: a model and everything it needs in one file, which runs without a server.
 
 import { Answer } from "./answers.js";
-import { DrawingInput, RowInput, TextInput } from "./inputs.js";
+import { INPUTS } from "./inputs.js";
 import { el, setText, show, bytesOf } from "../../shared/dom.js";
 import { LocalModel } from "./local_model.js";
 import { Writer } from "./writer.js";
@@ -67,8 +67,7 @@ function build(body, model, about, failure) {
       show(failure, true);
     }
   };
-  const kinds = { image: DrawingInput, table: RowInput, text: TextInput };
-  const input = new kinds[about.input.kind](about, ask);
+  const input = new INPUTS[about.input.kind](about, ask);
   input.variations?.remove(); // they are made on the server
   body.append(el("div", { class: "ddp-try-pair" }, el("div", {}, input, answer.seen), answer));
   ask();

@@ -1,7 +1,34 @@
 // The inputs of a model that is tried: an image, a row of a table, a text.
 
-import { el, makeButton, setText } from "../../shared/dom.js";
+import { el, setText } from "../../shared/dom.js";
 import { number, percent } from "../../shared/format.js";
+import { buttonRow, collapsed, optionsOf, paragraph, textButton } from "../../shared/widgets.js";
+
+/** Controls with a label before them. */
+export function option(label, ...controls) {
+  return el("label", { class: "ddp-try-option" }, el("span", {}, label), controls);
+}
+
+/**
+ * A labelled slider whose value is written next to it; `onInput(value)` is called when it moves.
+ * @param {(value: number) => string} words
+ */
+export function slider(label, { value, ...range }, words, onInput = (_value) => {}) {
+  const shown = el("output", {}, words(value));
+  const oninput = () => {
+    setText(shown, words(input.valueAsNumber));
+    onInput(input.valueAsNumber);
+  };
+  const input = el("input", { type: "range", ...range, value, oninput });
+  return { input, element: option(label, input, shown) };
+}
+
+/** The step, to the right and upwards, of the key of an event; undefined for other keys. */
+function arrowOf({ key }) {
+  return { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[key];
+}
+
+const clip = (share) => Math.min(1, Math.max(0, share));
 
 // The input of an image model: draw with a pointer, a finger or the keyboard; or choose, drop, paste or photograph an image.
 
@@ -11,20 +38,15 @@ const KEY_STEP = 10;
 const MOST_PIXELS = 512; // of the long side of a file that is sent
 const CAMERA = "Camera";
 const DOUBLE_CLICK_MS = 400;
-const MOVES = new Map([
-  ["ArrowLeft", [-1, 0]],
-  ["ArrowRight", [1, 0]],
-  ["ArrowUp", [0, -1]],
-  ["ArrowDown", [0, 1]],
-]);
+const HOW_TO_DRAW =
+  "Drawing area. Draw with a pointer or a finger. Keyboard: the arrow keys move the pen, Space lowers and lifts it, Delete clears.";
 
-export class DrawingInput {
+class DrawingInput {
   /** `onInput` is called after each change; `input()` then returns what to send, or null for nothing. */
   constructor(about, onInput) {
     this.onInput = onInput;
     const { shape, background = 0, largest = 255 } = about.input;
     const [channels, height, width] = shape;
-    this.shape = shape;
     // Objects on a dark ground are drawn in white, all others in black.
     this.isDark = background < largest / 2;
     this.file = null;
@@ -41,8 +63,7 @@ export class DrawingInput {
       height: this.height,
       tabindex: 0,
       role: "img",
-      "aria-label":
-        "Drawing area. Draw with a pointer or a finger. Keyboard: the arrow keys move the pen, Space lowers and lifts it, Delete clears.",
+      "aria-label": HOW_TO_DRAW,
     });
     this.canvas.style.aspectRatio = `${this.width} / ${this.height}`;
     this.cursor = el("span", { class: "ddp-try-pen", hidden: true });
@@ -54,26 +75,23 @@ export class DrawingInput {
       class: "ddp-unseen",
       tabindex: -1,
       "aria-label": "Image file",
+      onchange: () => this.take(this.picker.files?.[0] ?? null),
     });
-    this.picker.addEventListener("change", () => this.take(this.picker.files?.[0] ?? null));
-    const choose = makeButton({ class: "ddp-button ddp-button-small" }, "Choose an image …");
-    choose.addEventListener("click", () => this.choose());
+    const choose = textButton("Choose an image …", () => this.choose(), "small");
     this.video = null;
-    this.camera = makeButton({ class: "ddp-button ddp-button-small" }, CAMERA);
-    this.camera.addEventListener("click", () => this.useCamera());
-    const clear = makeButton({ class: "ddp-button ddp-button-small" }, "Clear");
-    clear.addEventListener("click", () => this.clear());
-    this.variations = this.buildVariations();
+    this.camera = textButton(CAMERA, () => this.useCamera(), "small");
+    const clear = textButton("Clear", () => this.clear(), "small");
+    this.variations = this.buildVariations(width);
+    const colours = channels === 1 ? "grey" : "coloured";
     this.element = el(
       "div",
       { class: "ddp-try-drawing" },
       this.paper,
-      el(
-        "p",
-        { class: "ddp-hint" },
-        `Draw here, or choose, drop, paste or photograph an image. ${channels === 1 ? "It becomes grey" : "It becomes coloured"}, ${width} × ${height} pixels.`,
+      paragraph(
+        "hint",
+        `Draw here, or choose, drop, paste or photograph an image. It becomes ${colours}, ${width} × ${height} pixels.`,
       ),
-      el("div", { class: "ddp-buttons" }, clear, choose, this.camera, this.picker),
+      buttonRow(clear, choose, this.camera, this.picker),
       this.words,
       this.variations,
     );
@@ -81,9 +99,8 @@ export class DrawingInput {
     this.wipe();
   }
 
-  /** Sliders that change the prepared image: does the answer stay? */
-  buildVariations() {
-    const [width] = this.shape.slice(-1);
+  /** Sliders that change the prepared image: does the answer stay? @param {number} width pixels */
+  buildVariations(width) {
     const noun = (pixels) => `${number(pixels, 2)} pixels`;
     /** @type {[string, object, (value: number) => string][]} */
     const sliders = [
@@ -91,21 +108,13 @@ export class DrawingInput {
       ["shift", { min: -0.5, max: 0.5, step: 0.05 }, (value) => noun(value * width)],
       ["noise", { min: 0, max: 1, step: 0.05 }, (value) => percent(value, 0)],
     ];
-    return el(
-      "details",
-      { class: "ddp-try-fold" },
-      el("summary", {}, "Change it a little"),
-      sliders.map(([name, range, words]) => {
-        const shown = el("output", {}, words(0));
-        const input = el("input", { type: "range", ...range, value: 0 });
-        input.addEventListener("input", () => {
-          this.variation[name] = Number(input.value);
-          setText(shown, words(Number(input.value)));
-          this.onInput();
-        });
-        return el("label", { class: "ddp-try-option" }, el("span", {}, name), input, shown);
+    const made = sliders.map(([name, range, words]) =>
+      slider(name, { ...range, value: 0 }, words, (value) => {
+        this.variation[name] = value;
+        this.onInput();
       }),
     );
+    return collapsed("ddp-try-fold", "Change it a little", made);
   }
 
   listen() {
@@ -150,7 +159,7 @@ export class DrawingInput {
   }
 
   key(event) {
-    const move = MOVES.get(event.key);
+    const move = arrowOf(event);
     if (event.key === "Delete" || event.key === "Backspace") this.clear();
     else if (event.key === " ") {
       this.keyPen.isDown = !this.keyPen.isDown;
@@ -158,7 +167,7 @@ export class DrawingInput {
     } else if (move) {
       const { x, y } = this.keyPen;
       this.keyPen.x = Math.min(this.width, Math.max(0, x + KEY_STEP * move[0]));
-      this.keyPen.y = Math.min(this.height, Math.max(0, y + KEY_STEP * move[1]));
+      this.keyPen.y = Math.min(this.height, Math.max(0, y - KEY_STEP * move[1]));
       if (this.keyPen.isDown) this.line({ x, y }, this.keyPen);
     } else return;
     event.preventDefault();
@@ -303,7 +312,7 @@ const KEY_SHARE = 0.02;
 /** A number rounded to four significant digits, as text. */
 const short = (value) => String(Number(value.toPrecision(4)));
 
-export class RowInput {
+class RowInput {
   constructor(about, onInput) {
     this.onInput = onInput;
     const { columns, low, high } = about.input;
@@ -336,15 +345,10 @@ export class RowInput {
 class Choice {
   constructor({ name, values, has_other: hasOther, has_missing: hasMissing }, onInput) {
     this.name = name;
-    const others = [hasOther ? el("option", { value: " another " }, "another") : null];
-    others.push(hasMissing ? el("option", { value: "" }, "empty") : null);
-    this.select = el(
-      "select",
-      { class: "ddp-wide" },
-      values.map((value) => el("option", { value }, value)),
-    );
-    this.select.append(...others.filter((option) => option !== null));
-    this.select.addEventListener("change", onInput);
+    const pairs = values.map((value) => [value, value]);
+    if (hasOther) pairs.push([" another ", "another"]);
+    if (hasMissing) pairs.push(["", "empty"]);
+    this.select = el("select", { class: "ddp-wide", onchange: onInput }, optionsOf(pairs));
     this.element = el("label", { class: "ddp-try-field" }, el("span", {}, name), this.select);
   }
 
@@ -363,14 +367,8 @@ class NumberField {
     this.end = high + margin;
     const hint = `${number(low)} to ${number(high)} in the data${hasMissing ? "; may be empty" : ""}`;
     this.box = el("input", { type: "number", step: "any", class: "ddp-try-input", "aria-label": name });
-    this.slider = el("input", {
-      type: "range",
-      min: 0,
-      max: STEPS,
-      step: 1,
-      "aria-label": `${name}, slider`,
-      tabindex: -1,
-    });
+    const range = { min: 0, max: STEPS, step: 1, "aria-label": `${name}, slider`, tabindex: -1 };
+    this.slider = el("input", { type: "range", ...range });
     this.set((low + high) / 2);
     this.box.addEventListener("input", () => {
       this.slider.value = String(STEPS * this.share());
@@ -380,20 +378,14 @@ class NumberField {
       this.box.value = short(this.start + (Number(this.slider.value) / STEPS) * (this.end - this.start));
       onInput();
     });
-    this.element = el(
-      "div",
-      { class: "ddp-try-field" },
-      el("span", {}, name),
-      this.box,
-      this.slider,
-      el("span", { class: "ddp-hint" }, hint),
-    );
+    const words = el("span", { class: "ddp-hint" }, hint);
+    this.element = el("div", { class: "ddp-try-field" }, el("span", {}, name), this.box, this.slider, words);
   }
 
   /** The position of the value between both ends of the slider, 0 to 1. */
   share() {
     const share = (Number(this.box.value) - this.start) / (this.end - this.start);
-    return Math.min(1, Math.max(0, Number.isFinite(share) ? share : 0));
+    return Number.isFinite(share) ? clip(share) : 0;
   }
 
   set(value) {
@@ -426,7 +418,7 @@ class Plane {
       el("span", { class: "ddp-try-y" }, y.name),
     );
     const hint = "Move the point: click, drag, or use the arrow keys.";
-    this.element = el("div", {}, this.area, el("p", { class: "ddp-hint" }, hint));
+    this.element = el("div", {}, this.area, paragraph("hint", hint));
     const move = (event) => {
       const box = this.area.getBoundingClientRect();
       this.moveTo((event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height);
@@ -439,8 +431,7 @@ class Plane {
       if (event.buttons) move(event);
     });
     this.area.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
-      const by = moves[event.key];
+      const by = arrowOf(event);
       if (!by) return;
       event.preventDefault();
       this.moveTo(this.x.share() + KEY_SHARE * by[0], this.y.share() + KEY_SHARE * by[1]);
@@ -449,12 +440,9 @@ class Plane {
   }
 
   moveTo(x, y) {
-    for (const [field, share] of [
-      [this.x, x],
-      [this.y, y],
-    ]) {
-      field.set(field.start + Math.min(1, Math.max(0, share)) * (field.end - field.start));
-    }
+    const set = (field, share) => field.set(field.start + clip(share) * (field.end - field.start));
+    set(this.x, x);
+    set(this.y, y);
     this.draw();
     this.onInput();
   }
@@ -465,9 +453,10 @@ class Plane {
   }
 }
 
-export class TextInput {
+class TextInput {
   constructor(about, onInput) {
     this.area = el("textarea", {
+      oninput: onInput,
       class: "ddp-try-input ddp-try-text",
       rows: 5,
       dir: "auto",
@@ -475,7 +464,6 @@ export class TextInput {
       "aria-label": "Text",
       placeholder: `Type or paste a text. The model reads its first ${about.input.shape[0]} ${unit(about)}.`,
     });
-    this.area.addEventListener("input", onInput);
     this.element = el("div", {}, this.area);
   }
 
@@ -484,8 +472,11 @@ export class TextInput {
   }
 }
 
+/** The inputs by the kind of a model; each is made with the model's description and a function that it calls. */
+export const INPUTS = { image: DrawingInput, table: RowInput, text: TextInput };
+
 /** The tokens of a model, as text. */
-export function unit({ input }) {
+function unit({ input }) {
   if (input.tokenizer.kind === "words") return "words and marks";
   return input.tokenizer.kind === "pretrained" ? "tokens (pieces of words)" : "characters";
 }

@@ -3,9 +3,11 @@
 
 import { fetchJson, PlainError, runAddress, address, posted } from "../../shared/net.js";
 import { Answer, difference, History, Nearest } from "./answers.js";
-import { DrawingInput, RowInput, TextInput } from "./inputs.js";
-import { el, icon, makeButton, section, setText, show } from "../../shared/dom.js";
-import { count, LIVE_STATES } from "../../shared/format.js";
+import { INPUTS, option } from "./inputs.js";
+import { stepName } from "../elsewhere.js";
+import { el, icon, section, setText, show } from "../../shared/dom.js";
+import { LIVE_STATES } from "../../shared/format.js";
+import { optionsOf, paragraph, textButton } from "../../shared/widgets.js";
 import { Writer } from "./writer.js";
 
 export class Model {
@@ -105,13 +107,12 @@ export class TryPanel {
     this.answers = new Map();
     this.question = 0;
     this.timer = 0;
-    this.words = el("p", { class: "ddp-empty" }, NONE_YET);
-    this.button = makeButton({ class: "ddp-button", hidden: true }, "Try this model");
-    this.button.addEventListener("click", () => this.open());
+    this.words = paragraph("empty", NONE_YET);
+    this.button = textButton("Try this model", () => this.open(), "", { hidden: true });
     this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
     this.body = el("div", { class: "ddp-try-body", hidden: true });
-    this.caption = el("p", { class: "ddp-caption" }, CAPTION);
-    this.element = section("Try it", "try", this.caption, this.words, this.button, this.failure, this.body);
+    const caption = paragraph("caption", CAPTION);
+    this.element = section("Try it", "try", caption, this.words, this.button, this.failure, this.body);
     this.buildSteps();
     // Opened when it is about to be visible; during training only on request.
     this.watcher = new IntersectionObserver((entries) => {
@@ -125,28 +126,18 @@ export class TryPanel {
   }
 
   buildSteps() {
-    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try" });
-    this.slider.addEventListener("input", () => this.choose(this.steps[Number(this.slider.value)] ?? null));
+    const oninput = () => this.choose(this.steps[Number(this.slider.value)] ?? null);
+    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try", oninput });
     this.stepWords = el("output", {});
-    this.otherChoice = el("select", {});
-    this.otherChoice.addEventListener("change", () => this.choose(this.chosen));
-    this.otherRow = el(
-      "label",
-      { class: "ddp-try-option" },
-      el("span", {}, "compare with"),
-      this.otherChoice,
-    );
-    this.stepRow = el(
-      "div",
-      { class: "ddp-try-steps" },
-      el("label", { class: "ddp-try-option" }, el("span", {}, "checkpoint"), this.slider, this.stepWords),
-      this.otherRow,
-    );
+    this.otherChoice = el("select", { onchange: () => this.choose(this.chosen) });
+    this.otherRow = option("compare with", this.otherChoice);
+    const steps = option("checkpoint", this.slider, this.stepWords);
+    this.stepRow = el("div", { class: "ddp-try-steps" }, steps, this.otherRow);
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
-  update(checkpoints, state, best) {
-    this.isLive = LIVE_STATES.has(state);
+  update({ checkpoints, head, best }) {
+    this.isLive = LIVE_STATES.has(head.state);
     this.best = best;
     if (checkpoints) {
       this.steps = checkpoints.map(({ step }) => step).sort((a, b) => a - b);
@@ -191,10 +182,9 @@ export class TryPanel {
     const { task, config } = this.summary;
     try {
       const rows = await fetchJson(address("live/runs"));
+      const isOther = (row) => row.run_id !== this.model.runId && row.step > 0;
       this.runs = rows
-        .filter(
-          (row) => row.run_id !== this.model.runId && task !== null && row.task === task && row.step > 0,
-        )
+        .filter((row) => isOther(row) && task !== null && row.task === task)
         .filter((row) => !task.startsWith("tabular") || (row.dataset === config.dataset && !config.data_path))
         .slice(0, MOST_RUNS);
       this.showSteps();
@@ -216,9 +206,7 @@ export class TryPanel {
   }
 
   nameOf(step) {
-    const notes = [step === this.latest ? "latest" : "", step === this.best ? "best" : ""];
-    const note = notes.filter(Boolean).join(", ");
-    return `step ${count(step)}${note ? ` (${note})` : ""}`;
+    return stepName(step, this.latest, this.best);
   }
 
   showSteps() {
@@ -234,18 +222,15 @@ export class TryPanel {
       `${OF_RUN}${row.run_id}`,
       `${row.name || row.run_id} (${row.model_label})`,
     ]);
-    const wanted = [["", "nothing"], ...steps, ...runs];
     // An open list closes when its options are replaced.
     const offered = [...this.otherChoice.options].map(({ value, text }) => [value, text]);
-    if (wanted.join() === offered.join()) return;
+    if ([["", "nothing"], ...steps, ...runs].join() === offered.join()) return;
     const compared = this.otherChoice.value;
-    const option = ([value, text]) => el("option", { value, selected: value === compared }, text);
+    const group = (label, pairs) => el("optgroup", { label }, optionsOf(pairs, compared));
     this.otherChoice.replaceChildren(
-      option(wanted[0]),
-      el("optgroup", { label: "Checkpoints of this run" }, steps.map(option)),
-      ...(runs.length > 0
-        ? [el("optgroup", { label: "Other runs, at their latest checkpoint" }, runs.map(option))]
-        : []),
+      ...optionsOf([["", "nothing"]]),
+      group("Checkpoints of this run", steps),
+      ...(runs.length > 0 ? [group("Other runs, at their latest checkpoint", runs)] : []),
     );
   }
 
@@ -286,8 +271,7 @@ export class TryPanel {
       return;
     }
     const onInput = () => this.ask(true);
-    const inputs = { image: DrawingInput, table: RowInput, text: TextInput };
-    this.inputs = new inputs[about.input.kind](about, onInput);
+    this.inputs = new INPUTS[about.input.kind](about, onInput);
     this.answer = new Answer();
     this.otherAnswer = new Answer();
     this.history = new History((step) => this.choose(step));

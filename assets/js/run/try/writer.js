@@ -1,40 +1,26 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // A language model that continues a text, token by token.
 
-import { el, makeButton, setText, show } from "../../shared/dom.js";
+import { el, setText, show } from "../../shared/dom.js";
 import { percent } from "../../shared/format.js";
+import { buttonRow, optionsOf, paragraph, textButton } from "../../shared/widgets.js";
+import { option, slider } from "./inputs.js";
 
 const TOP_K = [5, 20];
-
-/** A labelled slider whose value is written next to it. */
-function slider(label, { min, max, step, value }, words = String) {
-  const shown = el("output", {}, words(value));
-  const input = el("input", { type: "range", min, max, step, value });
-  input.addEventListener("input", () => setText(shown, words(Number(input.value))));
-  return { input, element: el("label", { class: "ddp-try-option" }, el("span", {}, label), input, shown) };
-}
 
 export class Writer {
   /** `getSources` returns the models that write, one after the other: each a `model`, its `step` and a `name`. */
   constructor(about, getSources) {
     this.getSources = getSources;
     this.stopper = null;
-    this.button = makeButton({ class: "ddp-button ddp-button-main" }, "Write");
-    this.button.addEventListener("click", () => (this.stopper ? this.stopper.abort() : this.write()));
+    this.button = textButton("Write", () => (this.stopper ? this.stopper.abort() : this.write()), "main");
     this.texts = el("div", { class: "ddp-try-answers" }, textOf("The text of the model"));
     this.hasWritten = false;
-    this.hint = el(
-      "p",
-      { class: "ddp-hint" },
-      "The darker the background, the less probable the token. Hover over the text for the numbers.",
-    );
+    const hint =
+      "The darker the background, the less probable the token. Hover over the text for the numbers.";
     this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
-    this.element = el(
-      "div",
-      { class: "ddp-try-pair" },
-      this.buildOptions(about.output.num_classes),
-      el("div", {}, this.texts, this.hint, this.failure),
-    );
+    const written = el("div", {}, this.texts, paragraph("hint", hint), this.failure);
+    this.element = el("div", { class: "ddp-try-pair" }, this.buildOptions(about.output.num_classes), written);
   }
 
   buildOptions(numTokens) {
@@ -50,27 +36,22 @@ export class Writer {
     this.temperature = slider("temperature", { min: 0, max: 2, step: 0.1, value: 0.8 }, tenths);
     const tokens = (value) => `${value} tokens`;
     this.length = slider("length", { min: 20, max: 1000, step: 20, value: 200 }, tokens);
-    const choices = new Map([
+    const choices = [
       [0, `all ${numTokens} tokens`],
       [1, "the most probable one"],
-      ...TOP_K.filter((k) => k <= numTokens).map((k) => /** @type {const} */ ([k, `the ${k} most probable`])),
-    ]);
-    this.topK = el(
-      "select",
-      {},
-      [...choices].map(([value, words]) => el("option", { value }, words)),
-    );
+      ...TOP_K.filter((k) => k <= numTokens).map((k) => [k, `the ${k} most probable`]),
+    ];
+    this.topK = el("select", {}, optionsOf(choices));
     this.seed = el("input", { type: "number", class: "ddp-try-input", min: 0, step: 1, value: 0 });
-    const labelled = (words, input) => el("label", { class: "ddp-try-option" }, el("span", {}, words), input);
     return el(
       "div",
       { class: "ddp-try-options" },
       this.prompt,
       this.temperature,
-      labelled("choose among", this.topK),
+      option("choose among", this.topK),
       this.length,
-      labelled("seed", this.seed),
-      el("div", { class: "ddp-buttons" }, this.button),
+      option("seed", this.seed),
+      buttonRow(this.button),
     );
   }
 

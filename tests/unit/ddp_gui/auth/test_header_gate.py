@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import app as program
-from ddp_gui.auth import login_routes, rights
+from ddp_gui.auth import rights
 from ddp_gui.auth.login_routes import HeaderGate
 from ddp_gui.auth.rights import Person
 from ddp_gui.http.front import Refused
@@ -40,24 +40,6 @@ async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
 
 
 @pytest.mark.parametrize(
-    ("value", "name", "role"),
-    [
-        (b"ann", "ann", "student"),
-        (b" Ann ", "ann", "student"),
-        (b"eve", "eve", "teacher"),
-        (b"EVE", "eve", "teacher"),
-    ],
-)
-def test_the_proxys_name_is_who_asks(value: bytes, name: str, role: str) -> None:
-    person, scope, answered = asyncio.run(seen([(b"host", b"a"), (NAME, value)]))
-    assert (person.name, person.role) == (name, role)
-    assert scope[rights.SCOPE_KEY] is person
-    assert scope["headers"] == [(b"host", b"a")], "nothing behind reads it"
-    assert dict(answered)[b"cache-control"] == b"no-store"
-    assert rights.current_user() is rights.EVERYBODY, "only while it is served"
-
-
-@pytest.mark.parametrize(
     ("headers", "status", "said"),
     [
         ([], 401, "sent no name in X-Remote-User"),
@@ -85,35 +67,6 @@ def test_what_is_not_exactly_one_name_is_refused(headers: Headers, status: int, 
     with pytest.raises(Refused, match=said) as refused:
         asyncio.run(seen(headers))
     assert refused.value.status == status
-
-
-def test_one_person_does_not_use_up_what_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_routes, "MAX_AT_ONCE_OF_ONE", 2)
-    opened: list[str] = []
-
-    async def endless(scope: Any, receive: Any, send: Any) -> None:
-        opened.append(rights.current_user().name)
-        await asyncio.Event().wait()
-
-    async def ask() -> None:
-        gate = HeaderGate(endless, HEADER, TEACHERS)
-
-        def open_one(name: bytes) -> Any:
-            scope = {"type": "http", "method": "GET", "path": "/", "headers": [(NAME, name)]}
-            return gate(scope, None, None)  # type: ignore[arg-type]
-
-        held = [asyncio.create_task(open_one(b"bob")) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(Refused, match="Too many requests at once from you"):
-            await asyncio.wait_for(open_one(b"BOB"), 30)
-        held.append(asyncio.create_task(open_one(b"ann")))
-        await asyncio.sleep(0)
-        for each in held:
-            each.cancel()
-        await asyncio.gather(*held, return_exceptions=True)
-
-    asyncio.run(ask())
-    assert opened == ["bob", "bob", "ann"]
 
 
 def test_the_names_options() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,16 +52,16 @@ def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_cha
     with rights.asked_by(person):
         assert store.open(run_id).run_id == run_id, "everybody may look, unless a teacher says otherwise"
         if may_change:
-            assert store.open_to_change(run_id).run_id == run_id
+            assert store.open(run_id, to_change=True).run_id == run_id
         else:
             with pytest.raises(ValueError, match="a teacher can change it"):
-                store.open_to_change(run_id)
+                store.open(run_id, to_change=True)
 
 
 def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
     store.class_settings.change(everyone_sees=False)
     with rights.asked_by(BOB):
-        for look in (store.open, store.open_to_change, store.view, store.row):
+        for look in (store.open, partial(store.open, to_change=True), store.view, store.row):
             with pytest.raises(ValueError, match="no run of this id") as hidden:
                 look(ANNS)
             with pytest.raises(ValueError, match="no run of this id") as absent:

@@ -188,19 +188,6 @@ def test_an_address_is_what_one_customer_has(address: str, network: str) -> None
     assert network_of(address) == network
 
 
-@pytest.mark.usefixtures("cheap_nobody")
-def test_logging_in_and_out(file: AccountFile) -> None:
-    login = Login(file, "cookie", Clock())
-    token = asyncio.run(login.begin(" ANN ", password_of(ANN), "10.0.0.1"))
-    assert login.person(token) == ANN
-    login.end(token)
-    assert login.person(token) is None
-    for name in ("ann", "nobody", "x" * 5000, "\ud800"):
-        with pytest.raises(LoginError, match="name or the password is wrong") as refused:
-            asyncio.run(login.begin(name, "wrong", "10.0.0.1"))
-        assert refused.value.status == 401
-
-
 def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
     """Attempt logins from addresses concurrently; return the statuses, 200 for a session."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ddp_gui.events import run_view
-from ddp_gui.events.series import Evaluations, Series
+from ddp_gui.events.fold import Evaluations
+from ddp_gui.events.series import Series
 from ddp_gui.events.tables import MAX_POINTS, ChartView
 
 

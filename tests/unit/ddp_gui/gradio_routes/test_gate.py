@@ -16,7 +16,7 @@ from gradio.state_holder import StateHolder
 
 from ddp_gui.auth import rights
 from ddp_gui.gradio_routes import callers
-from ddp_gui.gradio_routes.gate import Gate, is_open
+from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.http import front
 from ddp_gui.http.front import Front, Refused
 from tests.unit.class_of import BOB
@@ -117,30 +117,17 @@ def test_numbers_are_not_kept_by_browsers_unless_they_say_how(
     "host",
     [
         "evil.example",
-        "evil.example:7860",
-        "EVIL.example",
         "localhost.evil.example",
         "evil.localhost",
-        "localhost.",
         "localhost@evil.example",
-        "evil.example@localhost",
-        "localhost:7860@evil.example",
         "localhost:7860/evil.example",
         "localhost:port",
         "localhost, evil.example",
-        "127.0.0.1.evil.example",
-        "127.1.evil",
-        "[::1].evil.example",
         "[::1%25evil]",
-        "[::ffff:evil]",
         "localhost\x00",
         "localhost:65536",
-        "127.0.0.1:99999",
         "[127.0.0.1]",
-        "[::1",
-        "[localhost]",
         "１２７.0.0.1",
-        " localhost",
         "",
     ],
 )
@@ -180,18 +167,11 @@ def test_two_names_or_none_are_refused() -> None:
     [
         "http://evil.example",
         "http://localhost:9999",
-        "http://localhost",
         "http://localhost:7860@evil.example",
-        "http://localhost:7860.evil.example",
         "null",
         "",
         "file://",
-        "chrome-extension://localhost",
         "http://[",
-        "http://[::1",
-        "//localhost:7860",
-        "localhost:7860",
-        "http://localhost:7860/",
         "http://localhost:7860 http://localhost:7860",
         "ws://localhost:7860",
     ],
@@ -200,30 +180,6 @@ def test_other_origins_are_refused(origin: str) -> None:
     assert status_of(("host", HERE), ("origin", origin)) == 403
     # An additional allowed origin does not change the result.
     assert status_of(("host", HERE), ("origin", f"http://{HERE}"), ("origin", origin)) == 403
-
-
-@pytest.mark.parametrize(
-    ("site", "mode", "dest", "method", "status"),
-    [
-        ("same-origin", "cors", "empty", "POST", 200),
-        ("none", "navigate", "document", "GET", 200),
-        ("cross-site", "navigate", "document", "GET", 200),
-        ("same-site", "navigate", "document", "GET", 200),
-        ("cross-site", "navigate", "document", "POST", 403),
-        ("cross-site", "navigate", "iframe", "GET", 403),
-        ("cross-site", "navigate", "object", "GET", 403),
-        ("cross-site", "no-cors", "image", "GET", 403),
-        ("cross-site", "no-cors", "script", "GET", 403),
-        ("same-site", "no-cors", "image", "GET", 403),
-        ("same-site", "cors", "empty", "GET", 403),
-        ("cross-site", "websocket", "websocket", "GET", 403),
-    ],
-)
-def test_what_the_browser_says_of_the_sender_counts(
-    site: str, mode: str, dest: str, method: str, status: int
-) -> None:
-    said = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
-    assert status_of(("host", HERE), *said, ("content-length", "0"), method=method) == status
 
 
 def test_a_whole_address_as_the_path_is_refused() -> None:
@@ -286,65 +242,6 @@ def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() ->
             pass
     with counted.admit("a"):
         pass
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/"),
-        ("GET", "/config"),
-        ("GET", "/theme.css"),
-        ("GET", "/assets/index-DphvyggB.js"),
-        ("GET", "/gradio_api/info"),
-        ("GET", "/gradio_api/app_id"),
-        ("GET", "/gradio_api/queue/data"),
-        ("POST", "/gradio_api/queue/join"),
-        ("POST", "/gradio_api/run/start_run"),
-        ("POST", "/gradio_api/upload"),
-    ],
-)
-def test_gradio_answers_what_the_page_needs(method: str, path: str) -> None:
-    assert is_open(method, path)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/gradio_api/file=/etc/passwd"),
-        ("GET", "/gradio_api/upload_progress"),
-        ("HEAD", "/gradio_api/file=/etc/passwd"),
-        ("GET", "/gradio_api/proxy=http://127.0.0.1/"),
-        ("GET", "/assets/../../../etc/passwd"),
-        ("GET", "/assets/x/../../y"),
-        ("GET", "/static/js/../../x"),
-        ("GET", "//"),
-        ("GET", "/monitoring"),
-        ("GET", "/gradio_api/run/stop_run"),
-        ("POST", "/gradio_api/component_server"),
-        ("POST", "/gradio_api/run/a/b"),
-        ("PUT", "/gradio_api/run/stop_run"),
-        ("GET", "/assets/x\n"),
-        ("GET", "/assets/" + "x" * 256),
-        ("GET", "/static/js/" + "x/" * 2_100 + "x"),
-    ],
-)
-def test_gradio_answers_nothing_else(method: str, path: str) -> None:
-    assert not is_open(method, path)
-
-
-def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "MAX_SESSIONS", 3)
-    with gr.Blocks() as demo:
-        pass
-    queue = demo._queue
-    for number in range(9):
-        queue.pending_messages_per_session[f"s{number}"] = Queue()
-        queue.pending_event_ids_session[f"s{number}"] = {f"e{number}"}
-        queue.event_ids_to_events[f"e{number}"] = None  # type: ignore[assignment]
-        callers.forget_oldest(queue)
-    for held in (queue.pending_messages_per_session, queue.pending_event_ids_session):
-        assert list(held) == ["s6", "s7", "s8"]
-    assert list(queue.event_ids_to_events) == ["e6", "e7", "e8"]
 
 
 def test_who_begins_many_sessions_loses_his_own_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,23 +56,6 @@ def test_an_upload_gets_a_name_of_ours_and_never_replaces_another(
     assert list(uploaded.incoming_of_sender().iterdir()) == []
 
 
-def test_the_same_file_of_eight_people_at_once_is_kept_eight_times(uploaded: Uploads) -> None:
-    together = threading.Barrier(len(CLASS))
-
-    def upload(person: Person) -> Path:
-        with rights.asked_by(person):
-            with uploaded.receiving(4) as place:
-                (place / "data.csv").write_text("same")
-                together.wait(60)
-            together.wait(60)
-            return uploaded.keep(str(place / "data.csv"))
-
-    with ThreadPoolExecutor(len(CLASS)) as threads:
-        kept = list(threads.map(upload, CLASS))
-    assert [path.parent.name for path in kept] == [person.name for person in CLASS]
-    assert {path.read_text() for path in kept} == {"same"}
-
-
 def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
     with rights.asked_by(ANN):
         anns = arrive(uploaded)

@@ -7,34 +7,11 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.learn import lesson_file
-from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.lesson_file import LessonError
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed, line_of
 
 pytestmark = pytest.mark.unit
 MEASURED = 'because = "Both see the same."'
-
-
-def test_a_whole_lesson_is_read() -> None:
-    lesson = lesson_file.parse("one-and-two", LESSON)
-    assert (lesson.title, lesson.minutes, [run.name for run in lesson.runs]) == (
-        "One and two",
-        5,
-        ["one rank", "two ranks"],
-    )
-    assert lesson.runs[1].config["nproc_per_node"] == 2
-    assert isinstance(lesson.prediction, Choice) and lesson.prediction.right == 1
-    assert lesson.prediction.choices == (["the first"], [["b", ["neither"]]])
-    first, second = lesson.pictures
-    assert (first.curve, first.axis, first.marks[0].words) == ("loss", "samples", "here they part")
-    assert second.numbers == ("loss", "took")
-    assert lesson.questions[0].attempt is None
-    assert lesson.questions[0].because == ["The ", ["term", "all-reduce", ["all-reduce"]], " averages."]
-    attempt = lesson.questions[1].attempt
-    assert attempt is not None and attempt.choices["seed 2"] == {"seed": 2}
-    assert lesson.before == [["p", ["Two ranks share a ", ["term", "global batch", ["batch"]], "."]]]
-    assert lesson.see == [["ul", [[["p", ["Look here."]]]]]]
-    assert lesson.explain == [["p", ["Because of ", ["code", "loss.backward()"], "."]]]
 
 
 def test_a_lesson_sends_commands_to_a_run() -> None:

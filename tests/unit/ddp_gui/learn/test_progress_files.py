@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import stat
 from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth.rights import EVERYBODY, asked_by
+from ddp_gui.auth.rights import asked_by
 from ddp_gui.learn import progress
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.progress import ProgressFiles, class_csv
@@ -20,24 +19,6 @@ from tests.unit.ddp_gui.learn.lessons import LESSON
 pytestmark = pytest.mark.unit
 
 LOCKED = {"prediction": 0, "isLocked": True}
-
-
-def test_each_has_their_own(tmp_path: Path) -> None:
-    files = ProgressFiles(tmp_path)
-    with asked_by(ANN):
-        files.keep("batch", LOCKED)
-    with asked_by(BOB):
-        assert files.of_current_user() == {}
-        files.keep("batch", {"prediction": 2})
-    with asked_by(ANN):
-        assert files.of_current_user()["batch"]["prediction"] == 0
-        assert ProgressFiles(tmp_path).of_current_user()["batch"]["isLocked"]
-    with asked_by(EVERYBODY):
-        assert files.of_current_user() == {}
-        with pytest.raises(ValueError, match="stored in the browser"):
-            files.keep("batch", LOCKED)
-    path = tmp_path / ".class" / "progress" / "ann.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

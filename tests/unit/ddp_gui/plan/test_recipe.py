@@ -68,6 +68,17 @@ def test_rules_hold_for_own_data_of_any_size(real: Catalogue, num_rows: int) -> 
     assert planned.num_steps <= max(3000 + planned.steps_per_epoch, planned.steps_per_epoch)
 
 
+@pytest.mark.parametrize(
+    ("num_classes", "model", "num_epochs"), [(2, "bert", 8), (14, "bert", 16), (14, "gru", 8)]
+)
+def test_attention_learns_many_classes_of_text_longer(
+    real: Catalogue, num_classes: int, model: str, num_epochs: int
+) -> None:
+    texts = replace(real.datasets["austen_novels"], num_train=4_000, num_classes=num_classes)
+    catalogue = replace(real, datasets={"texts": texts})
+    assert completed(catalogue, dataset="texts", model=model).config.num_epochs == num_epochs
+
+
 def test_a_data_set_and_a_model_alone_can_be_started(real: Catalogue) -> None:
     planned = completed(real, dataset="iris", model="linear")
     assert planned.global_batch == 4 and planned.num_steps >= 1000

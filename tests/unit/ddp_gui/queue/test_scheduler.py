@@ -181,7 +181,7 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     place.supervisors.end(other)
     line.tick()
     place.supervisors.has_begun(run)
-    assert place.supervisors.of(run).ticket.resume_step == 60
+    assert place.supervisors.of(run).resume_step == 60
     assert run.read_config().nproc_per_node == 1
 
 
@@ -192,14 +192,14 @@ def test_a_resumed_run_is_granted_its_recorded_threads_and_counts_with_them(
     monkeypatch.setattr(host, "num_cores", lambda: 8)
     page = place.page()
     run = page.start(place.planned(num_ranks=2), "ann").run
-    first = place.supervisors.of(run).ticket.grant
+    first = place.supervisors.of(run).grant
     assert first is not None and first.num_threads == 1
     leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
     manifest = run.checkpoints / "step_60" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "world_size": 2, "num_threads": 3}))
     place.supervisors.end(run)
     page.resume(run, 60, place.planned(num_ranks=2), "ann")
-    granted = place.supervisors.of(run).ticket.grant
+    granted = place.supervisors.of(run).grant
     assert granted is not None and granted.num_threads == 3
     assert [live.num_cores for live in page.snapshot().situation.running] == [6]
 

@@ -16,9 +16,8 @@ from tests.unit.ddp_gui.runs.test_runs import store_of
 from tests.unit.stand_in import FakeDevices
 from trainers.contract import code, config, rundir
 from trainers.contract.config import Config
-from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.status import Handle
-from trainers.engines.base import Capacity, Description
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.base import Capacity
 
 
 def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
@@ -51,19 +50,8 @@ class Cluster:
     """An engine with eight GPUs per node and its own command."""
 
     name = "cluster"
-    has_queue = False
     is_this_machine = False
-
-    def describe(self, handle: Handle, *, is_queued: bool = False) -> Description:
-        del handle, is_queued
-        return Description()
-
-    def ended_status(self, run: RunDirectory, status: Status) -> Status:
-        del run
-        return status
-
-    def script_of(self, run: RunDirectory) -> str | None:
-        return f"#SBATCH of {run.run_id}"
+    script_name = "job.sh"
 
     def capacity(self, config: Config | None = None) -> Capacity:
         del config

@@ -139,12 +139,11 @@ def test_the_command_of_a_script_elsewhere_brings_its_code(
     config = config_module.parse({"model": "script", "dataset": "script", "script": "a.py"})
     started: list[RunDirectory] = []
 
-    def launch(run: RunDirectory, _step: int | None, *, token: None) -> Launch:
-        del token
+    def refuse(run: RunDirectory, _step: int | None) -> Launch:
         started.append(run)
         raise StartError("no host is asked")
 
-    monkeypatch.setattr(engine, "launch", launch)
+    monkeypatch.setattr(engine, "start", refuse)
     kind = replace(registry.kinds()["ssh"], create=lambda _options: engine)
     monkeypatch.setattr(registry, "kinds", lambda: {"ssh": kind})
     command = shlex.split(launcher.train_command(engine, config, tmp_path / "runs", str(code_dir)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train.api import Api
+from trainers.contract import config, rundir
 from trainers.contract.catalogue import Dataset
+from trainers.contract.status import Status
 
 MACHINES = {
     "two cores": Machine(num_gpus=0, num_cores=2),
@@ -106,7 +109,7 @@ def test_a_data_set_and_a_model_are_a_whole_configuration(
     planned = start(MACHINES[machine], tmp_path, {"dataset": dataset, "model": model})
     is_small = planned.global_batch * recipe.STEPS_PER_EPOCH <= planned.num_train
     assert is_small or planned.config.batch_size == 1
-    rule = recipe.rule_for(CATALOGUE.datasets[dataset].task, CATALOGUE.models[model].family)
+    rule = recipe.rule_for(CATALOGUE.datasets[dataset], CATALOGUE.models[model].family)
     assert planned.num_steps >= rule.least_steps
     assert planned.config.learning_rate == rule.learning_rate
 
@@ -120,3 +123,14 @@ def test_what_is_given_and_too_large_is_still_refused(tmp_path: Path) -> None:
     raw = {"dataset": "iris", "model": "linear", "batch_size": 121}
     with pytest.raises(ValueError, match="batch_size is 121; allowed:"):
         start(MACHINES["two cores"], tmp_path, raw)
+
+
+def test_a_stop_while_the_run_starts_promises_no_checkpoint(tmp_path: Path) -> None:
+    run, nothing = rundir.create(tmp_path, config.parse({})), cast("Any", None)
+    run.write_status(Status(state="starting"))
+    lock = run.acquire_lock()  # as the supervisor of a live run
+    try:
+        answer = Api(RunStore(tmp_path, nothing), nothing, nothing, DataAccess(tmp_path)).stop_run(run.run_id)
+    finally:
+        os.close(lock)
+    assert answer["message"] == "Stopping." and answer["command_id"] is not None

@@ -226,21 +226,21 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
     ],
 )
 def test_driver_wheel_and_card_are_held_against_each_other(
-    nvidia: Nvidia, probe: Probe, num_free: int, fits: bool | None, words: str
+    nvidia: Nvidia, probe: Probe, num_free: int, fits: bool, words: str
 ) -> None:
-    verdict = driver.judge(nvidia, probe, num_free=num_free)
-    assert verdict.fits is fits
-    assert words in f"{verdict.words} {verdict.said}"
-    assert (verdict.why_no_gpu is None) == (fits is not False)
-    assert bool(verdict.hint) == (fits is False), "what does not fit says what to do"
+    outcome, why_no_gpu = driver.judge(nvidia, probe, num_free=num_free)
+    assert outcome.state == ("passed" if fits else "failed")
+    assert words in f"{outcome.words} {outcome.said}"
+    assert (why_no_gpu is None) == fits
+    assert bool(outcome.hint) != fits, "what does not fit says what to do"
 
 
 def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_can_use() -> None:
     probe = Probe(torch="2.11.0", cuda="13.0", uuids=("GPU-a",), left_out=("V100 (compute capability 7.0)",))
-    verdict = driver.judge(ONE_CARD, probe, num_free=2)
-    assert (verdict.fits, verdict.why_no_gpu) == (False, None)
+    outcome, why_no_gpu = driver.judge(ONE_CARD, probe, num_free=2)
+    assert (outcome.state, why_no_gpu) == ("failed", None)
     gpus = devices.usable(GpusNow(free=(FREE, DESKTOP)), probe.uuids)
-    on = devices.choose("auto", None, gpus, verdict.why_no_gpu)
+    on = devices.choose("auto", None, gpus, why_no_gpu)
     assert on.uuids == ("GPU-a",)
     assert "skipped: GPU 1 cannot be used by this torch" in on.words
 

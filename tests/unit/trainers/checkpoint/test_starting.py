@@ -83,10 +83,9 @@ def test_a_table_keeps_the_scale_of_the_checkpoint_in_memory_and_on_disk(tmp_pat
 
     targets, rows = np.zeros(5), np.arange(5)
     unscaled = {"mean": [0.0, 0.0], "std": [1.0, 1.0]}
-    scale = tuple(np.array(before[name]) for name in ("mean", "std"))
     for mapped in (
-        MappedRowsSplit(Stored(), targets, rows, preparation=before),  # type: ignore[arg-type]
-        MappedRowsSplit(Stored(), targets, rows, scale=scale, preparation=unscaled),  # type: ignore[arg-type]
+        MappedRowsSplit(Stored(), targets, rows, stored=before, preparation=before),  # type: ignore[arg-type]
+        MappedRowsSplit(Stored(), targets, rows, stored=before, preparation=unscaled),  # type: ignore[arg-type]
     ):
         start.use_scale(mapped)
         assert torch.allclose(mapped.batch(torch.arange(5))[0], wanted[:5], atol=1e-5)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainers.contract import commands
-from trainers.contract.commands import COMMAND_NAMES, COMMANDS, Command
+from trainers.contract.commands import COMMAND_NAMES, COMMANDS, Command, Incoming, Unreadable
 from trainers.contract.config import ConfigError
+from trainers.files import private_files
 
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
@@ -31,6 +33,18 @@ def test_a_line_gives_a_command_with_what_it_leaves_out() -> None:
     assert commands.parse({"name": "stop", "id": 7}) == Command(name="stop", id="7", save=True)
     asked = {"name": "set_lr", "id": "a", "learning_rate": "0.5", "more": 1}
     assert commands.parse(asked) == Command(name="set_lr", id="a", learning_rate=0.5)
+
+
+def test_a_file_of_another_user_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "commands.jsonl"
+    path.write_bytes(b'{"name":"stop","id":"a"}\n[]\n')
+    assert [type(each) for each in Incoming(path, 0).read()] == [Command, Unreadable]
+    assert list(Incoming(path).read()) == []
+    monkeypatch.setattr(private_files, "is_ours", lambda _: False)
+    incoming = Incoming(path, 0)
+    (problem,) = incoming.read()
+    assert isinstance(problem, Unreadable) and "belongs to" in problem.message
+    assert list(incoming.read()) == []
 
 
 def test_a_person_is_told_the_range_of_the_field() -> None:

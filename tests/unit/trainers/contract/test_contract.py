@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import REPOSITORY
-from trainers.checkpoint import save_and_restore
-from trainers.contract import commands, config, events, rundir
+from trainers.contract import commands, config, events, manifests, rundir
 from trainers.contract import status as status_file
 from trainers.engines.local import torchrun
 
@@ -28,7 +27,7 @@ def contract() -> dict[str, Any]:
         "schema_version": config.SCHEMA_VERSION,
         "config_defaults": config.default_values(),
         "config_types": {
-            name: config.value_type(name).__name__ + ("|null" if config.is_optional(name) else "")
+            name: config.type_of(name)[0].__name__ + ("|null" if config.type_of(name)[1] else "")
             for name in config.default_values()
         },
         "states": list(events.STATES),
@@ -55,7 +54,7 @@ def contract() -> dict[str, Any]:
             )
         }
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
-        "checkpoint_format_version": save_and_restore.FORMAT_VERSION,
+        "checkpoint_format_version": manifests.FORMAT_VERSION,
         "torchrun_command": torchrun.torchrun_command(config.Config(), "RUN_DIR", 5),
     }
 

@@ -56,5 +56,5 @@ def test_what_json_has_no_word_for(write: Any, value: Any, read: Any) -> None:
 
 
 def test_it_works_without_orjson(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_encode", encode_plainly)
+    monkeypatch.setattr(events, "orjson", None)
     assert encode_event({"seq": 0, "kind": "état"}) == '{"seq":0,"kind":"état"}'.encode()

@@ -18,52 +18,12 @@ def note(text: str, time_unix_s: float = 1.0) -> tuple[float, str, dict[str, str
     return time_unix_s, "state", {"state": "running", "reason": text}
 
 
-def test_events_are_numbered_from_zero_without_gaps_over_batches_and_reopening(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    for _ in range(3):
-        file = EventFile(path)
-        file.append([note("a"), note("b")])
-        file.append([])
-        file.append([note("c")])
-        file.close()
-    found, _ = events.read(path)
-    assert [event["seq"] for event in found] == list(range(9))
-    assert [event["reason"] for event in found] == list("abc") * 3
-
-
 def test_fields_come_in_the_order_of_the_contract(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.append([note("a", 12.345678)])
     file.close()
     line = (tmp_path / "events.jsonl").read_text()
     assert line == '{"seq":0,"time_unix_s":12.3457,"kind":"state","state":"running","reason":"a"}\n'
-
-
-def test_half_written_last_line_is_no_event_yet(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    whole = '{"seq":0,"time_unix_s":1,"kind":"state","state":"running","reason":""}\n'
-    path.write_text(whole + '{"seq":1,"time_un')
-    found, offset = events.read(path)
-    assert [event["seq"] for event in found] == [0]
-    assert offset == len(whole)
-    with path.open("a") as file:
-        file.write('ix_s":2,"kind":"state","state":"finished","reason":""}\n')
-    found, offset = events.read(path, offset)
-    assert [event["seq"] for event in found] == [1]
-    assert offset == path.stat().st_size
-
-
-def test_reading_on_from_an_offset_shows_every_event_once(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    file = EventFile(path)
-    seen: list[int] = []
-    offset = 0
-    for round_number in range(5):
-        file.append([note("x")] * round_number)
-        batch, offset = events.read(path, offset)
-        seen += [event["seq"] for event in batch]
-    file.close()
-    assert seen == list(range(10))
 
 
 @pytest.mark.parametrize("rest", [b"{", b'{"seq":2', b"\xff" * 200_000, b'{"a":"' + b"x" * 70_000])
@@ -88,28 +48,6 @@ def test_file_of_nothing_but_a_half_line_starts_from_zero(tmp_path: Path) -> Non
     file.append([note("a")])
     file.close()
     assert [event["seq"] for event in events.read(path)[0]] == [0]
-
-
-def test_newest_event_is_found_behind_long_lines_and_before_a_half_one(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    file = EventFile(path)
-    file.append([note("x" * 10), note("y" * 300_000), note("z" * 100_000)])
-    file.close()
-    newest = events.last(path)
-    assert newest is not None and newest["seq"] == 2 and len(newest["reason"]) == 100_000
-    with path.open("ab") as damaged:
-        damaged.write(b'{"seq":3,"reason":"' + b"h" * 500_000)
-    newest = events.last(path)
-    assert newest is not None and newest["seq"] == 2
-
-
-def test_text_of_any_kind_survives_on_one_line(tmp_path: Path) -> None:
-    text = 'quote " backslash \\ newline \n return \r separator \u2028 \x85 nul \x00 é 日本 🎈'
-    file = EventFile(tmp_path / "events.jsonl")
-    file.append([note(text), note("next")])
-    file.close()
-    found, _ = events.read(tmp_path / "events.jsonl")
-    assert [event["reason"] for event in found] == [text, "next"]
 
 
 def test_lone_surrogate_from_a_strange_file_name_does_not_stop_the_writer(tmp_path: Path) -> None:

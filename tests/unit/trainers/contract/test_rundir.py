@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
 from trainers.engines import liveness
 from trainers.files import json_files
+from trainers.files.json_files import remove_half_written
 
 HOLD_THE_LOCK = """
 import sys
@@ -110,27 +110,6 @@ def test_damaged_configuration_says_so(run: RunDirectory) -> None:
         run.read_config()
 
 
-def test_run_started_by_hand_is_known_by_its_events(run: RunDirectory, repository: Path) -> None:
-    file = EventFile(run.events)
-    file.append([(1.0, "state", {"state": "running", "reason": ""})])
-    with lock_held_elsewhere(run, repository):
-        assert liveness.read_status(run).state == "running"
-    assert liveness.read_status(run).state == "lost"
-    file.append([(2.0, "state", {"state": "finished", "reason": ""})])
-    file.close()
-    assert liveness.read_status(run).state == "finished"
-
-
-def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> None:
-    named = [rundir.create(tmp_path / "runs", Config(name="My run!")).run_id for _ in range(3)]
-    assert named == ["my-run-1", "my-run-2", "my-run-3"]
-    plain = rundir.create(tmp_path / "runs", Config())
-    assert plain.run_id == "fashion_mnist-cnn-1"
-    assert plain.read_config() == Config()
-    (tmp_path / "runs" / "my-run-41").mkdir()
-    assert next(rundir.next_run_ids(tmp_path / "runs", Config(name="my run"), None)) == "my-run-42"
-
-
 def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
     made: list[str] = []
 
@@ -160,19 +139,6 @@ def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, da
     assert rundir.is_run_id(run.run_id)
 
 
-@pytest.mark.parametrize(
-    "run_id",
-    [
-        "..", ".", "", "../run-1", "run-1/../run-1", "/etc", "a/b", "a\\b", "run-1\x00", "\x00", "run-1\n",
-        "x" * 101, ".hidden", None, 3, ["run-1"],
-    ],
-)  # fmt: skip
-def test_text_that_is_no_run_id_is_refused(run: RunDirectory, run_id: Any) -> None:
-    json_files.write_json_atomically(run.config, Config().to_json())
-    with pytest.raises(ValueError, match="run_id is"):
-        rundir.open_run(run.path.parent, run_id)
-
-
 def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
     run.write_status(Status(state="finished", error="x" * 20_000))
     done = threading.Event()
@@ -200,18 +166,8 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(run: RunDirectory
     run.write_status(Status(state="running"))
     (run.path / ".status.json.999999.tmp").write_text("{")
     (run.path / ".notes.json.1a2b.tmp").write_text("somebody is at it")
-    run.remove_half_written_status()
+    remove_half_written(run.status)
     assert sorted(path.name for path in run.path.iterdir()) == [".notes.json.1a2b.tmp", "status.json"]
-
-
-def test_many_threads_write_one_file_and_each_reads_a_whole_one(run: RunDirectory) -> None:
-    def write(number: int) -> int:
-        json_files.write_json_atomically(run.status, {"number": number, "text": "x" * 20_000})
-        return int(json_files.read_json(run.status)["number"])
-
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(write, range(200))) <= set(range(200))
-    assert [path.name for path in run.path.iterdir()] == ["status.json"]
 
 
 def test_a_private_file_is_nobody_elses_from_the_first_moment(

@@ -70,23 +70,6 @@ class Job:
         return seconds, None
 
 
-def test_every_rank_waits_is_a_hang_at_the_limit() -> None:
-    job = Job()
-    job.pass_second(beating=(0, 1))
-    second, found = job.pass_seconds(60)
-    assert found == Suspicion(ranks=(0, 1), is_certain=True)
-    assert LIMIT_S <= second <= LIMIT_S + 2
-
-
-def test_stopped_rank_is_the_one_whatever_the_others_do() -> None:
-    """Ranks on GPUs spin while they wait, so they appear busy."""
-    job = Job()
-    job.pass_second(beating=(0, 1))
-    second, found = job.pass_seconds(60, stopped=(1,), working=(0,))
-    assert found == Suspicion(ranks=(1,), is_certain=True)
-    assert second <= LIMIT_S + 2
-
-
 @pytest.mark.parametrize("how", ["working", "in_line", "at_disk", "reading"])
 def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: str) -> None:
     job = Job()

@@ -59,19 +59,6 @@ def test_less_perplexity_is_better_and_what_is_no_number_is_left_out(run: RunDir
     )
 
 
-@pytest.mark.parametrize(
-    ("state", "addresses"), [("stopped", ADDRESS), ("finished", ""), ("finished", "  "), ("failed", None)]
-)
-def test_nothing_is_started_where_there_is_nobody_to_tell(
-    run: RunDirectory, state: Any, addresses: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(notify.VARIABLE, raising=False)
-    if addresses is not None:
-        monkeypatch.setenv(notify.VARIABLE, addresses)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("nobody is to be told"))
-    assert notify.run_ended(run, state, "All steps done.") is None
-
-
 def test_without_the_package_sending_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name)
@@ -102,16 +89,6 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
     everything = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())
     assert SECRET not in everything
     return [event for event in said if event["kind"] == "warning"]
-
-
-def test_the_supervisor_hands_over_text_and_addresses(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEARD", str(run.path / "heard"))
-    code = "import os, sys; open(os.environ['HEARD'], 'w').write(sys.stdin.read())"
-    code += f"; sys.exit(0 if '{SECRET[:4]}' in os.environ['{notify.VARIABLE}'] else 9)"
-    assert finish(run, monkeypatch, code) == []
-    assert (run.path / "heard").read_text() == "my run finished: All 5 steps done."
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ parsing the output of py-spy and faulthandler, and finding the hung rank.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +20,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard, gaps
 from trainers.engines.local import hang_watch, stacks
 from trainers.engines.local.hang_watch import RankWatch, Suspicion
-from trainers.engines.local.stacks import Frame, LocalRanks, Stacks, Thread
+from trainers.engines.local.stacks import Frame, Ranks, Stacks, Thread
 from trainers.machine.processes import Effort
 
 LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
@@ -96,41 +95,6 @@ def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
 
 
-def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
-    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    seen = watches(1)
-    assert hang_watch.blocking_ranks(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
-    cause = hang_watch.describe((1,), seen, there)
-    assert cause.message == (
-        "The run hangs: rank 1 was suspended from outside (SIGSTOP). Nothing has been reported for 20 s: "
-        "rank 1 is "
-        "at step 6, in forward and backward, in trainers/loop.py:31, train."
-    )
-    assert (cause.code, cause.rank) == ("hang", 1)
-    assert cause.traceback is not None and "_engine_run_backward" in cause.traceback
-
-
-def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
-    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
-    for is_certain, ranks in ((True, (0, 1)), (False, (1,))):
-        suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
-        assert hang_watch.blocking_ranks(suspicion, watches(), there) == (1,)
-    cause = hang_watch.describe((1,), watches(), there)
-    assert "rank 1 is stuck, and the others wait" in cause.message
-    assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
-
-
-def test_ranks_that_wait_for_each_other_are_all_named() -> None:
-    there = {0: standing(IN_BARRIER, ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    culprits = hang_watch.blocking_ranks(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
-    assert culprits == (0, 1)
-    cause = hang_watch.describe(culprits, watches(), there)
-    assert "wait for each other" in cause.message
-    assert "mine.py:23" in cause.message and "loop.py:31" in cause.message
-    assert "same order" in cause.hint
-    assert cause.rank == 0, "the one that has come least far"
-
-
 def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
     """Both ranks are in the same collective of the same step, as during a network failure."""
     there = {rank: standing(IN_BACKWARD, IN_LOOP) for rank in (0, 1)}
@@ -165,7 +129,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
     monkeypatch.setattr(hang_watch, "ANSWER_WITHIN_S", 0.0)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(1)))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board_with_beats(1)))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
     assert subject.is_at_work() is is_at_work
@@ -182,7 +146,7 @@ def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     board = HeartbeatBoard(1)
     place = Place(board.address, 0)
     place.beat(COMPUTING, 4)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board))
     subject._watches = [RankWatch(0, beat=board.read(0), silent_s=100.0, idle_s=100.0)]
 
     def slow_read(_pid: int, _log: Path) -> Stacks:
@@ -254,7 +218,7 @@ def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: standing(IN_LINEAR, IN_LOOP))
     board = board_with_beats(1)
-    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
+    subject = hang_watch.HangWatch(run, Config(), Ranks(run, board))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0)]
     answer = heartbeats.to_bytes(Answer(groups=(view(ALL_REDUCE, num_ranks=1),)))
@@ -293,19 +257,6 @@ def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:
         "Rank 0 never entered all-reduce 418 (float32, 1.2 MB), in which rank 1 waits. "
         "Rank 1 never entered the all-reduce of the gradients, in which rank 0 waits."
     )
-
-
-def test_py_spys_words_are_read() -> None:
-    raw = [
-        {"thread_name": "telemetry", "frames": []},
-        {
-            "thread_name": "MainThread",
-            "frames": [{"filename": "a.py", "line": 3, "name": "Model.f", "locals": None}],
-        },
-    ]
-    main, other = stacks.threads_of_json(json.dumps(raw))
-    assert main.frames == (Frame(file="a.py", line=3, function="f"),)
-    assert other.name == "telemetry"
 
 
 SLEEPS = """

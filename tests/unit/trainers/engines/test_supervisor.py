@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from ddp_gui.launch import launcher
 from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
-from tests.unit.trainers.engines.local.test_run_guard import FakeTorchrun, FakeTree, pass_time
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
@@ -105,37 +103,3 @@ def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -
     *_, warning, end = all_events(run)
     assert warning["code"] == "late_failure_warning" and "was killed" in warning["message"]
     assert (end["state"], end["reason"]) == ("finished", warning["message"])
-
-
-def test_hang_ends_the_run_as_failed_with_its_cause(run: RunDirectory) -> None:
-    status = conclude(run, -9, "running", hang=Cause(code="hang", message="Rank 1.", hint="Look.", rank=1))
-    assert (status.state, status.exit_code) == ("failed", -9)
-    assert status.error == "Rank 1. Look. Nothing was saved yet: start it again."
-    assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
-
-
-def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, enforce, subject = guarded(run, monkeypatch, "starting")
-    asked = run.append_command("stop")
-    subject._guard.read_requests()
-    pass_time(monkeypatch, 0.1)
-    enforce()
-    assert torchrun.num_terminated == 1, "there is nothing to save yet"
-    subject._conclude(1)
-    assert liveness.read_status(run).state == "stopped"
-    _, answer, end = all_events(run)
-    assert (answer["kind"], answer["id"], answer["accepted"]) == ("command", asked, True)
-    assert end["kind"] == "state" and "nothing had been trained" in end["reason"]
-
-
-def guarded(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: str
-) -> tuple[FakeTorchrun, Callable[[], None], Supervisor]:
-    """Return the torchrun, a function that lets the guard act, and the supervisor of a run in this state."""
-    pass_time(monkeypatch, 0.0)
-    subject, torchrun, tree = Supervisor(run, None), FakeTorchrun(), FakeTree()
-    say(run, *states)
-    subject._follow_events()
-    return torchrun, lambda: subject._guard.enforce(subject._status.state, torchrun, tree), subject

@@ -37,22 +37,6 @@ def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(fork_server.START_METHOD, raising=False)
 
 
-def test_ranks_are_forked_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fork_server.can_fork()
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert not fork_server.can_fork()
-
-
-def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
-    settings, entry, arguments = torch.distributed.run.config_from_args(
-        torch.distributed.run.parse_args(fork_server.forking(COMMAND))
-    )
-    assert (settings.start_method, settings.nproc_per_node, settings.max_nodes) == ("fork", 2, 1)
-    assert entry is torch.distributed.run.run_script_path
-    assert arguments == [str(fork_server.FIRST_OF_A_RANK), "trainers.worker", "runs/x-1", "--resume", "40"]
-    assert fork_server.FIRST_OF_A_RANK.is_file()
-
-
 @pytest.fixture
 def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """Return the arguments of each torchrun call, without running torchrun."""
@@ -113,16 +97,6 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     with pytest.raises(ProcessExitedException):
         ranks.join(-1)
     assert rank_exit_codes(capsys.readouterr().out) == {0: 1, 1: 9}
-
-
-@pytest.mark.slow
-def test_when_all_have_left_without_a_word_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)
-    fork_server.note_every_end()
-    ranks = torch.multiprocessing.start_processes(_end_with, args=([0, 0],), nprocs=2, join=False)
-    with pytest.raises(SystemExit) as ended:
-        wait_until("the end of torchrun", lambda: ranks.join(-1) and None, 60.0)
-    assert ended.value.code == 0
 
 
 def _end_with(rank: int, exit_codes: Sequence[int]) -> None:

@@ -74,38 +74,6 @@ def has(kept: WarmPool, is_there: bool) -> bool:
     return (kept.kept_ready() is not None) == is_there
 
 
-def let_pass(kept: WarmPool) -> None:
-    """Wait until the pool's thread has completed two full checks."""
-    looks: list[None] = kept.looks  # type: ignore[attr-defined]
-    before = len(looks)
-    wait_until("further looks", lambda: len(looks) >= before + 3, SOON_S)
-
-
-def test_a_template_is_started_when_a_run_is_expected_and_serves_any_number_of_ranks(kept: WarmPool) -> None:
-    let_pass(kept)
-    assert kept.kept_ready() is None, "nobody has opened the form yet"
-    kept.expect(2)
-    wait_until("a template", lambda: has(kept, True), SOON_S)
-    first = kept._kept
-    kept.expect(40)
-    let_pass(kept)
-    assert kept._kept is first
-    found = kept.kept_ready()
-    assert found is not None and found["memory_bytes"] > 0 and found["num_ranks"] == 40
-
-
-def test_it_hears_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: Path) -> None:
-    kept.expect(2)
-    wait_until("a template", lambda: has(kept, True), SOON_S)
-    order = Order(run_dir="/runs/a", resume_step=7, ticket="t", environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})
-    process = kept.take(order)
-    assert process is not None and process.wait(SOON_S) == 0
-    assert Order.from_line(heard.read_bytes()) == order
-    assert kept.take(order) is None
-    let_pass(kept)
-    assert kept.kept_ready() is None, "a run goes on now"
-
-
 @pytest.mark.parametrize(
     "reason", ["a run goes on", "no memory", "other code", "nobody looks", "it has died"]
 )

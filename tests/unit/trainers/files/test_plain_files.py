@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.run import downloads, logs
+from ddp_gui.run import logs
 from ddp_gui.runs import listing
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
@@ -73,16 +73,6 @@ def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> N
     (tmp_path / "other.json").write_text('{"name": "of another file"}')
     (made.path / listing.FILE).symlink_to(tmp_path / "other.json")
     assert listing.read_notes(made) == listing.RunNotes()
-
-
-def test_a_checkpoint_s_download_has_only_its_own_files(made: RunDirectory, secret: Path) -> None:
-    step = made.checkpoints / "step_3"
-    step.mkdir()
-    (step / "weights").write_text("own")
-    (step / "linked").symlink_to(secret)
-    (step / "folder").symlink_to(secret.parent)
-    packed = b"".join(downloads.zip_of(step, "a"))
-    assert b"weights" in packed and SECRET.encode() not in packed
 
 
 def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path) -> None:

@@ -90,18 +90,6 @@ def test_a_service_that_stays_down_is_given_up_and_the_rest_can_be_sent_later(
     assert service.steps() == list(range(1, 31)) and state_of(run).phase == "done"
 
 
-def test_a_resumed_run_continues_where_it_was(tmp_path: Path, service: FakeMlflow) -> None:
-    run = mlflow_run(tmp_path, service, 30, state="stopped")
-    assert follower_of(run).follow()
-    assert [stored["status"] for stored in service.runs.values()] == ["KILLED"]
-    append(run, [(100.0, "state", {"state": "running", "reason": "Resumed."}), *steps(31, 50)])
-    end(run)
-    num_before = service.num_requests
-    assert follower_of(run).follow()
-    assert service.steps() == list(range(1, 51)) and service.num_requests - num_before < 10
-    assert [stored["status"] for stored in service.runs.values()] == ["FINISHED"]
-
-
 def test_a_run_has_one_follower_for_each_tracker(
     tmp_path: Path, service: FakeMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from ddp_gui.background import trainer_process
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
-from trainers.contract.tickets import Grant, GrantedGpu, Ticket
+from trainers.contract.tickets import Grant, GrantedGpu
 from trainers.engines.local import fork_server, torchrun, torchrun_process
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import Order
@@ -46,24 +46,21 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "subprocess", fake)
 
 
-def ticket(kind: Any, *gpus: GrantedGpu) -> Ticket:
-    grant = Grant(token="t", granted_unix_s=1.0, gpus=gpus)
-    return Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=1.0, grant=grant)
+def granted(*gpus: GrantedGpu) -> Grant:
+    return Grant(token="t", granted_unix_s=1.0, gpus=gpus)
 
 
-@pytest.mark.parametrize(
-    ("kind", "gpus", "visible"), [("cuda", TWO, "GPU-c,GPU-a"), ("cpu", (), "")], ids=["cuda", "cpu"]
-)
+@pytest.mark.parametrize(("gpus", "visible"), [(TWO, "GPU-c,GPU-a"), ((), "")], ids=["cuda", "cpu"])
 def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
-    tmp_path: Path, kind: str, gpus: tuple[GrantedGpu, ...], visible: str
+    tmp_path: Path, gpus: tuple[GrantedGpu, ...], visible: str
 ) -> None:
     run = rundir.create(tmp_path, config.parse({}))
     with pytest.raises(Started) as cold:
-        LocalEngine().start(run, ticket(kind, *gpus))
+        LocalEngine().start(run, None, granted(*gpus))
     assert (cold.value.visible, cold.value.order) == (visible, "PCI_BUS_ID")
     taken: list[Order] = []
     standby: Any = SimpleNamespace(take=lambda order: taken.append(order) or "taken")
-    assert LocalEngine(standby).start_supervisor(run, ticket(kind, *gpus)) == "taken"
+    assert LocalEngine(standby).start_supervisor(run, None, granted(*gpus)) == "taken"
     assert taken[0].environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 

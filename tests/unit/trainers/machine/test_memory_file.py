@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from trainers.engines.local.torchrun import STORE, RendezvousFiles
+from trainers.files.plain_files import map_file
 from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
-from trainers.report import samples
-from trainers.report.samples import PLACE_BYTES
+from trainers.report.samples import PLACE_BYTES, SampleBoard
 
 only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
 
@@ -39,27 +39,17 @@ def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
     one, two = MemoryFile("store", 8), MemoryFile("store", 8)
     assert one.address != two.address
     assert stat.S_IMODE(Path(one.address).stat().st_mode) == 0o600
-    host.map_file(one.address)[:2] = b"ab"
+    map_file(one.address)[:2] = b"ab"
     assert one.map()[:2] == b"ab"
     one.close()
     two.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_board_gives_the_newest_of_each_place() -> None:
-    board, file = samples.make_sample_board(3)
-    assert board.read() == []
-    samples.find_sample_board(file.address).write(2, {"step": 7})
-    board.write(0, {"step": 9, "name": "ü"})
-    assert board.read() == [{"step": 9, "name": "ü"}, {"step": 7}]
-    board.write(0, {"step": 10})
-    assert board.read() == [{"step": 10}, {"step": 7}], "a shorter one leaves nothing of a longer one"
-    file.close()
-
-
 def test_a_sample_is_never_seen_torn() -> None:
-    board, file = samples.make_sample_board(1)
-    reader, is_over = samples.find_sample_board(file.address), threading.Event()
+    file = MemoryFile("samples", 1 * PLACE_BYTES)
+    board = SampleBoard(file.map())
+    reader, is_over = SampleBoard(map_file(file.address)), threading.Event()
 
     def write() -> None:
         for step in range(20_000):
@@ -80,7 +70,8 @@ def test_a_sample_is_never_seen_torn() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    board, file = samples.make_sample_board(2)
+    file = MemoryFile("samples", 2 * PLACE_BYTES)
+    board = SampleBoard(file.map())
     board.write(1, "neighbour")
     with pytest.raises(ValueError, match="does not fit"):
         board.write(0, "x" * PLACE_BYTES)

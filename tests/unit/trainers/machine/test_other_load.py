@@ -19,9 +19,7 @@ from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 def clocks(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """Return the CPU times of three cores, which a test may change; this process may use the first two."""
     cores = [SimpleNamespace(user=10.0, system=5.0, idle=100.0, iowait=0.0, steal=0.0) for _ in range(3)]
-    monkeypatch.setattr(
-        threads, "find_psutil", lambda: SimpleNamespace(cpu_times=lambda *, percpu: list(cores))
-    )
+    monkeypatch.setattr(threads.psutil, "cpu_times", lambda *, percpu: list(cores))
     monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     return cores
 

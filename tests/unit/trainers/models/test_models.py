@@ -16,7 +16,6 @@ from trainers.data.dataset import (
     DataSpec,
 )
 from trainers.models.networks import transformer
-from trainers.models.resnet import ResNet
 from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
@@ -236,50 +235,3 @@ def test_attention_in_bf16_computes_what_torch_does_in_fp32(
     # bf16 has 8 significant bits.
     assert torch.allclose(found, expected, atol=0.03, rtol=0.02)
     assert torch.allclose(gradient, expected_gradient, atol=0.1, rtol=0.05)
-
-
-def relu_before_pooling(layers: nn.Sequential) -> nn.Sequential:
-    """Return the same layers with each ReLU moved before the pooling that precedes it."""
-    listed = list(layers)
-    for place in range(1, len(listed)):
-        if isinstance(listed[place - 1], nn.MaxPool2d) and isinstance(listed[place], nn.ReLU):
-            listed[place - 1], listed[place] = listed[place], listed[place - 1]
-    return nn.Sequential(*listed)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("cnn", (1, 28, 28)), ("cnn", (1, 3, 3)), ("cnn", (3, 100, 70)), ("resnet", (3, 64, 64))],
-)
-def test_relu_after_pooling_has_the_bits_and_the_weights_names_of_relu_before(
-    name: str, shape: tuple[int, int, int]
-) -> None:
-    spec = spec_of(IMAGE_CLASSIFICATION, shape)
-    model, before = make(name, spec), make(name, spec)
-    if isinstance(before, ResNet):
-        assert isinstance(before.stem, nn.Sequential)
-        order = before.stem
-        before.stem = relu_before_pooling(order)
-        is_changed = list(before.stem) != list(order)
-    else:
-        assert isinstance(before, nn.Sequential)
-        order = before
-        before = relu_before_pooling(order)
-        is_changed = list(before) != list(order)
-    assert is_changed, "the model pools before its ReLU"
-    before.load_state_dict(model.state_dict())  # checkpoints of both are interchangeable
-    losses: list[list[float]] = []
-    for each in (model, before):
-        inputs, targets = batch_of(spec)
-        optimizer = torch.optim.AdamW(each.parameters(), lr=0.01)
-        losses.append([])
-        for _ in range(4):
-            optimizer.zero_grad()
-            loss = Objective(spec).training_loss(each(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            losses[-1].append(loss.item())
-    assert losses[0] == losses[1]
-    assert all(
-        torch.equal(one, other) for one, other in zip(model.parameters(), before.parameters(), strict=True)
-    )

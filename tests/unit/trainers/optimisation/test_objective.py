@@ -73,19 +73,6 @@ def test_evaluation_takes_no_more_at_once_than_memory_surely_has() -> None:
     assert evaluation_batch(gpt2, 2) == 2, "256 would take 53 GB"
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])
-def test_any_batch_size_gives_what_one_pass_over_all_data_gives(batch_size: int) -> None:
-    split, model = image_split(101), linear_model()
-    inputs, targets = split.batch(torch.arange(101))
-    with torch.no_grad():
-        scores = model.eval()(split.prepare(inputs))
-    model.train()
-    found = evaluate(model, split, IMAGES, batch_size, world_of(1))
-    assert found.loss == pytest.approx(float(nn.functional.cross_entropy(scores, targets)), rel=1e-6)
-    assert found.metrics["accuracy"] == int((scores.argmax(1) == targets).sum()) / 101
-    assert model.training, "dropout is on again for training"
-
-
 @pytest.mark.parametrize(("num_samples", "world_size"), [(101, 2), (10, 3), (2, 4)])
 def test_parts_of_the_ranks_add_up_to_the_whole(
     num_samples: int, world_size: int, monkeypatch: pytest.MonkeyPatch

@@ -57,17 +57,6 @@ def test_on_a_gpu_only_where_tensor_cores_compute(precision: str, *, is_last: bo
     assert lies_last(model[0].weight) == is_last
 
 
-def test_it_learns_the_same() -> None:
-    usual, last = network(), network()
-    put_channels_last(last, CPU, "fp32")
-    losses = [
-        train(model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True), 10)
-        for model in (usual, last)
-    ]
-    assert losses[0][-1] < losses[0][0]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -207,16 +207,6 @@ def test_the_torch_of_this_environment_says_itself_that_it_is_for_the_cpu(
         torch.cuda.init()  # the error that would be raised if the build were not checked first
 
 
-def test_a_card_torch_has_no_programs_for_is_found_without_starting_cuda(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cuda = FakeCuda(monkeypatch, OLD)
-    choice = devices.choose("auto", 0, 1)
-    assert choice.obstacle is not None and cuda.num_starts == 0
-    assert "NVIDIA Old (compute capability 3.5)" in choice.obstacle.reason
-    assert "sm_75" in choice.obstacle.reason
-
-
 def test_beside_such_a_card_the_others_train(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(monkeypatch, FIRST, OLD)
     assert devices.choose("auto", 0, 1).device == torch.device("cuda", 0)

@@ -20,9 +20,8 @@ from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import ADDRESS
 from trainers.contract.rundir import RunDirectory
-from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
+from trainers.data.dataset import IMAGE_CLASSIFICATION
 from trainers.files.json_files import write_json_atomically
-from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
@@ -30,7 +29,6 @@ from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import LiveProgress
-from trainers.strategies import ddp
 
 CPU = torch.device("cpu")
 
@@ -227,69 +225,6 @@ def test_without_cuda_graphs_the_run_goes_on_compiled(
     nothing: Any = None
     build._compile(Config(compile=True, cuda_graphs=True), strategy, nothing, nothing, reporter)
     assert tried == ([True, False] if fails else [True]) and told == codes
-
-
-def test_one_rank_trains_the_network_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With gradient compression DDP is used even on one rank, because it rounds the gradients there, too."""
-    made: list[nn.Module] = []
-
-    class Wrapped(nn.Module):
-        def __init__(self, network: nn.Module, **_: Any) -> None:
-            super().__init__()
-            made.append(network)
-
-        def register_comm_hook(self, *_: Any) -> None: ...
-
-    monkeypatch.setattr(ddp, "DistributedDataParallel", Wrapped)
-    monkeypatch.setattr(ddp, "DdpLog", lambda *_, **__: None)
-    plain, compressing = (
-        ddp.Ddp(Config(nproc_per_node=1, gradient_compression=kind), world_of(1)) for kind in ("none", "bf16")
-    )
-    whole = network()
-    plain.wrap(whole)
-    assert plain.model is plain.network is whole and made == []
-    with plain.gradient_sync(enabled=False), plain.inside_model():
-        assert plain.all_reduce is plain.all_reduce_times is None and plain.gradient_buckets() == ()
-    compressing.wrap(whole)
-    assert isinstance(compressing.model, Wrapped) and made == [whole]
-
-
-def test_a_sample_is_taken_without_compiling_anything() -> None:
-    """Rank 0 computes the sample alone while the other ranks wait in a collective with a timeout.
-
-    Compilation could exceed it.
-    """
-    torch.compiler.reset()
-    graphs: list[int] = []
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
-
-    def noting(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
-        graphs.append(len(graph.graph.nodes))
-        return graph.forward
-
-    spec = replace(spec_of(IMAGE_CLASSIFICATION, 3), input_shape=(1, 28, 28), class_names=("a", "b", "c"))
-    told: list[str] = []
-    job: Any = SimpleNamespace(
-        config=Config(compile=True),
-        world=world_of(1),
-        spec=spec,
-        validation=TensorSplit(torch.rand(5, 1, 28, 28), torch.zeros(5, dtype=torch.long), device=CPU),
-        strategy=Strategy(Config(), world_of(1)),
-        meter=SimpleNamespace(note_sample=lambda _: None),
-        progress=Progress(),
-        reporter=SimpleNamespace(
-            event=lambda kind, **_: told.append(kind), warning=lambda *words: told.append(str(words))
-        ),
-    )
-    job.strategy.wrap(model)
-    model.forward = torch.compile(model.forward, backend=noting)
-    model(torch.rand(8, 1, 28, 28))
-    assert len(graphs) == 1
-    take_sample(job)
-    assert told == ["sample"]
-    assert len(graphs) == 1, "five pictures in evaluation mode would have been another graph"
-    model(torch.rand(8, 1, 28, 28))
-    assert len(graphs) == 1, "what was compiled goes on being used"
 
 
 @pytest.mark.parametrize(("compiles", "minutes"), [(False, 1), (True, 10)], ids=["as written", "compiled"])

@@ -154,7 +154,7 @@ def test_the_script_answers_as_the_page_does_with_torch_alone_and_with_onnxrunti
         assert [line.split()[-1] for line in with_onnx.splitlines()[:3]] == [
             line.split()[-1] for line in with_torch.splitlines()[:3]
         ] or dataset == "diabetes"
-    with pytest.raises(AssertionError, match="There is no file no-such-file"):
+    with pytest.raises(AssertionError, match=r"^There is no file no-such-file"):
         printed(home, [], "no-such-file")
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainers.parallel.strategy import Averaged, Bucket
+from trainers.parallel.strategy import Averaged
 from trainers.recording import recorder
 from trainers.recording.profiled import Collective
 from trainers.recording.recorder import RecordingObserver
 from trainers.report.observer import NullObserver
 
 BUCKETS = (
-    Bucket(parameters=(("last.weight", 400), ("last.bias", 40))),
-    Bucket(parameters=(("first.weight", 800),)),
+    (("last.weight", 400), ("last.bias", 40)),
+    (("first.weight", 800),),
 )
 
 
@@ -74,16 +74,6 @@ def recording(
         usual, Ticks(), num_steps=num_steps, divides_passes=divides_passes, on_full=ended.append
     )
     return usual, observer, ended
-
-
-def test_the_usual_observer_hears_all_and_its_times_are_passed_on() -> None:
-    usual, observer, ended = recording(2)
-    go_through(observer, 8)
-    assert usual.told == ["begin", "data", "forward", "backward", "optimizer", "end 8"]
-    assert (observer.step_time_s, observer.data_time_s) == (0.5, 0.25)
-    assert ended == []
-    go_through(observer, 9)
-    assert ended == [None] and [step.step for step in observer.steps] == [8, 9]
 
 
 def collective(name: str, began_ns: int) -> Collective:

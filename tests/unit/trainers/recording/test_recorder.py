@@ -13,7 +13,6 @@ from torch import nn
 
 from tests.unit.trainers.recording.test_observer import go_through
 from trainers import control
-from trainers.contract import recordings
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -63,15 +62,6 @@ def record(job: SimpleNamespace, num_steps: int) -> None:
     control.obey(job, Command(name="record", num_steps=num_steps))
 
 
-def test_a_second_command_meanwhile_is_refused(job: SimpleNamespace) -> None:
-    record(job, 2)
-    record(job, 2)
-    assert [accepted for accepted, _ in job.reporter.answers] == [True, False]
-    for step in (5, 6):
-        go_through(job.observer, step)
-    assert len(job.reporter.events) == 1
-
-
 def test_a_full_disk_is_a_warning_and_training_goes_on(
     job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,22 +83,3 @@ def test_a_folder_that_is_a_file_is_a_warning(job: SimpleNamespace) -> None:
     go_through(job.observer, 5)
     assert [event.get("code") for event in job.reporter.events] == ["no_recording"]
     assert job.run.recordings.read_text() == "in the way"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda raw: raw | {"version": 2},
-        lambda raw: raw | {"ranks": [{"rank": 0}]},
-        lambda raw: raw | {"buckets": "none"},
-        lambda raw: {key: value for key, value in raw.items() if key != "numbers"},
-        lambda raw: [raw],
-    ],
-)
-def test_a_damaged_file_is_refused_in_words(job: SimpleNamespace, damage: Any) -> None:
-    record(job, 1)
-    go_through(job.observer, 5)
-    path = recordings.path_of(job.run, 5)
-    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
-    with pytest.raises(ValueError, match="The recording of step 5 is"):
-        recordings.read(job.run, 5)

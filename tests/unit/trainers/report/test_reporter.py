@@ -24,36 +24,6 @@ def batch_of(*numbers: int) -> StepBatch:
     return StepBatch(notes=notes, losses=[number / 10 for number in numbers], grad_norm=2.5)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "not json",
-        "[]",
-        "3",
-        "{}",
-        '{"id":"x","name":"reboot"}',
-        '{"name":"stop"}',
-        '{"id":"x","name":"set_lr"}',
-        '{"id":"x","name":"set_lr","learning_rate":"fast"}',
-        '{"id":"x","name":"set_lr","learning_rate":-1}',
-        '{"id":"x","name":"set_lr","learning_rate":0}',
-        '{"id":"x","name":"set_lr","learning_rate":NaN}',
-        '{"id":"x","name":"set_lr","learning_rate":Infinity}',
-        '{"id":"x","name":"set_lr","learning_rate":null}',
-    ],
-)
-def test_line_that_is_no_command_is_a_warning_and_the_next_one_is_heard(run: RunDirectory, line: str) -> None:
-    voice = Reporter(run)
-    with run.commands.open("a") as file:
-        file.write(line + "\n")
-    run.append_command("pause")
-    command = voice.poll_command()
-    voice.close()
-    assert command is not None and command.name == "pause"
-    (warning,) = [event for event in all_events(run) if event["kind"] == "warning"]
-    assert warning["code"] == "command_unreadable" and warning["message"]
-
-
 def test_slow_disk_thins_steps_says_so_and_keeps_everything_else(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

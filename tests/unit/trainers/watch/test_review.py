@@ -64,15 +64,6 @@ def test_a_group_that_a_library_begins_is_not_the_scripts_to_destroy() -> None:
         assert found == (["no_destroy"] if by_script else [])
 
 
-def test_replicas_that_differ_name_the_missing_wrapper() -> None:
-    review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
-    review.take_fingerprints({"step": 1, "is_averaged": False}, "ab")
-    review.take_step(1, [1.0, 1.0])
-    assert codes(review) == [], "local SGD may average them"
-    (finding,) = review.found(is_over=True)
-    assert finding["code"] == "replicas_differ" and "not wrapped" in finding["message"]
-
-
 def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mistake() -> None:
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
     found = []

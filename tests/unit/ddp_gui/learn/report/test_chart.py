@@ -1,68 +1,45 @@
-"""Tests of a report's charts: axes, paths, and numbers as text."""
+"""Tests of a report's charts: their points, and numbers as text."""
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import re
+from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 
+from ddp_gui.events.series import Series
 from ddp_gui.learn.report import charts, markup
-from ddp_gui.learn.report.charts import Axis, Chart, Curve, Line, draw_chart, path_of
+from ddp_gui.learn.report.charts import ShownRun
+from ddp_gui.learn.report.markup import Html
+from trainers.contract import events
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0, 100, ["0", "20", "40", "60", "80", "100"]),
-        (0, 0.31, ["0.0", "0.1", "0.2", "0.3"]),
-        (1234, 1236, ["1,234.0", "1,234.5", "1,235.0", "1,235.5", "1,236.0"]),
-        (0, 4e12, ["0", "1e+12", "2e+12", "3e+12", "4e+12"]),
-    ],
-)
-def test_ticks_are_round_and_as_precise_as_they_must_be(low: float, high: float, words: list[str]) -> None:
-    assert [label for _, label in Axis(low=low, high=high).ticks(5)] == words
-
-
-def test_ticks_of_shares_and_of_logarithms() -> None:
-    shares = Axis(low=0.9, high=0.95, is_share=True).ticks(5)
-    assert [label for _, label in shares] == ["90%", "91%", "92%", "93%", "94%", "95%"]
-    powers = Axis(low=-3, high=1, is_logarithmic=True).ticks(5)
-    assert [label for _, label in powers] == ["0.001", "0.01", "0.1", "1", "10"]
-
-
-def test_an_axis_holds_all_that_is_there_and_never_has_no_length() -> None:
-    gap = np.array([1.0, math.nan, 3.0])
-    made = charts.y_axis([gap])
-    assert made.low < 1 and made.high > 3
-    flat = charts.y_axis([np.array([2.0, 2.0])])
-    assert flat.low < 2 < flat.high
-    assert charts.y_axis([np.array([5.0])], from_zero=True).low == 0
-    assert charts.x_axis([np.array([1.0])]).low == 0 and charts.x_axis([]).high == 1
-    zeros = charts.y_axis([np.array([0.0, 10.0])], is_logarithmic=True)
-    assert zeros.low < 1 < zeros.high, "zero has no logarithm, and is left out"
-
-
-def test_a_path_goes_in_small_steps_and_stops_at_gaps() -> None:
-    up = np.array([5.0, 3.0, math.nan, 7.0, 7.0, math.nan])
-    assert path_of(np.array([0.0, 10, 20, 30, 40, 50]), up) == "M0 5l10-2M30 7l10 0"
-    assert path_of(np.array([4.0]), np.array([2.0])) == "M4 2l0 0"
-    assert path_of(np.empty(0), np.empty(0)) == ""
+def figure_of(values: list[float], **more: Any) -> Html | None:
+    """Return the chart of a run with these losses, one per step."""
+    series = Series(1)
+    rest = dict.fromkeys(events.FIELDS["step"], 1.0)
+    series.feed(
+        {**rest, "seq": at, "kind": "step", "step": at, "time_unix_s": 1e9 + at, "loss": value}
+        for at, value in enumerate(values, 1)
+    )
+    run: Any = SimpleNamespace(series=series, samples_at=series.samples_at)
+    return charts.chart_of_curve([ShownRun(name="<b>", index=8, run=run)], "loss", "step", 500, **more)
 
 
 def test_a_chart_without_a_point_is_none_and_a_peak_survives_thinning() -> None:
-    x = np.arange(100_000.0)
-    y = np.ones(100_000)
-    y[77_777] = 9.0
-    nothing = Line(name="n", index=0, curve=Curve(x=x, y=np.full(len(x), np.nan)))
-    assert draw_chart(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing]), 500) is None
-    line = Line(name="<b>", index=8, curve=Curve(x=x, y=y))
-    made = draw_chart(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing, line]), 500)
+    assert figure_of([math.nan] * 10) is None
+    values = [1.0] * 20_000
+    values[7_777] = 9.0
+    made = figure_of(values)
     assert made is not None and len(made) < 12_000
-    (path,) = re.findall(r'd="M[^"]*l([^"]*)" class="line c1 d3" data-name="&lt;b&gt;"', made)
-    rises = [int(number) for number in re.findall(r"-?\d+", path)][1::2]
-    assert min(rises) < -50_000, "the peak is drawn"
+    assert "&lt;b&gt;: from 1 to 1" in made
+    (line,) = json.loads(html.unescape(re.findall(r'data-figure="([^"]*)"', made)[0]))["lines"]
+    assert line["index"] == 8 and len(line["x"]) <= 500
+    assert line["y"][line["x"].index(7_778)] == 9, "the peak is drawn"
 
 
 @pytest.mark.parametrize(

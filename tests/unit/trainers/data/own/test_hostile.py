@@ -134,7 +134,7 @@ def test_open_quote_is_named_with_the_lines_it_holds(tmp_path: Path, monkeypatch
 def test_open_quote_is_found_before_duckdb_reads_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    # DuckDB takes minutes for 200 MB of such rows (`python -m tests.hostile_data`).
+    # DuckDB takes minutes for 200 MB of such rows.
     monkeypatch.setattr(table_file, "MAX_ROW_LINES", 1_000)
     path = tmp_path / "t.csv"
     rest = '1,"x\n' + "y\n" * 20_000 if kind == "never closed" else '"x\n",' * 20_000

@@ -268,7 +268,7 @@ def last_row(cells: str, words: str = "the last row", *, is_total: bool = True) 
     return Case(
         content=table(below=cells + "\n"),
         expected=told(*[words, "of the others"] * is_total, rows=NUM + 1 + cells.count("\n"), **changes),
-        silent=() if is_total else ("of the others.",),
+        silent=("far from the others",) if is_total else ("of the others.",),
     )
 
 

@@ -64,15 +64,6 @@ def family(tmp_path: Path) -> Iterator[Family]:
     os.close(lock)
 
 
-def test_the_rank_is_killed_and_its_run_says_who_asked(family: Family) -> None:
-    rank = next(process for process in family.below("rank_1.log") if process.ppid() == family.supervisor.pid)
-    stopping.kill(family.run, family.status, 1)
-    wait_until("its end", lambda: not processes.is_alive(rank.pid), ANSWER_TIMEOUT_S)
-    assert len(family.below("rank_0.log")) == 1, "the other goes on"
-    (warning,) = events.read_all(family.run.events)
-    assert (warning["code"], warning["rank"]) == ("rank_kill_asked", 1)
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "is_same"),
     [
@@ -99,12 +90,12 @@ def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
 def test_a_process_that_only_has_the_number_of_the_supervisor_is_not_believed(family: Family) -> None:
     other = replace(family.status, handle={"pid": family.supervisor.pid, "pid_start_time": 1.0})
     with pytest.raises(ValueError, match=r"rank 1 of run .* has no process on this machine now"):
-        stopping.kill(family.run, other, 1)
+        stopping.kill_rank(family.run, other, 1)
     assert len(family.below("rank_1.log")) == 3
     assert not list(events.read_all(family.run.events))
 
 
 def test_a_rank_that_is_not_there_is_said(family: Family) -> None:
     with pytest.raises(ValueError, match=r"rank 2 of run .* has no process on this machine now"):
-        stopping.kill(family.run, family.status, 2)
+        stopping.kill_rank(family.run, family.status, 2)
     assert not list(events.read_all(family.run.events))

@@ -15,7 +15,7 @@ from trainers.contract.heartbeats import COMPUTING, Place
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
-from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.node import Head
 from trainers.engines.several_nodes.reports import (
@@ -35,14 +35,14 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoar
     """Run the reporter of node 1; its rank 1 is this process."""
     board = HeartbeatBoard(2)
     Place(board.address, 1).beat(COMPUTING, 41)
-    reporter = Reporter(folder, 1, "pc2", LocalRanks(run, board), (1,))
+    reporter = Reporter(folder, 1, "pc2", Ranks(run, board), (1,))
     reporter.begin()
     yield board
     reporter.close()
 
 
 def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) -> RanksOfNodes:
-    return RanksOfNodes(LocalRanks(run, HeartbeatBoard(2)), folder, 2, lambda: can_hear)
+    return RanksOfNodes(run, HeartbeatBoard(2), folder, 2, lambda: can_hear)
 
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:

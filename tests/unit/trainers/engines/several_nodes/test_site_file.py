@@ -41,16 +41,6 @@ def read(folder: Path, text: str | bytes) -> Place:
     return site_file.read(file, "ssh", Place)
 
 
-def test_values_of_each_kind_are_read_and_the_rest_has_its_defaults(tmp_path: Path) -> None:
-    hosts = '[[ssh.hosts]]\nname = "pc1"\n[[ssh.hosts]]\nname = "pc2"\nport = 2222\n'
-    others = '[slurm]\nanything = "is read by its own engine"\n'
-    found = read(tmp_path, f'[ssh]\nlimit_s = 2\nlines = ["a", "b"]\n{hosts}{others}')
-    assert found == Place(
-        limit_s=2.0, lines=("a", "b"), hosts=(Host(name="pc1"), Host(name="pc2", port=2222))
-    )
-    assert read(tmp_path, "") == Place()
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -171,7 +171,7 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     def shown(page: str) -> bool:
         if page == "queue":
             return engine.queue().silent_since_unix_s is not None
-        return liveness.silence(liveness.read_status(run)) is not None
+        return liveness.silence(run, liveness.read_status(run)) is not None
 
     other = "run" if first == "queue" else "queue"
     assert shown(first) and shown(other)
@@ -181,26 +181,12 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     wait_until("the answer", lambda: not shown(first), 10.0)
 
 
-def test_a_suspended_job_is_no_hang_and_says_so(
-    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(run, has_begun=True)
-    for state, words in {
-        "SUSPENDED": "suspended by Slurm",
-        "STOPPED": "suspended by a signal",
-        "RUNNING": None,
-    }.items():
-        engine_with(tmp_path, monkeypatch, squeue=f"echo '12|{state}|None|n1'")
-        status = liveness.read_status(run)
-        assert (status.state, liveness.detail(status)) == ("running", words)
-
-
 def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job was submitted by another page or manually, after this page's last query of squeue."""
     engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
-    assert engine.describe({"job_id": "11"}).is_waiting is False
+    assert not engine.describe(run, Status(state="running", handle={"job_id": "11"})).is_waiting
     put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
 from trainers.engines import remembered
 from trainers.engines.slurm import client
 from trainers.engines.slurm.engine import SlurmEngine
@@ -33,22 +35,6 @@ def squeue(
     return SlurmEngine(put(folder, "squeue", body))
 
 
-def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
-    queue = squeue(tmp_path).queue()
-    running, second, first = queue.jobs
-    assert queue.name == "Slurm" and queue.silent_since_unix_s is None
-    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "running", False, "")
-    assert (running.nodes, running.num_nodes, running.place, running.starts_unix_s) == (
-        "n[1-2]",
-        2,
-        None,
-        1_700_000_100.0,
-    )
-    assert (second.place, second.num_waiting, second.starts_unix_s) == (2, 2, None)
-    assert (first.place, first.starts_unix_s) == (1, 1_700_009_000.0) and "priority" in second.why.lower()
-    assert first.handle == {"job_id": "14"}
-
-
 def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +46,8 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
-    words = engine.describe({"job_id": "13"}, is_queued=True).why
+    status = Status(state="queued", engine="slurm", handle={"job_id": "13"})
+    words = engine.describe(RunDirectory(tmp_path), status, is_queued=True).why
     assert words is not None and "is not known since " in words and "Unable to contact" in words
 
 

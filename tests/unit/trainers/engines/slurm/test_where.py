@@ -229,7 +229,7 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
 
 
 def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
-    asked = make(SITE).asks()
+    asked = make(SITE).capacity().asked
     assert set(asked) == {"partition", "num_nodes", "gpu_type", "time_limit", "memory_gb", "extra_lines"}
     assert [choice.value for choice in asked["partition"].choices] == ["gpu", "lab"]
     assert asked["partition"].default == "gpu" and asked["time_limit"].default == "04:00:00"
@@ -237,12 +237,16 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         "--exclusive",
         "--reservation=course",
     ]
-    assert [choice.value for choice in make().asks(Config(partition="gpu"))["gpu_type"].choices] == [
+    assert [
+        choice.value for choice in make().capacity(Config(partition="gpu")).asked["gpu_type"].choices
+    ] == [
         "",
         "a100",
         "v100",
     ]
-    assert {"account", "qos"} <= set(make().asks()) and make().asks()["account"].choices == ()
+    assert {"account", "qos"} <= set(make().capacity().asked) and make().capacity().asked[
+        "account"
+    ].choices == ()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +281,13 @@ def test_the_example_of_the_docs_is_read_and_makes_start_work_without_a_click(
     ]
     rows = tuple(row.replace("lab*", "cpu*") for row in ROWS)
     engine = make(example, rows)
-    assert set(engine.asks()) == {"partition", "num_nodes", "time_limit", "memory_gb", "extra_lines"}
+    assert set(engine.capacity().asked) == {
+        "partition",
+        "num_nodes",
+        "time_limit",
+        "memory_gb",
+        "extra_lines",
+    }
     config = Config(nproc_per_node=1)
     assert engine.check(config) == []
     text = engine.script(config, tmp_path)
