@@ -220,7 +220,7 @@ def _checkpoint_reasons(run: RunDirectory) -> set[str]:
 UNCOVERED = """() => {
   const start = document.getElementById("start-button");
   const command = document.getElementById("command").getBoundingClientRect();
-  window.scrollBy({ top: command.top - start.getBoundingClientRect().top, behavior: "instant" });
+  window.scrollBy({ top: command.top - 12, behavior: "instant" });
   const box = start.getBoundingClientRect();
   const at = (x, y) => document.elementFromPoint(box.left + x * box.width, box.top + y * box.height);
   const parts = Array.from({ length: 99 }, (_, index) => (index + 1) / 100);
