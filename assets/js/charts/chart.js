@@ -167,8 +167,6 @@ function oneTabStop(toolbar, label) {
   });
 }
 
-// The chart.
-
 const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the
 // chart, full drawings can be rare.

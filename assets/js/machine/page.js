@@ -56,8 +56,6 @@ function versionsSection() {
   return { element, update };
 }
 
-// The page.
-
 const REFRESH_EVERY_MS = 2000;
 
 /** Fills an element with the machine page; returns a function that stops its updates. */

@@ -112,8 +112,6 @@ class LossChart {
   }
 }
 
-// The view.
-
 const LOOK_EVERY_MS = 1000;
 // The kernel sends something every 3 s while the run is live (NEWS_EVERY_S).
 const SILENT_AFTER_MS = 12_000;

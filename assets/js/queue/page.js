@@ -128,8 +128,6 @@ function confirmStop(numRunning) {
   });
 }
 
-// The page.
-
 const REFRESH_EVERY_MS = 2000;
 
 /** Fills an element with the queue page; returns a function that stops its updates. */

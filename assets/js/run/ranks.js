@@ -128,8 +128,6 @@ class HistoryStrip {
   }
 }
 
-// The card.
-
 /** The parts that are in the glossary. */
 const TERMS = {
   forward: () => term("forward pass", WORDS.forward),

@@ -8,8 +8,6 @@ import { address, callEndpoint, reportAddress, runAddress, fetchJson, rerunAddre
 import { isLive } from "./columns.js";
 import { field, makeTable, paragraph, textButton } from "../shared/widgets.js";
 
-// The title of the comparison and the bin, with a link back to the list.
-
 /** `onBack(event)` returns to the list; `others` are placed before the link. */
 export function titleWithBackLink(title, onBack, ...others) {
   return el(

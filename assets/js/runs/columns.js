@@ -19,8 +19,6 @@ import {
 } from "../shared/format.js";
 import { textButton } from "../shared/widgets.js";
 
-// The columns of the list: title, sort key and cell content.
-
 const STATE_ORDER = [
   "running",
   "paused",

@@ -155,8 +155,6 @@ function valueWords(value) {
   return typeof value === "number" ? number(value) : String(value);
 }
 
-// The view.
-
 const ASK_EVERY_MS = 3000;
 // In steps; converted to the unit of the other axes.
 const SMOOTHINGS = [0, 30, 300];

@@ -77,8 +77,6 @@ export function withoutCommonFolder(files) {
   return Object.fromEntries(names.map((name) => [name.slice(first.length + 1), files[name]]));
 }
 
-// The page.
-
 const READ_AFTER_MS = 400;
 const HINT = "Paste your script here, or drop a file, a folder or a zip on this page.";
 const NEW_FILE = "train.py";

@@ -81,8 +81,6 @@ function optionInput(option, id) {
   return el("input", { id, type: "text", inputmode, value: value ?? "", required });
 }
 
-// The card.
-
 // Fields with the names of /start_script: name, label, help, and whether it names a path on this machine.
 /** @type {[string, string, string, boolean][]} */
 const TEXTS = [

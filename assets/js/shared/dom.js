@@ -45,8 +45,6 @@ function codeOf(character) {
   return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-// Elements.
-
 const SVG = "http://www.w3.org/2000/svg";
 
 /**

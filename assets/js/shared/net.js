@@ -176,8 +176,6 @@ export function byteLength(text) {
   return new TextEncoder().encode(text).length;
 }
 
-// Polls while the page is visible, one request at a time.
-
 /**
  * Calls `ask()` now, then every `everyMs` while the page is visible, and immediately when the page becomes
  * visible again. Calls `onAnswer(error | null)` after each request. Returns a function that stops polling.

@@ -31,8 +31,6 @@ function resumeOptions(...controls) {
   return [unfold, options];
 }
 
-// The header.
-
 const ENDED = "The run has ended.";
 const DOES_NOT_SAVE = "The script has not called watch.load(…) and watch.save(…).";
 const DEFAULT_MORE_EPOCHS = 10;

@@ -60,8 +60,6 @@ export function paceInWords({ state, pace }) {
   };
 }
 
-// The progress of a run, its error, and its current values.
-
 // Activities besides training, by their names in the `ranks` event.
 const DOING = {
   evaluating: "Evaluating on the whole validation set.",

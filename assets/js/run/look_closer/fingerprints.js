@@ -74,8 +74,6 @@ export class ReplicaBadge {
   }
 }
 
-// The instrument.
-
 const HASH_DIGITS = 4;
 const MAX_RANKS = 16;
 const MAX_COLUMNS = 12;

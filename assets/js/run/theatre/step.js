@@ -7,8 +7,6 @@ import { LanePicture, MOST_RANKS, PART_WORDS, bordersOf, activityAt, lanesOf } f
 import { Theatre, scrollingTable } from "./theatre.js";
 import { collapsed, legendEntry, offerOptions, paragraph, tableRow } from "../../shared/widgets.js";
 
-// The measurements of a recording as text and tables, with the same content as the lanes.
-
 const COLUMNS = [
   ["data_s", "data"],
   ["forward_s", "forward"],
@@ -79,8 +77,6 @@ function namesOf(parameters) {
   const rest = parameters.slice(NAMES_SHOWN).map(named).join(", ");
   return [first, collapsed(null, `and ${count(parameters.length - NAMES_SHOWN)} more`, rest)];
 }
-
-// Step theatre: plays what every rank did in a recorded step, on a common time axis.
 
 const PLAYS_FOR_S = 10;
 const LEGEND = [

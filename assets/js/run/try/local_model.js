@@ -181,8 +181,6 @@ function tokensOf({ input }, text) {
   return { pieces, tokens: pieces.map((piece) => numberOf.get(piece) ?? UNKNOWN) };
 }
 
-// A model that runs in this browser: the same answers as those of the server, from an ONNX file.
-
 const MOST_CLASSES = 20;
 const MOST_OTHERS = 4;
 

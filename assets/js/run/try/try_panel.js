@@ -82,8 +82,6 @@ class Newest {
   }
 }
 
-// The card.
-
 const NUM_NEAREST = 8;
 const MOST_COMPARED = 12; // checkpoints that are asked about the same input
 const MOST_RUNS = 50; // runs that are offered to compare with
