@@ -502,7 +502,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     because no event may be lost over it.
     """
     if orjson is None:
-        return encode_plainly(event)
+        return encode_plainly(event)  # type: ignore[unreachable]
     try:
         # Pass datetimes to `str`, as the standard library's encoder does.
         return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)

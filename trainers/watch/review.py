@@ -7,11 +7,12 @@ intended.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainers.watch import spool
 
@@ -32,73 +33,37 @@ STEPS_TO_AVERAGE = 32
 # Reads of the loss on a GPU: for each step, over this many steps.
 READS_A_STEP, STEPS_TO_READ = 0.9, 40
 
-# Of each finding: level, lesson, and what to do.
-ABOUT = {
-    "data_parallel": (
-        "mistake", "01-what-a-rank-is",
-        "DistributedDataParallel with one process for each GPU is faster, and developed further.",
-    ),
-    "one_gpu": (
-        "mistake", "01-what-a-rank-is",
-        "Call torch.cuda.set_device(local_rank) before the model is created (LOCAL_RANK).",
-    ),
-    "replicas_differ": (
-        "mistake", "03-same-replicas",
-        "Wrap the model in DistributedDataParallel, and call and change the wrapped one only.",
-    ),
-    "unused_parameters": (
-        "mistake", "03-same-replicas",
-        "Use them in the loss, remove them, or give DDP find_unused_parameters=True.",
-    ),
-    "averages_weights": (
-        "remark", "03-same-replicas",
-        "Intended with local SGD. DistributedDataParallel averages the gradients of each step instead.",
-    ),
-    "same_samples": (
-        "mistake", "02-who-sees-what",
-        "Give the DataLoader a DistributedSampler(dataset), and leave out shuffle=True.",
-    ),
-    "no_set_epoch": (
-        "mistake", "02-who-sees-what",
-        "Call sampler.set_epoch(epoch) at the beginning of each epoch: it reshuffles.",
-    ),
-    "uneven_inputs": (
-        "mistake", "08-uneven-batches",
-        "Use a DistributedSampler, which pads to equal parts, or `with model.join():`.",
-    ),
-    "same_file": (
-        "mistake", "07-rank-0-alone", "Write it on rank 0 only: if dist.get_rank() == 0.",
-    ),
-    "small_batch_norm": (
-        "remark", None,
-        "On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) averages over all ranks.",
-    ),
-    "evaluates_alone": (
-        "remark", "07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.",
-    ),
-    "rate_not_scaled": (
-        "remark", "04-global-batch",
-        "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up.",
-    ),
-    "shown_loss": (
-        "remark", "06-whose-loss",
-        "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
-    ),
-    "reads_each_step": (
-        "remark", None,
-        "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead.",
-    ),
-    "no_steps": (
-        "remark", None, "Change the weights with an optimizer of torch.optim: its steps are counted.",
-    ),
-    "no_destroy": (
-        "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",
-    ),
-}  # fmt: skip
-
 Finding = dict[str, Any]
 # A message, and the note that has file and line; None: nothing was found.
 Found = tuple[str, Mapping[str, Any]] | None
+
+
+class Rule(NamedTuple):
+    """How a finding is found, its level and lesson, and what to do; perhaps only when the script is over."""
+
+    find: Callable[[Review], Found]
+    level: str
+    lesson: str | None
+    hint: str
+    at_end: bool
+
+
+_RULES: dict[str, Rule] = {}
+# The page shows the latest finding of a code.
+_REPLACES = {"averages_weights": "replicas_differ"}
+
+
+def rule(level: str, lesson: str | None, hint: str, *, at_end: bool = False) -> Callable[[Any], Any]:
+    """Register a rule; its name is the code of the finding."""
+
+    def register(find: Callable[[Review], Found]) -> Callable[[Review], Found]:
+        _RULES[find.__name__.removeprefix("_")] = Rule(find, level, lesson, hint, at_end)
+        return find
+
+    return register
+
+
+mistake, remark = functools.partial(rule, "mistake"), functools.partial(rule, "remark")
 
 
 class Review:
@@ -144,16 +109,16 @@ class Review:
         """Yield the findings that are new; some are certain only when the script is over."""
         self.is_over = is_over
         self._match_reads()
-        rules = [*_RULES.items(), *(_RULES_AT_END.items() if is_over else ())]
-        for code, rule in rules:
-            if code not in self._found and (found := rule(self)) is not None:
-                self._found.add(code)
-                (message, at), (level, lesson, hint) = found, ABOUT[code]
-                place = {name: at.get(name) for name in ("file", "line")}
-                yield {
-                    "code": _REPLACES.get(code, code), "message": message, "hint": hint, "level": level,
-                    "rank": None, "lesson": lesson, **place,
-                }  # fmt: skip
+        for code, rule in _RULES.items():
+            if code in self._found or (rule.at_end and not is_over) or (found := rule.find(self)) is None:
+                continue
+            self._found.add(code)
+            message, at = found
+            place = {name: at.get(name) for name in ("file", "line")}
+            yield {
+                "code": _REPLACES.get(code, code), "message": message, "hint": rule.hint,
+                "level": rule.level, "rank": None, "lesson": rule.lesson, **place,
+            }  # fmt: skip
 
     def _match_reads(self) -> None:
         """Add to each loss that rank 0 has read the one of its step, and the mean, while these are kept."""
@@ -183,12 +148,19 @@ class Review:
         return self.newest(kind).get(0, {})
 
 
+@mistake(
+    "01-what-a-rank-is",
+    "DistributedDataParallel with one process for each GPU is faster, and developed further.",
+)
 def _data_parallel(review: Review) -> Found:
     notes = review.newest("data_parallel")
     message = "The script uses DataParallel: one process with a thread for each GPU."
     return (message, next(iter(notes.values()))) if notes else None
 
 
+@mistake(
+    "01-what-a-rank-is", "Call torch.cuda.set_device(local_rank) before the model is created (LOCAL_RANK)."
+)
 def _one_gpu(review: Review) -> Found:
     devices = [note["device"] for note in review.newest("model").values()]
     if len(devices) < max(2, review.num_ranks) or not devices[0].startswith("cuda") or len(set(devices)) > 1:
@@ -196,6 +168,9 @@ def _one_gpu(review: Review) -> Found:
     return f"All ranks are on {devices[0]}: the other GPUs idle.", review.first("optimizer")
 
 
+@mistake(
+    "03-same-replicas", "Wrap the model in DistributedDataParallel, and call and change the wrapped one only."
+)
 def _replicas_differ(review: Review) -> Found:
     step = review.differs_after
     if step is None or review.average or review.is_split:
@@ -213,11 +188,16 @@ def _replicas_differ(review: Review) -> Found:
     return f"After step {step:,} the ranks' weights differ. {why}", at
 
 
+@remark(
+    "03-same-replicas",
+    "Intended with local SGD. DistributedDataParallel averages the gradients of each step instead.",
+)
 def _averages_weights(review: Review) -> Found:
     message = "Each rank trains its own weights, and the ranks average them every few steps"
     return None if review.average is None else (f"{message} (local SGD).", review.average)
 
 
+@mistake("02-who-sees-what", "Give the DataLoader a DistributedSampler(dataset), and leave out shuffle=True.")
 def _same_samples(review: Review) -> Found:
     seen = [(note["hashes"], note["num_samples"]) for _, note in sorted(review.newest("samples").items())]
     if len(seen) < max(2, review.num_ranks) or review.is_split:
@@ -235,6 +215,7 @@ def _same_samples(review: Review) -> Found:
     return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", at
 
 
+@mistake("02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch: it reshuffles.")
 def _no_set_epoch(review: Review) -> Found:
     for before, now in itertools.pairwise(review.notes["pass"].get(0, [])):
         is_same = now["order"] is not None and now["order"] == before["order"] and now["shuffles"]
@@ -244,6 +225,7 @@ def _no_set_epoch(review: Review) -> Found:
     return None
 
 
+@mistake("08-uneven-batches", "Use a DistributedSampler, which pads to equal parts, or `with model.join():`.")
 def _uneven_inputs(review: Review) -> Found:
     counts = {rank: note["num_batches"] for rank, note in sorted(review.newest("pass").items())}
     is_known = len(counts) == review.num_ranks and None not in counts.values()
@@ -255,6 +237,7 @@ def _uneven_inputs(review: Review) -> Found:
     return f"{message}the others waiting in their all-reduce.", review.first("pass")
 
 
+@mistake("07-rank-0-alone", "Write it on rank 0 only: if dist.get_rank() == 0.")
 def _same_file(review: Review) -> Found:
     writers: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for rank, notes in review.notes["file"].items():
@@ -268,6 +251,7 @@ def _same_file(review: Review) -> Found:
     return None
 
 
+@remark(None, "On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) averages over all ranks.")
 def _small_batch_norm(review: Review) -> Found:
     model, batch = review.first("model"), review.first("pass").get("batch_size")
     if review.num_ranks < 2 or not model.get("num_batch_norms") or batch is None or batch > SMALL_BATCH_NORM:
@@ -275,6 +259,7 @@ def _small_batch_norm(review: Review) -> Found:
     return f"BatchNorm averages over each rank's own batch, which has only {batch} samples.", model
 
 
+@remark("07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.")
 def _evaluates_alone(review: Review) -> Found:
     changes = review.notes["mode"]
     alone = [note for note in changes.get(0, ()) if not note["is_training"]]
@@ -290,6 +275,9 @@ def _evaluates_alone(review: Review) -> Found:
     return message, alone[0]
 
 
+@remark(
+    "04-global-batch", "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up."
+)
 def _rate_not_scaled(review: Review) -> Found:
     optimizer, number = review.first("optimizer"), review.num_ranks
     is_plain = optimizer.get("name") == "SGD" and review.first("model").get("wrapper") == "ddp"
@@ -302,6 +290,11 @@ def _rate_not_scaled(review: Review) -> Found:
     return message, optimizer
 
 
+@remark(
+    "06-whose-loss",
+    "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
+    at_end=True,
+)
 def _shown_loss(review: Review) -> Found:
     has_reduced = any(note.get("has_reduced") for notes in review.notes["end"].values() for note in notes)
     if has_reduced or {rank for rank, notes in review.notes["read"].items() if notes} != {0}:
@@ -321,6 +314,9 @@ def _shown_loss(review: Review) -> Found:
     return None if share < LOSS_DIFFERS else (message, note)
 
 
+@remark(
+    None, "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead."
+)
 def _reads_each_step(review: Review) -> Found:
     for note in review.newest("waits").values():
         number = note["num_steps"]
@@ -331,6 +327,11 @@ def _reads_each_step(review: Review) -> Found:
     return None
 
 
+@mistake(
+    "03-same-replicas",
+    "Use them in the loss, remove them, or give DDP find_unused_parameters=True.",
+    at_end=True,
+)
 def _unused_parameters(review: Review) -> Found:
     names = next((note["unused"] for note in review.newest("end").values() if note.get("unused")), None)
     if names is None:
@@ -341,11 +342,13 @@ def _unused_parameters(review: Review) -> Found:
     )
 
 
+@remark(None, "Change the weights with an optimizer of torch.optim: its steps are counted.")
 def _no_steps(review: Review) -> Found:
     message = "No optimizer of torch.optim has made a step: steps, losses and progress cannot be shown."
     return (message, review.first("model")) if review.newest("stepless") else None
 
 
+@remark(None, "Call it at the end: without it, a rank that exits late can abort with an error.", at_end=True)
 def _no_destroy(review: Review) -> Found:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
@@ -353,20 +356,3 @@ def _no_destroy(review: Review) -> Found:
     if not review.first("group").get("by_script") or len(ends) < review.num_ranks or not is_left:
         return None
     return "The script ended without dist.destroy_process_group().", review.first("group")
-
-
-_RULES: Mapping[str, Callable[[Review], Found]] = {
-    "data_parallel": _data_parallel, "one_gpu": _one_gpu, "replicas_differ": _replicas_differ,
-    "averages_weights": _averages_weights, "reads_each_step": _reads_each_step,
-    "rate_not_scaled": _rate_not_scaled,
-    "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
-    "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
-    "no_steps": _no_steps,
-}  # fmt: skip
-# The page shows the latest finding of a code.
-_REPLACES = {"averages_weights": "replicas_differ"}
-_RULES_AT_END: Mapping[str, Callable[[Review], Found]] = {
-    "shown_loss": _shown_loss,
-    "unused_parameters": _unused_parameters,
-    "no_destroy": _no_destroy,
-}

@@ -194,6 +194,11 @@ def _types() -> Mapping[str, Any]:
     return typing.get_type_hints(Config)
 
 
+def allowed_text(name: str) -> str:
+    """Return the description of the values that a field accepts."""
+    return options_module.allowed_text(_types()[name], settings()[name])
+
+
 def type_of(name: str) -> tuple[type, bool]:
     """Return a field's type without None, and True if the field may be null."""
     return options_module.type_of(_types()[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import typing
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from trainers import registry
 from trainers.contract import config
 from trainers.contract.config import Config, ConfigError
-from trainers.contract.config.options import allowed_text
 
 
 def problem_of(**raw: Any) -> config.Problem:
@@ -21,11 +19,6 @@ def problem_of(**raw: Any) -> config.Problem:
         config.parse(raw)
     (problem,) = caught.value.problems
     return problem
-
-
-def allowed(name: str) -> str:
-    """Return the description of a field's allowed values."""
-    return allowed_text(typing.get_type_hints(Config)[name], config.settings()[name])
 
 
 def test_what_config_json_holds_is_read_back_the_same() -> None:
@@ -63,7 +56,7 @@ def test_options_of_plug_ins_are_kept_as_they_are_and_nothing_else_is() -> None:
 def test_every_field_has_a_label_a_help_and_words_for_what_is_allowed(name: str) -> None:
     about = config.settings()[name]
     assert about.label and about.help.endswith(".")
-    assert allowed(name)
+    assert config.allowed_text(name)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +102,7 @@ def test_bad_value_is_refused_naming_field_value_and_what_is_allowed(name: str, 
     problem = problem_of(**{name: value})
     assert problem.field == name
     assert problem.value is value
-    assert problem.allowed == allowed(name)
+    assert problem.allowed == config.allowed_text(name)
     message = str(problem)
     assert message.startswith(f"{name} is {repr(value)[:70]}")
     assert "allowed: " in message
