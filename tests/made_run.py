@@ -1,30 +1,29 @@
 """Generate a synthetic run: a directory with the real file formats and random, noisy numbers.
 
-    python -m tests.made_run RUN_DIR --steps 1000000
-    python -m tests.made_run RUN_DIR --steps 100000 --live
+    python -m tests.made_run RUN_DIR STEPS
 
-The first command writes a finished run. With `--live` the process stays alive, holds the run's lock like a
-supervisor, and appends four step events per second (or --per-second) and one event of devices and ranks per
-second until SIGTERM. It prints `ready` once the history is written.
+The process of `live_run`: holds the run's lock like a supervisor, and appends four step events per second and
+one event of devices and ranks per second until SIGTERM. It prints `ready` once the history is written.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
+from tools.page_driver import REPOSITORY
 from trainers.contract import config, events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
@@ -33,6 +32,7 @@ from trainers.files import json_files
 
 HISTORY_STEPS_PER_S = 100.0
 UPDATES_PER_S = 4.0
+NUM_RANKS = 2
 # Relative jitter of the pause between updates, so that updates do not align with a reader's polling.
 JITTER = 0.3
 NUM_EVALUATIONS = 40
@@ -41,74 +41,53 @@ STEPS_PER_EPOCH = 23
 REASON = "Made up by a benchmark: none of these numbers was trained."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Number of nodes and ranks per node."""
-
-    num_nodes: int = 1
-    ranks_a_node: int = 2
-
-    @property
-    def num_ranks(self) -> int:
-        return self.num_nodes * self.ranks_a_node
-
-
-PLAIN = Shape()
-
-
 def main() -> None:
-    """Generate the run that the command line describes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--steps", type=int, required=True, help="steps that have been done already")
-    parser.add_argument("--live", action="store_true", help="stay and append")
-    parser.add_argument("--flat", action="store_true", help="a loss that does not fall: noise around 1")
-    parser.add_argument("--per-second", type=float, default=UPDATES_PER_S, help="step events, when live")
-    parser.add_argument("--nodes", type=int, default=1, help="machines, each with as many ranks")
-    parser.add_argument("--ranks", type=int, default=2, help="ranks of each machine")
-    options = parser.parse_args()
-    shape = Shape(num_nodes=options.nodes, ranks_a_node=options.ranks)
+    """Generate the live run that the command line names."""
     # Installed before the history is written, so that an early SIGTERM also exits cleanly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    run = RunDirectory(options.run_dir)
-    if options.live:
-        go_on_live(run, options.steps, options.per_second, is_flat=options.flat, shape=shape)
-    else:
-        make_finished(run, options.steps, is_flat=options.flat, shape=shape)
+    path, num_steps = sys.argv[1:]
+    _go_on_live(RunDirectory(Path(path)), int(num_steps))
 
 
-def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False, shape: Shape = PLAIN) -> None:
-    """Write a run of `num_steps` steps that has just finished."""
+@contextlib.contextmanager
+def live_run(path: Path, num_steps: int) -> Iterator[RunDirectory]:
+    """Generate a run of `num_steps` steps that receives four updates per second until the block ends."""
+    command = [sys.executable, "-m", "tests.made_run", str(path), str(num_steps)]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"ready":
+            raise RuntimeError(f"the made-up run did not begin (exit code {process.wait()})")
+        yield RunDirectory(path)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def make_finished(run: RunDirectory, num_steps: int, *, num_ranks: int = NUM_RANKS) -> RunDirectory:
+    """Write a run of `num_steps` steps that has just finished, and return it."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
-    _create(run, num_steps, shape)
-    _write_history(run, num_steps, num_steps, began, shape, is_flat=is_flat)
+    _create(run, num_steps, num_ranks)
+    _write_history(run, num_steps, num_steps, began, num_ranks)
     file = EventFile(run.events)
     file.append([(time.time(), "state", {"state": "finished", "reason": REASON})])
     file.close()
     run.write_status(_status("finished", began, exit_code=0))
+    return run
 
 
-def go_on_live(
-    run: RunDirectory,
-    num_steps: int,
-    per_second: float = UPDATES_PER_S,
-    *,
-    is_flat: bool = False,
-    shape: Shape = PLAIN,
-) -> None:
+def _go_on_live(run: RunDirectory, num_steps: int) -> None:
     """Write a run of `num_steps` steps, then append events until SIGTERM."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     planned = num_steps + max(1_000, num_steps // 10)
-    _create(run, planned, shape)
+    _create(run, planned, NUM_RANKS)
     lock = run.acquire_lock()
     run.write_status(_status("running", began))
-    _write_history(run, num_steps, planned, began, shape, is_flat=is_flat)
+    _write_history(run, num_steps, planned, began, NUM_RANKS)
     file = EventFile(run.events)
     try:
         print("ready", flush=True)
-        _append_until_ended(file, num_steps, per_second, shape)
+        _append_until_ended(file, num_steps)
     finally:
         file.append([(time.time(), "state", {"state": "stopped", "reason": REASON})])
         file.close()
@@ -116,7 +95,7 @@ def go_on_live(
         os.close(lock)
 
 
-def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Shape) -> None:
+def _append_until_ended(file: EventFile, step: int) -> None:
     """Append a step event at each update, and devices and ranks once a second, each in a separate write."""
     chance = random.Random(step)
     next_step_at = next_look_at = time.monotonic()
@@ -127,15 +106,15 @@ def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Sh
             step += 1
             fields = step_fields(step, 0.4 + chance.gauss(0.0, 0.03), chance.uniform(0.8, 1.2))
             file.append([(time.time(), "step", fields)])
-            next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / per_second
+            next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / UPDATES_PER_S
         if now >= next_look_at:
             unix_s = time.time()
-            look = [("devices", _devices(chance, shape)), ("ranks", _ranks(step, chance, shape))]
+            look = [("devices", _devices(chance, NUM_RANKS)), ("ranks", _ranks(step, chance, NUM_RANKS))]
             file.append((unix_s, kind, fields) for kind, fields in look)
             next_look_at += 1.0
 
 
-def _create(run: RunDirectory, planned_steps: int, shape: Shape) -> None:
+def _create(run: RunDirectory, planned_steps: int, num_ranks: int) -> None:
     """Create the directory and its configuration. Fails if the directory exists."""
     run.path.mkdir(parents=True)
     run.logs.mkdir()
@@ -144,8 +123,7 @@ def _create(run: RunDirectory, planned_steps: int, shape: Shape) -> None:
         "name": f"made up, {planned_steps} steps",
         "dataset": "digits",
         "model": "mlp",
-        "num_nodes": shape.num_nodes,
-        "nproc_per_node": shape.ranks_a_node,
+        "nproc_per_node": num_ranks,
         "batch_size": BATCH_SIZE,
         "device": "cpu",
         "num_epochs": 100_000,
@@ -166,40 +144,38 @@ def _status(state: events.State, began_unix_s: float, exit_code: int | None = No
 
 
 def _write_history(
-    run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
+    run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, num_ranks: int
 ) -> None:
     """Write the history directly, with the same lines as `EventFile`."""
     with run.events.open("w", encoding="utf-8") as file:
-        lines = _history(num_steps, planned_steps, began_unix_s, shape, is_flat=is_flat)
+        lines = _history(num_steps, planned_steps, began_unix_s, num_ranks)
         file.writelines(f'{{"seq":{seq},"time_unix_s":{line}}}\n' for seq, line in enumerate(lines))
 
 
-def _history(
-    num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
-) -> Iterator[str]:
+def _history(num_steps: int, planned_steps: int, began_unix_s: float, num_ranks: int) -> Iterator[str]:
     """Yield the lines from the time field on: steps, devices and ranks each second, periodic evaluations."""
     chance = random.Random(num_steps)
     yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
-    yield _line(began_unix_s, "plan", _plan(planned_steps, shape))
+    yield _line(began_unix_s, "plan", _plan(planned_steps, num_ranks))
     yield _line(began_unix_s, "state", {"state": "running", "reason": REASON})
     steps_a_second = round(HISTORY_STEPS_PER_S)
     steps_an_evaluation = max(10, num_steps // NUM_EVALUATIONS)
-    for step, line in enumerate(_step_lines(num_steps, began_unix_s, is_flat=is_flat), start=1):
+    for step, line in enumerate(_step_lines(num_steps, began_unix_s), start=1):
         yield line
         unix_s = began_unix_s + step / HISTORY_STEPS_PER_S
         if step % steps_a_second == 0:
-            yield _line(unix_s, "devices", _devices(chance, shape))
-            yield _line(unix_s, "ranks", _ranks(step, chance, shape))
+            yield _line(unix_s, "devices", _devices(chance, num_ranks))
+            yield _line(unix_s, "ranks", _ranks(step, chance, num_ranks))
         if step % steps_an_evaluation == 0:
             yield _line(unix_s, "eval", _evaluation(step, num_steps, chance))
             yield _line(unix_s, "checkpoint", _checkpoint(step))
 
 
-def _step_lines(num_steps: int, began_unix_s: float, *, is_flat: bool) -> Iterator[str]:
+def _step_lines(num_steps: int, began_unix_s: float) -> Iterator[str]:
     """Yield the step events. They are generated as arrays: a million take a few seconds."""
     chance = np.random.default_rng(num_steps)
     steps = np.arange(1, num_steps + 1)
-    falling = np.ones(num_steps) if is_flat else 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
+    falling = 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
     columns = (
         steps,
         began_unix_s + steps / HISTORY_STEPS_PER_S,
@@ -237,13 +213,13 @@ def step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
     }
 
 
-def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
+def _plan(planned_steps: int, num_ranks: int) -> dict[str, Any]:
     return {
         "num_train": 1_437,
         "num_validation": 360,
         "num_parameters": 9_000,
         "num_trained": 9_000,
-        "global_batch": shape.num_ranks * BATCH_SIZE,
+        "global_batch": num_ranks * BATCH_SIZE,
         "steps_per_epoch": STEPS_PER_EPOCH,
         "num_steps": planned_steps,
         "class_names": [str(digit) for digit in range(10)],
@@ -254,19 +230,19 @@ def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
             "samples_in_epoch": 0,
             "batch_size": BATCH_SIZE,
             "num_accumulated": 1,
-            "num_replicas": shape.num_ranks,
+            "num_replicas": num_ranks,
         },
         "trivial": None,
         "start": None,
     }
 
 
-def _devices(chance: random.Random, shape: Shape) -> dict[str, Any]:
+def _devices(chance: random.Random, num_ranks: int) -> dict[str, Any]:
     return {
         "devices": [
             {
                 "rank": rank,
-                "node": rank // shape.ranks_a_node,
+                "node": 0,
                 "kind": "cpu",
                 "index": rank,
                 "name": "made up",
@@ -276,14 +252,14 @@ def _devices(chance: random.Random, shape: Shape) -> dict[str, Any]:
                 "temperature_celsius": None,
                 "power_watts": None,
             }
-            for rank in range(shape.num_ranks)
+            for rank in range(num_ranks)
         ],
         "others_cpu_percent": round(chance.uniform(0, 9), 1),
         "idle_cpu_percent": round(chance.uniform(0, 5), 1),
     }
 
 
-def _ranks(step: int, chance: random.Random, shape: Shape) -> dict[str, Any]:
+def _ranks(step: int, chance: random.Random, num_ranks: int) -> dict[str, Any]:
     return {
         "ranks": [
             {
@@ -305,7 +281,7 @@ def _ranks(step: int, chance: random.Random, shape: Shape) -> dict[str, Any]:
                 "optimizer_bytes": 10_000_000,
                 "loss": None,
             }
-            for rank in range(shape.num_ranks)
+            for rank in range(num_ranks)
         ]
     }
 

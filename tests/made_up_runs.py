@@ -1,13 +1,10 @@
 """Generate synthetic run directories in the real file formats, to measure the list of runs.
 
-    python -m tests.made_up_runs FOLDER [--runs 5000] [--steps 300]
-
 The name of each run contains "made up". No process belongs to any of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -28,18 +25,6 @@ CHOICES = (
 ENDINGS: tuple[State, ...] = ("finished", "finished", "finished", "stopped", "failed")
 STEP_TIME_S = 0.02
 BETWEEN_RUNS_S = 600.0
-
-
-def main() -> None:
-    """Generate the runs that the command line describes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", type=int, default=5000)
-    parser.add_argument("--steps", type=int, default=300)
-    options = parser.parse_args()
-    make(options.folder, options.runs, options.steps)
 
 
 def make(folder: Path, num_runs: int, num_steps: int) -> list[str]:
@@ -109,7 +94,3 @@ def _happened(
 
 def _as_json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, indent=2).encode()
-
-
-if __name__ == "__main__":
-    main()

@@ -9,9 +9,10 @@ import pytest
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as NotInTime
 
-from tests.made_writer import finished_run, live_run
+from tests.made_run import live_run, make_finished
 from tests.ui.conftest import NewPage, accessibility_violations
 from tools import page_driver
+from trainers.contract.rundir import RunDirectory
 
 pytestmark = pytest.mark.ui
 
@@ -35,7 +36,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     runs_dir = tmp_path_factory.mktemp("accessible")
-    ended = finished_run(runs_dir / "ended", 1_000)
+    ended = make_finished(RunDirectory(runs_dir / "ended"), 1_000)
     with (
         live_run(runs_dir / "live", 1_000) as live,
         page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server,

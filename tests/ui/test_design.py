@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.made_writer import finished_run, live_run
+from tests.made_run import live_run, make_finished
 from tests.ui.conftest import NewPage
 from tools import page_driver
+from trainers.contract.rundir import RunDirectory
 
 pytestmark = pytest.mark.ui
 
@@ -71,7 +72,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     runs_dir = tmp_path_factory.mktemp("design")
-    ended = finished_run(runs_dir / "ended", 200)
+    ended = make_finished(RunDirectory(runs_dir / "ended"), 200)
     with (
         live_run(runs_dir / "live", 200) as live,
         page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server,

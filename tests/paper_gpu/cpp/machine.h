@@ -76,7 +76,7 @@ struct Device {
 };
 
 // One process on one GPU: the content of its file `<gpu>.<pid>` in PAPER_STATE. The process maps the file, so
-// that other processes read current values, also after a kill. paper_gpu.occupy() writes the same layout.
+// that other processes read current values, also after a kill.
 struct Usage {
   std::atomic<uint64_t> memory_bytes;
   std::atomic<uint64_t> busy_ns;             // of this process's streams

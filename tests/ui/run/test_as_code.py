@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.made_writer import finished_run
+from tests.made_run import make_finished
 from tests.ui.conftest import Watched, assert_usable
 from tests.ui.run.test_elsewhere import HAS_ALL, LOOKS
 from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
 
 SECTION = ".ddp-as-code"
 
 
 @pytest.fixture(scope="module")
 def site(server: Server, runs_dir: Path) -> tuple[Server, str]:
-    return server, finished_run(runs_dir / "as-code-1", 1_000).run_id
+    return server, make_finished(RunDirectory(runs_dir / "as-code-1"), 1_000).run_id
 
 
 def open_script(page: Page, site: tuple[Server, str]) -> None:

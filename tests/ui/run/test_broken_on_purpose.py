@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.made_writer import finished_run
+from tests.made_run import make_finished
 from tests.ui.conftest import Watched
 from tests.unit.checkpoints import leave_checkpoint
 from tools import page_driver
@@ -48,8 +48,8 @@ def with_fingerprints(run: RunDirectory, *, are_apart: bool, **values: object) -
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     folder = tmp_path_factory.mktemp("broken") / "runs"
     folder.mkdir()
-    right = with_fingerprints(finished_run(folder / "right-1", NUM_STEPS), are_apart=False)
-    broken = finished_run(folder / "broken-1", NUM_STEPS)
+    right = with_fingerprints(make_finished(RunDirectory(folder / "right-1"), NUM_STEPS), are_apart=False)
+    broken = make_finished(RunDirectory(folder / "broken-1"), NUM_STEPS)
     leave_checkpoint(broken, NUM_STEPS)
     with_fingerprints(broken, are_apart=True, mistake=MISTAKE)
     with page_driver.serve(folder, page_driver.NO_STANDBY) as server:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.made_writer import live_run
+from tests.made_run import live_run
 from tests.ui.conftest import Watched
 from tests.ui.run import written_runs
 from tools.page_driver import Server

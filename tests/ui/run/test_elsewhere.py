@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.made_writer import finished_run
+from tests.made_run import make_finished
 from tests.ui.conftest import Watched, assert_usable
 from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
 
 LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")
 # Before that, the page of a finished run is hidden and ignores keys.
@@ -19,7 +20,7 @@ LOOKS = {"light": (1440, False), "phone, dark": (390, True)}
 
 @pytest.fixture(scope="module")
 def site(server: Server, runs_dir: Path) -> tuple[Server, str]:
-    return server, finished_run(runs_dir / "elsewhere-1", 1_000).run_id
+    return server, make_finished(RunDirectory(runs_dir / "elsewhere-1"), 1_000).run_id
 
 
 def open_fold(page: Page, site: tuple[Server, str]) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.made_writer import finished_run
+from tests.made_run import make_finished
 from trainers.contract import config
 from trainers.contract.events import EventFile, encode_event
 from trainers.contract.rundir import RunDirectory
@@ -44,7 +44,7 @@ def text() -> dict[str, Any]:
 
 def ended_run(path: Path, num_steps: int, sample: dict[str, Any]) -> RunDirectory:
     """Write a finished run with a sample."""
-    run = finished_run(path, num_steps)
+    run = make_finished(RunDirectory(path), num_steps)
     file = EventFile(run.events)
     file.append([(time.time(), "sample", {"step": num_steps, **sample})])
     file.close()

@@ -60,8 +60,6 @@ COUNTERS = (
     "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels without a simulated effect, such as custom ones
 )
 # The layout of `Usage` in cpp/machine.h: memory, busy ns, utilization, MIG instance, flags.
-_USAGE = struct.Struct("<5Q")
-_NO_INSTANCE = 2**64 - 1
 _DRAWS, _ALWAYS = 1, 2
 
 
@@ -89,28 +87,6 @@ def _named(values: tuple[int, ...]) -> dict[str, int]:
         "launches": found["kernel_launches"] + found["library_launches"] + found["graph_launches"],
         **found,
     }
-
-
-def occupy(
-    gpu: int,
-    pid: int,
-    *,
-    memory_bytes: int = 0,
-    utilization_percent: int = 0,
-    draws: bool = False,
-    instance: int | None = None,
-    is_elsewhere: bool = False,
-) -> Path:
-    """Put a process that is not simulated on a GPU, as NVML lists it. Return its file.
-
-    The process leaves the GPU when it ends or the file is deleted. `is_elsewhere`: NVML lists the PID
-    although no process here has it, as with a process of another container.
-    """
-    path = Path(os.environ["PAPER_STATE"]) / f"{gpu}.{pid}"
-    flags = _DRAWS * draws | _ALWAYS * is_elsewhere
-    place = _NO_INSTANCE if instance is None else instance
-    path.write_bytes(_USAGE.pack(memory_bytes, 0, utilization_percent, place, flags))
-    return path
 
 
 def _runtime() -> ctypes.CDLL:

@@ -12,7 +12,6 @@ from ddp_gui.notebook import live
 from ddp_gui.notebook.runs import Session
 from ddp_gui.queue.scheduler import Scheduler
 from tests import made_run
-from tests.made_run import Shape
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
 
@@ -22,7 +21,7 @@ class Finished:
 
     def __init__(self, path: Path, num_steps: int) -> None:
         run = RunDirectory(path)
-        made_run.make_finished(run, num_steps, shape=Shape(ranks_a_node=4))
+        made_run.make_finished(run, num_steps, num_ranks=4)
         self.run_id = run.run_id
         self._view = RunView(run, None)
 

@@ -139,6 +139,19 @@ def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, da
     assert rundir.is_run_id(run.run_id)
 
 
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        "..", ".", "", "../run-1", "run-1/../run-1", "/etc", "a/b", "a\\b", "run-1\x00", "\x00", "run-1\n",
+        "x" * 101, ".hidden", None, 3, ["run-1"],
+    ],
+)  # fmt: skip
+def test_text_that_is_no_run_id_is_refused(run: RunDirectory, run_id: Any) -> None:
+    json_files.write_json_atomically(run.config, Config().to_json())
+    with pytest.raises(ValueError, match="run_id is"):
+        rundir.open_run(run.path.parent, run_id)
+
+
 def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
     run.write_status(Status(state="finished", error="x" * 20_000))
     done = threading.Event()

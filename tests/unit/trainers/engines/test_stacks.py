@@ -5,6 +5,7 @@ parsing the output of py-spy and faulthandler, and finding the hung rank.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -257,6 +258,19 @@ def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:
         "Rank 0 never entered all-reduce 418 (float32, 1.2 MB), in which rank 1 waits. "
         "Rank 1 never entered the all-reduce of the gradients, in which rank 0 waits."
     )
+
+
+def test_py_spys_words_are_read() -> None:
+    raw = [
+        {"thread_name": "telemetry", "frames": []},
+        {
+            "thread_name": "MainThread",
+            "frames": [{"filename": "a.py", "line": 3, "name": "Model.f", "locals": None}],
+        },
+    ]
+    main, other = stacks.threads_of_json(json.dumps(raw))
+    assert main.frames == (Frame(file="a.py", line=3, function="f"),)
+    assert other.name == "telemetry"
 
 
 SLEEPS = """

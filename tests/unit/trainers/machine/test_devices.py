@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError
+from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import cuda_environment, facilities, hardware, host
 
@@ -53,6 +53,31 @@ def test_gpus_are_counted_as_cuda_reads_their_names(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert hardware.num_gpus() == expected
+
+
+@pytest.mark.parametrize(
+    ("order", "visible", "names", "is_unclear"),
+    [
+        (None, "0", ("Fast", "Slow"), True),
+        ("FASTEST_FIRST", "1", ("Fast", "Slow"), True),
+        ("PCI_BUS_ID", "1", ("Fast", "Slow"), False),
+        (None, "1", ("Fast", "Fast"), False),
+        (None, None, ("Fast", "Slow"), False),
+        (None, "GPU-a000", ("Fast", "Slow"), False),
+    ],
+)
+def test_indices_of_cudas_own_order_are_unclear_among_different_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+    order: str | None,
+    visible: str | None,
+    names: tuple[str, ...],
+    is_unclear: bool,
+) -> None:
+    use(monkeypatch, *(replace(gpu, name=name) for gpu, name in zip(box(2), names, strict=True)))
+    for variable, value in (("CUDA_DEVICE_ORDER", order), ("CUDA_VISIBLE_DEVICES", visible)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    assert hardware.names_are_unclear() == is_unclear
 
 
 WHOLE = FakeGpu(uuid="GPU-0000", memory_bytes=40 * 10**9)
@@ -108,6 +133,19 @@ def test_a_run_is_offered_one_mig_instance_and_its_memory(
     assert offered.gpu_capability == min(gpu.capability for gpu in gpus)
 
 
+def test_a_driver_before_510_names_who_is_on_a_gpu_and_what_it_lacks_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = FakeGpu(uuid="GPU-a", pids=(7,))
+    monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([gpu]))
+    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
+    assert [process.pid for process in hardware.gpu_processes(gpu) or ()] == [7]
+    assert hardware.telemetry_problem() == (
+        "GPU telemetry is not available: utilization (Not Supported) of GPU 0; memory (Not Supported) of GPU "
+        "0. The driver is 470.256.02."
+    )
+
+
 @pytest.mark.parametrize(
     "error", [MismatchError("x"), RuntimeError("Function Not Found"), OSError("x"), AttributeError("x")]
 )
@@ -128,6 +166,28 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
     assert hardware.compute_capability(0) is None and hardware.gpu_index(0) is None
     assert hardware.driver_versions() == (None, None) and not hardware.is_divided(0)
     assert hardware.gpu_divided_into("MIG-1") is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "capability", "reason", "remedy"),
+    [
+        ("bf16", (7, 5), "Tesla T4 (compute capability 7.5) has no bf16 arithmetic", "Choose fp16"),
+        ("tf32", (7, 5), "has no TF32", "Choose fp16"),
+        ("bf16", (6, 1), "has no bf16", "Choose fp32"),
+        ("bf16", (8, 0), None, None),
+        ("tf32", (12, 0), None, None),
+        ("fp16", (7, 5), None, None),
+        ("fp32", (5, 0), None, None),
+    ],
+)
+def test_a_precision_that_a_gpu_lacks_is_said_with_the_one_it_has(
+    precision: str, capability: tuple[int, int], reason: str | None, remedy: str | None
+) -> None:
+    found = hardware.precision_obstacle(precision, "Tesla T4", capability)
+    if reason is None or remedy is None:
+        assert found is None
+    else:
+        assert found is not None and reason in found.reason and remedy in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,22 @@ def test_a_rate_far_too_high_is_told_from_the_first_step() -> None:
     assert list(found(steps(1000, stuck))) == ["loss_rises"]
 
 
+def test_memorising_is_validation_up_and_training_down() -> None:
+    training = lambda number: 2.0 * math.exp(-number / 400)  # noqa: E731
+    validation = {100: 1.5, 200: 1.2, 300: 1.1, 400: 1.2, 500: 1.35, 600: 1.5}
+    events = [*steps(600, training)]
+    evaluations = [
+        evaluation(n, 600 + n, accuracy=0.5) | {"loss": loss, "time_unix_s": 1100.0}
+        for n, loss in validation.items()
+    ]
+    said = found(events + evaluations)["memorises"]
+    assert "step 300" in said.message
+    assert said.action is not None
+    assert said.action.values == {"early_stopping_patience": 3}
+    only_two_worse = [e for e in evaluations if e["step"] <= 500]
+    assert "memorises" not in found(events + only_two_worse)
+
+
 def test_the_slow_rank_is_named_when_it_is_slow_several_times_in_a_row() -> None:
     slow = [ranks(n, (0.05, 0.04), (0.09, 0.0)) for n in range(5)]
     said = found(slow)["slow_rank"]
