@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
 from ddp_gui.devices import capacity
 from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -123,9 +122,6 @@ class MachineApi:
         return raw | {"busy_with": list(dict.fromkeys(shown))}
 
 
-PIECE_BYTES = 256 * 1024
-
-
 def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -> Router:
     """Return the routes below `/live/machine`."""
     router = Router(prefix="/live")
@@ -143,13 +139,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return GeneratedFile(
-            SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
+            SLOW, file_pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
         )
 
     return router
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with open_own(path) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece

@@ -12,23 +12,21 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import disk
-from ddp_gui.queue.policy import Capacity, DevicesNow, Limits, Rules, Situation, Start
+from ddp_gui.queue.policy import Capacity, Limits, Rules, Situation
 from trainers.contract import events, rundir, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
-from trainers.contract.tickets import Grant, Ticket
+from trainers.contract.tickets import Ticket
 from trainers.engines import liveness
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.engines.local import torchrun
@@ -160,25 +158,6 @@ def holding(run: RunDirectory) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def granted(
-    ticket: Ticket,
-    start: Start,
-    devices: DevicesNow,
-    num_threads: int | None = None,
-    checkpoint_bytes: int | None = None,
-) -> Ticket:
-    """Return a ticket with a grant for one start, identified by a new token."""
-    gpus = {gpu.uuid: gpu for gpu in devices.gpus}
-    grant = Grant(
-        token=uuid.uuid4().hex,
-        granted_unix_s=time.time(),
-        gpus=tuple(gpus[name] for name in start.gpus),
-        num_threads=num_threads,
-        checkpoint_bytes=checkpoint_bytes,
-    )
-    return replace(ticket, grant=grant)
 
 
 def write_grant(run: RunDirectory, ticket: Ticket) -> bool:

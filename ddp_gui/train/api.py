@@ -136,7 +136,9 @@ class Api:
 
         def own_data() -> dict[str, Any] | None:
             completed = self.starts.complete(raw)
-            is_own = isinstance(completed, dict) and completed.get("dataset") in self._catalogue.get().own_data
+            is_own = (
+                isinstance(completed, dict) and completed.get("dataset") in self._catalogue.get().own_data
+            )
             return completed if is_own else None
 
         if (found := await CLICKS.run(own_data)) is not None:
