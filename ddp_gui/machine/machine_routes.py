@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import HTTPException
@@ -12,7 +12,7 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
 from ddp_gui.devices import capacity
-from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
+from ddp_gui.machine.communication import Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.operations import Rate, operation
@@ -60,16 +60,12 @@ class MachineApi:
     _report: MachineReport
     _store: RunStore
     _scheduler: Scheduler
-    _started_by: dict[str, str] = field(default_factory=dict)
 
     @operation(rate=CHECK_RATE)
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between this number of ranks; one check at a time."""
-        check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
-        self._started_by[check.check_id] = current_user().name
-        for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
-            del self._started_by[oldest]
-        return self._shown(check)
+        runs, person = self._report.live_run_ids(), current_user().name
+        return self._shown(self._checks.start(num_ranks, capacity.read(), runs, person))
 
     @operation()
     def communication_check(self, check_id: str) -> dict[str, Any]:
@@ -80,7 +76,7 @@ class MachineApi:
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
         """End a check; on return none of its processes is left."""
         check = self._checks.find(check_id)
-        if not rights.may_change(self._started_by.get(check_id)):
+        if not rights.may_change(check.started_by):
             raise rights.NotAllowedError("only who started this check or a teacher can stop it")
         return self._shown(self._checks.stop(check.check_id))
 

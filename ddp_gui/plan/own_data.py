@@ -144,7 +144,10 @@ def problem_line(problem: Mapping[str, Any]) -> str:
 
 
 def _ask(config: Config, template: TorchTemplate) -> Inspection:
-    raw = trainer_process.inspect_data(config, template)
+    return _parse(trainer_process.inspect_data(config, template))
+
+
+def _parse(raw: Mapping[str, Any]) -> Inspection:
     values = {name: raw[name] for name in Inspection.__dataclass_fields__ if name in raw}
     values |= {name: tuple(raw[name]) for name in ("problems", "columns")}
     about = dict(raw["dataset"] or {})

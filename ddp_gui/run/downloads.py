@@ -116,7 +116,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
             allowed = ", ".join(TARGETS)
             raise HTTPException(status_code=404, detail=f"there is no such file; there are: {allowed}")
         job = _job_of(view, num_nodes, gpus)
-        name = TARGETS[target].file_name(job)
+        name = f"{job.run_id}{TARGETS[target].ending}"  # ids and endings have only plain letters
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(TARGETS[target].make(job), media_type="text/plain; charset=utf-8", headers=headers)
 

@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
@@ -30,6 +30,7 @@ from ddp_gui.events import run_view
 from ddp_gui.events.run_view import Known, RunView
 from ddp_gui.events.series import ChartView
 from ddp_gui.events.tables import Axis, Smoothing, span_of
+from ddp_gui.http.front import Receive, Scope, Send
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
@@ -47,12 +48,6 @@ CUT_OFF_AFTER_S = 10.0
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 
 # Separate pools, so that one viewer's many chart settings never delay reading.
 READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
