@@ -32,12 +32,13 @@ FORGOTTEN_AFTER_S = 15 * 60.0
 MAX_REMEMBERED = 10_000
 
 
-class TooManyTriesError(Exception):
-    """Too many failed attempts; `wait_s` is the time until the next one is allowed."""
+class LoginError(Exception):
+    """A refused login; the message is for the user."""
 
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(f"wait {wait_s:.0f} s")
-        self.wait_s = wait_s
+    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
 
 
 @dataclass
@@ -104,14 +105,17 @@ class LoginLimits:
         Args:
             is_known: the source is a known device, so that failures elsewhere do not count.
         Raises:
-            TooManyTriesError: if the client must wait.
+            LoginError: if the client must wait.
         """
         with self._lock:
             wait_s = self._pairs.wait_s((name, source))
             if not is_known:
                 wait_s = max(wait_s, self._names.wait_s((name,)))
         if wait_s > 0:
-            raise TooManyTriesError(wait_s)
+            whole_s = max(1, math.ceil(wait_s))
+            seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
+            message = f"Too many failed attempts. Try again in {seconds}."
+            raise LoginError(message, status=429, retry_after_s=whole_s)
 
     def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
         """Count an attempt that was checked; a correct password clears the failures of its source."""
@@ -192,15 +196,6 @@ MAX_WAITING_OF_A_NAME = 5
 DEVICE_FOR_S = 180 * 24 * 3600
 
 
-class LoginError(Exception):
-    """A refused login; the message is for the user."""
-
-    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
-
-
 class Login:
     """The accounts, the sessions and the limits of one page."""
 
@@ -231,12 +226,9 @@ class Login:
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
         line = small if is_known else source if account is None else f"{source} {small}"
-        try:
-            # Checked before taking a place in the queue, so that a blocked name does not delay other users.
-            self._limits.check(small, source, is_known=is_known)
-            is_right = await checks.run(line, self._check, small, source, password, account, is_known)
-        except TooManyTriesError as error:
-            raise _must_wait(error.wait_s) from error
+        # Checked before taking a place in the queue, so that a blocked name does not delay other users.
+        self._limits.check(small, source, is_known=is_known)
+        is_right = await checks.run(line, self._check, small, source, password, account, is_known)
         if account is None or not is_right:
             raise LoginError("The name or the password is wrong.", status=401)
         return self._sessions.begin(account)
@@ -311,13 +303,3 @@ def _is_device_of(account: Account, device: str | None) -> bool:
         return False
     expected = _device_token(account, device.partition(".")[0])
     return hmac.compare_digest(device.encode(), expected.encode())
-
-
-def _must_wait(wait_s: float) -> LoginError:
-    whole_s = max(1, math.ceil(wait_s))
-    seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
-    return LoginError(
-        f"Too many failed attempts. Try again in {seconds}.",
-        status=429,
-        retry_after_s=whole_s,
-    )

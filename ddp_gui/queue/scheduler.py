@@ -26,6 +26,7 @@ from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError
 from trainers.contract import manifests, rundir, tickets
 from trainers.contract.config import Config, ConfigError
+from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Grant, Ticket
 from trainers.engines.base import AskedField, Engine, EngineQueue
@@ -221,13 +222,13 @@ class Scheduler:
 
     # Changes by users and teachers
 
-    def take_out(self, run: RunDirectory) -> bool:
-        """Remove a run from the queue; return True if it was still queued."""
+    def take_out(self, run: RunDirectory) -> State | None:
+        """Remove a run from the queue; return its state, or None if it was not queued any more."""
         # Only the tickets count, which the run's lock protects: the next pass updates the stored state.
-        was_waiting = starter.take_out(run)
+        state = starter.take_out(run)
         self._passes.wake()
         self._note_change(run)
-        return was_waiting
+        return state
 
     def move(self, run_id: str, place: int) -> list[str]:
         """Move a run to a place in the queue (1 is next); return the new order.

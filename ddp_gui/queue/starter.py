@@ -176,8 +176,8 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         return False  # started manually
 
 
-def take_out(run: RunDirectory) -> bool:
-    """Remove a run from the queue for good; return True if it was still queued.
+def take_out(run: RunDirectory) -> State | None:
+    """Remove a run from the queue for good; return its state, or None if it was not queued any more.
 
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.
     """
@@ -185,11 +185,11 @@ def take_out(run: RunDirectory) -> bool:
         with holding(run):
             ticket = _readable_ticket(run)
             if not run.queued.exists():
-                return False
-            _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
-            return True
+                return None
+            was_new = _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
     except ValueError:
-        return False  # the supervisor holds the lock: the run has started
+        return None  # the supervisor holds the lock: the run has started
+    return "stopped" if was_new else liveness.read_status(run).state
 
 
 def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
@@ -270,8 +270,8 @@ def forward(run: RunDirectory) -> None:
     threading.Thread(target=process.wait, name=f"forward-{run.run_id}", daemon=True).start()
 
 
-def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
-    """Record why a queued run does not run, then remove its ticket.
+def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> bool:
+    """Record why a queued run does not run, then remove its ticket; return True if this is its end.
 
     If the disk is full, the ticket's file becomes the status file, which needs no space: the run must not
     start later.
@@ -292,6 +292,7 @@ def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str
             json_files.overwrite_json(run.queued, status_file.to_json(status))
             run.queued.rename(run.status)
     run.queued.unlink(missing_ok=True)
+    return has_no_end
 
 
 def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from ddp_gui.auth import account_file, login_routes, sessions
 from ddp_gui.auth import login as login_module
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.login import MAX_WAITING, Login, LoginError, LoginLimits, TooManyTriesError
+from ddp_gui.auth.login import MAX_WAITING, Login, LoginError, LoginLimits
 from ddp_gui.auth.rights import Person
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.http.front import network_of
@@ -118,8 +118,8 @@ def test_one_person_has_a_bounded_number_of_sessions(held: Sessions, file: Accou
 def fail(limits: LoginLimits, name: str, source: str = "10.0.0.1", *, is_known: bool = False) -> float:
     try:
         limits.check(name, source, is_known=is_known)
-    except TooManyTriesError as error:
-        return error.wait_s
+    except LoginError as error:
+        return float(error.retry_after_s or 0)
     limits.count(name, source, is_right=False, is_known=is_known)
     return 0.0
 
