@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastapi import HTTPException
@@ -104,12 +104,12 @@ class MachineApi:
     @operation(teacher="install a package")
     def install_data_set(self, name: str) -> dict[str, Any]:
         """Install the package that contains a data set; one at a time."""
-        return self._installs.start(name).to_json()
+        return asdict(self._installs.start(name))
 
     @operation()
     def data_set_install(self, name: str) -> dict[str, Any]:
         """Return the progress of the installation of a data set's package."""
-        return self._installs.find(name).to_json()
+        return asdict(self._installs.find(name))
 
     def _shown(self, check: Check) -> dict[str, Any]:
         """Return a check without the names of runs that the current user may not see."""

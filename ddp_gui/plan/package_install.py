@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -123,10 +123,6 @@ class Install:
     state: InstallState = "running"
     line: str = ""
     error: str | None = None
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return the installation as the page sees it."""
-        return asdict(self)
 
 
 class PackageInstalls:

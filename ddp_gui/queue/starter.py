@@ -20,6 +20,7 @@ from typing import Any
 from ddp_gui.auth import rights
 from ddp_gui.devices import disk
 from ddp_gui.queue.policy import Capacity, Limits, Rules, Situation
+from ddp_gui.runs.listing import runs_text
 from trainers.contract import events, rundir, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import ConfigError, Problem
@@ -55,8 +56,8 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
     num_queued = sum(run.person == ticket.person for run in situation.waiting)
     if limits.num_waiting is not None and num_queued >= limits.num_waiting:
         raise ValueError(
-            f"You have {_runs(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait until "
-            "one has started, or remove one"
+            f"You have {runs_text(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait "
+            "until one has started, or remove one"
         )
 
 
@@ -137,10 +138,6 @@ def _display_name(name: str) -> str:
 
 def _size(size_bytes: int) -> str:
     return f"{size_bytes / GB:.2f} GB" if size_bytes >= GB / 10 else f"{size_bytes / 1e6:.1f} MB"
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 TAKEN_OUT = "Removed from the queue before it started."
