@@ -67,7 +67,8 @@ class QueueStore:
             QueueStoreError: if the stored queue is invalid.
         """
         try:
-            return typed.read(QueueState, json_files.read_json(self._path, must_be_ours=True))
+            raw = json_files.read_json(self._path, must_be_ours=True)
+            return typed.read(QueueState, raw, ignores_unknown=True)
         except FileNotFoundError:
             return QueueState()
         except (OSError, ValueError) as error:
