@@ -250,7 +250,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(predictions.make_router(predict))
     app.include_router(take_home.make_router(copies))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
-    app.include_router(queue_routes.make_router(view, store))
+    app.include_router(queue_routes.make_router(line, view, store))
     app.include_router(learn_routes.make_router(library, api, store))
     app.include_router(code_lesson.make_router(code_lessons, library))
     app.include_router(progress_module.make_router(progress, library, has_login=options.has_login))

@@ -7,7 +7,6 @@ import contextlib
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -104,23 +103,20 @@ def forbid_caching(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 async def _refuse(scope: Scope, path: str, send: Send) -> None:
-    """Redirect a browser to the login page; answer a program with 401."""
-    if front.asks_for_page(scope, path):
-        query = scope.get("query_string", b"").decode("latin-1")
-        wished = f"{path.lstrip('/')}{'?' if query else ''}{query}"
-        asks_more = f"?next={quote(wished, safe='')}" if wished else ""
-        location = f"{scope.get('root_path', '')}/login{asks_more}".encode("latin-1", errors="replace")
-        status, more, body = 303, [(b"location", location)], b""
-    else:
-        status, more, body = 401, [], orjson.dumps({"detail": NOT_LOGGED_IN})
-    answer_headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        *more,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": answer_headers})
-    await send({"type": "http.response.body", "body": body})
+    """Redirect a browser to the login page.
+
+    Raises:
+        Refused: if a program asks.
+    """
+    if not front.asks_for_page(scope, path):
+        raise Refused(401, NOT_LOGGED_IN)
+    query = scope.get("query_string", b"").decode("latin-1")
+    wished = f"{path.lstrip('/')}{'?' if query else ''}{query}"
+    asks_more = f"?next={quote(wished, safe='')}" if wished else ""
+    location = f"{scope.get('root_path', '')}/login{asks_more}".encode("latin-1", errors="replace")
+    answer_headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 303, "headers": answer_headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class HeaderGate:

@@ -64,6 +64,19 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     return read
 
 
+def ask_once(cache_file: Path | None, module: str) -> Answer:
+    """Return the cached answer of a module, or ask it and cache the answer.
+
+    Raises:
+        AskError: if it fails.
+    """
+    if (known := remembered(cache_file)) is not None:
+        return known
+    answer = ask(module)
+    remember(cache_file, answer)
+    return answer
+
+
 def current_key(answer: Answer) -> str:
     """Return the cache key of an answer: path, time and size of every file it depends on, at present."""
     watched = [Path(path) for path in answer.get("watched_paths", [])]

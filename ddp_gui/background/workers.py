@@ -14,6 +14,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
@@ -23,6 +24,7 @@ from starlette.responses import Response
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.http.front import Message, Receive, Scope, Send
+from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, lifeline
 
@@ -271,6 +273,17 @@ def module_output(module: str, asked: Any) -> Iterator[bytes]:
                 raise SlowProcessError(f"{module} ended with {process.returncode}")
         finally:
             process.kill()
+
+
+def file_pieces(path: Path) -> Iterator[bytes]:
+    """Yield the content of a regular file.
+
+    Raises:
+        OSError, ValueError: if it cannot be read.
+    """
+    with plain_files.open_plain(path) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
 
 
 def make_nice(process: subprocess.Popen[bytes]) -> None:

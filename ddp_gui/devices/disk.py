@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,11 +88,6 @@ def _blocks(entry: os.DirEntry[str]) -> int:
         return entry.stat(follow_symlinks=False).st_blocks
     except FileNotFoundError:
         return 0
-
-
-def sizes_of_runs(runs_dir: Path, run_ids: list[str]) -> tuple[dict[str, int], float]:
-    """Return the disk space of each run, and the time of the measurement."""
-    return {run_id: taken_bytes(runs_dir / run_id) for run_id in run_ids}, time.monotonic()
 
 
 def nearest_folder(path: Path) -> Path:

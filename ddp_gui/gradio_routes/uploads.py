@@ -159,7 +159,8 @@ class Uploads:
 
     def _check_room(self, size_bytes: int) -> None:
         asked_bytes = max(size_bytes, FEWEST_BYTES)
-        if shutil.disk_usage(self._folder).free - self._num_bytes_arriving() - size_bytes < LEFT_FREE_BYTES:
+        free_bytes = shutil.disk_usage(self._folder).free - sum(self._arriving.values())
+        if free_bytes - size_bytes < LEFT_FREE_BYTES:
             raise NoRoomError("the disk is nearly full")
         if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
             raise NoRoomError(f"all uploads together may take {_in_gib(MAX_KEPT_BYTES)} GiB. {_ASK}")
@@ -168,9 +169,6 @@ class Uploads:
         own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
         if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:
             raise NoRoomError(f"your uploads may take {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB. {_ASK}")
-
-    def _num_bytes_arriving(self) -> int:
-        return sum(self._arriving.values())
 
     def _size_bytes(self, folder: Path) -> int:
         """Return the bytes used below a folder; an upload in progress counts with its maximum size."""

@@ -381,10 +381,6 @@ class Target:
     ending: str
     make: Callable[[Job], str]
 
-    def file_name(self, job: Job) -> str:
-        """Return the name of the file; ids and endings have only plain letters."""
-        return f"{job.run_id}{self.ending}"
-
 
 TARGETS = {
     "torchrun": Target(

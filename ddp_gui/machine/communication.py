@@ -164,6 +164,7 @@ class Check:
     backend: str
     arguments: list[str]
     busy_with: tuple[str, ...]
+    started_by: str
     started_unix_s: float
     state: CheckState = "running"
     lines: list[Line] = field(default_factory=list)
@@ -246,8 +247,10 @@ class CommunicationChecks:
         """The id of the last check, or None."""
         return next(reversed(self._checks), None)
 
-    def start(self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = ()) -> Check:
-        """Start a check with this number of ranks; `busy_with` names the live runs.
+    def start(
+        self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = (), started_by: str = ""
+    ) -> Check:
+        """Start a check with this number of ranks for a user; `busy_with` names the live runs.
 
         Raises:
             ValueError: if a check is already running, or there are fewer devices.
@@ -263,6 +266,7 @@ class CommunicationChecks:
             backend=backend_of(here),
             arguments=check_arguments(int(num_ranks), here),
             busy_with=tuple(busy_with),
+            started_by=started_by,
             started_unix_s=time.time(),
         )
         with self._lock:

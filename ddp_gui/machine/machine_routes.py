@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
 from ddp_gui.devices import capacity
-from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
+from ddp_gui.machine.communication import Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.operations import Rate, operation
@@ -61,16 +60,12 @@ class MachineApi:
     _report: MachineReport
     _store: RunStore
     _scheduler: Scheduler
-    _started_by: dict[str, str] = field(default_factory=dict)
 
     @operation(rate=CHECK_RATE)
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between this number of ranks; one check at a time."""
-        check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
-        self._started_by[check.check_id] = current_user().name
-        for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
-            del self._started_by[oldest]
-        return self._shown(check)
+        runs, person = self._report.live_run_ids(), current_user().name
+        return self._shown(self._checks.start(num_ranks, capacity.read(), runs, person))
 
     @operation()
     def communication_check(self, check_id: str) -> dict[str, Any]:
@@ -81,7 +76,7 @@ class MachineApi:
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
         """End a check; on return none of its processes is left."""
         check = self._checks.find(check_id)
-        if not rights.may_change(self._started_by.get(check_id)):
+        if not rights.may_change(check.started_by):
             raise rights.NotAllowedError("only who started this check or a teacher can stop it")
         return self._shown(self._checks.stop(check.check_id))
 
@@ -109,21 +104,18 @@ class MachineApi:
     @operation(teacher="install a package")
     def install_data_set(self, name: str) -> dict[str, Any]:
         """Install the package that contains a data set; one at a time."""
-        return self._installs.start(name).to_json()
+        return asdict(self._installs.start(name))
 
     @operation()
     def data_set_install(self, name: str) -> dict[str, Any]:
         """Return the progress of the installation of a data set's package."""
-        return self._installs.find(name).to_json()
+        return asdict(self._installs.find(name))
 
     def _shown(self, check: Check) -> dict[str, Any]:
         """Return a check without the names of runs that the current user may not see."""
         raw = check.to_json()
         shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
         return raw | {"busy_with": list(dict.fromkeys(shown))}
-
-
-PIECE_BYTES = 256 * 1024
 
 
 def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -> Router:
@@ -143,13 +135,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return GeneratedFile(
-            SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
+            SLOW, file_pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
         )
 
     return router
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with open_own(path) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece

@@ -7,13 +7,14 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.plan import package_install
 from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.package_install import Missing
 from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, facilities, hardware, host
@@ -46,26 +47,13 @@ SMALL_SHARED_MEMORY_BYTES = 10**9
 CONTAINER_MARK = Path("/.dockerenv")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """A missing thing; with `is_problem` it impairs training, otherwise it is optional.
-
-    `data_set` is the name of a data set that the page can install.
-    """
-
-    what: str
-    meaning: str
-    command: str | None = None
-    is_problem: bool = False
-    data_set: str | None = None
-
-
 def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
     """Return everything that is missing, problems first."""
     found = [*gpus(), *little_disk(runs_disk), *small_shared_memory()]
     found += finetune_packages(FINETUNE_REQUIREMENTS)
     if catalogue is not None:
-        found += broken_plugins(catalogue.errors) + unavailable_data(catalogue.unavailable)
+        found += broken_plugins(catalogue.errors)
+        found += map(package_install.how_to_get, catalogue.unavailable)
     return [asdict(item) for item in sorted(found, key=lambda item: not item.is_problem)]
 
 
@@ -239,14 +227,6 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
             is_problem=True,
         )
         for error in errors
-    ]
-
-
-def unavailable_data(unavailable: Sequence[Mapping[str, str | None]]) -> list[Missing]:
-    """Return the data sets that are not installed, with the commands that install them."""
-    return [
-        Missing(what=way.label, meaning=way.words, command=way.command, data_set=way.data_set)
-        for way in map(package_install.how_to_get, unavailable)
     ]
 
 

@@ -201,8 +201,8 @@ class MachineReport:
     def _sample_runs(self) -> list[dict[str, Any]]:
         """Read the live runs, the memory of each, and the growth of their directories."""
         live = self._owners.live_runs()
-        sizes, seen_s = disk.sizes_of_runs(self._runs_dir, list(live))
-        self._forecast.add(sizes, seen_s)
+        sizes = {run_id: disk.taken_bytes(self._runs_dir / run_id) for run_id in live}
+        self._forecast.add(sizes, time.monotonic())
         return [
             {"run_id": run_id, "num_processes": len(pids), "memory_bytes": _sum_of_known(pids)}
             for run_id, pids in sorted(live.items())

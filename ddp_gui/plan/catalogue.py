@@ -129,7 +129,7 @@ class CatalogueSource:
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
                 return self._catalogue
             try:
-                raw = self._load()
+                raw = trainer_process.ask_once(self._cache_file, "trainers.plugins.catalog")
             except AskError as error:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
@@ -138,13 +138,6 @@ class CatalogueSource:
             self._catalogue = _parse(raw)
             self._key = trainer_process.current_key(raw)
             return self._catalogue
-
-    def _load(self) -> Mapping[str, Any]:
-        known = trainer_process.remembered(self._cache_file)
-        if known is None:
-            known = trainer_process.ask("trainers.plugins.catalog")
-            trainer_process.remember(self._cache_file, known)
-        return known
 
 
 def _as_broken(error: AskError) -> dict[str, str]:

@@ -79,16 +79,11 @@ class NeedsSource:
                 self._asking.start()
 
     def _ask(self) -> None:
-        answer = trainer_process.remembered(self._cache_file)
-        if answer is None:
-            try:
-                answer = trainer_process.ask("trainers.plugins.memory")
-            except AskError as error:
-                print(f"Memory cannot be predicted: {error}")
-                answer = {"models": {}}
-            else:
-                trainer_process.remember(self._cache_file, answer)
-        self._models = answer["models"]
+        try:
+            self._models = trainer_process.ask_once(self._cache_file, "trainers.plugins.memory")["models"]
+        except AskError as error:
+            print(f"Memory cannot be predicted: {error}")
+            self._models = {}
 
 
 def predict(

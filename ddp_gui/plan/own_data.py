@@ -148,22 +148,12 @@ def _ask(config: Config, template: TorchTemplate) -> Inspection:
 
 
 def _parse(raw: Mapping[str, Any]) -> Inspection:
-    about = dict(raw["dataset"]) if raw["dataset"] else None
-    counts = about.pop("models") if about else {}
-    memory = about.pop("memory") if about else {}
+    values = {name: raw[name] for name in Inspection.__dataclass_fields__ if name in raw}
+    values |= {name: tuple(raw[name]) for name in ("problems", "columns")}
+    about = dict(raw["dataset"] or {})
+    counts, memory = about.pop("models", {}), about.pop("memory", {})
     return Inspection(
-        ok=raw["ok"],
-        kind=raw["kind"],
-        task=raw["task"],
-        problems=tuple(raw["problems"]),
-        num_problems=raw["num_problems"],
-        num_to_leave_out=raw["num_to_leave_out"],
-        columns=tuple(raw["columns"]),
-        label_column=raw["label_column"],
-        preview=raw["preview"],
-        dataset=Dataset(**about) if about else None,
-        counts=counts,
-        memory=memory,
+        **values | {"dataset": Dataset(**about) if about else None, "counts": counts, "memory": memory}
     )
 
 

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -82,29 +82,33 @@ def _pinned(file: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HowToGet:
-    """How to get a missing data set: a text, a command, and with `data_set` an installation by the page."""
+class Missing:
+    """A missing thing; with `is_problem` it impairs training, otherwise it is optional.
 
-    label: str
-    words: str
+    `data_set` is the name of a data set that the page can install.
+    """
+
+    what: str
+    meaning: str
     command: str | None = None
+    is_problem: bool = False
     data_set: str | None = None
 
 
-def how_to_get(entry: Mapping[str, str | None]) -> HowToGet:
+def how_to_get(entry: Mapping[str, str | None]) -> Missing:
     """Split an entry of `Catalogue.unavailable` into its text and the command at its end."""
     label, how, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
     words, is_led_up_to, rest = how.partition("; get them with: ")
     if not is_led_up_to:
-        return HowToGet(label=label, words=how)
+        return Missing(what=label, meaning=how)
     shown, _, otherwise = rest.partition(". ")
     words += f". {otherwise}" if otherwise else "."
     if requirement is not None and can_install(requirement):
-        return HowToGet(label=label, words=words, command=command(requirement), data_set=entry["name"])
+        return Missing(what=label, meaning=words, command=command(requirement), data_set=entry["name"])
     program, *arguments = shown.split()
-    return HowToGet(
-        label=label,
-        words=words,
+    return Missing(
+        what=label,
+        meaning=words,
         command=shlex.join(installation.pip(*arguments)) if program == "pip" else shown,
     )
 
@@ -119,10 +123,6 @@ class Install:
     state: InstallState = "running"
     line: str = ""
     error: str | None = None
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return the installation as the page sees it."""
-        return asdict(self)
 
 
 class PackageInstalls:

@@ -19,6 +19,7 @@ from trainers.contract import config as config_module
 from trainers.contract.catalogue import Dataset, Model
 from trainers.contract.config import Config
 from trainers.contract.config.sections import NO_MISTAKE
+from trainers.files import typed
 
 # The fields that the rules decide on.
 FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")
@@ -221,14 +222,7 @@ def _measured() -> Mapping[str, Expected]:
         return {}
     rows = json.loads(MEASURED.read_text("utf-8"))["rows"]
     return {
-        f"{row['dataset']} {row['model']}": Expected(
-            metric=row["metric"],
-            mean=row["mean"],
-            seconds=row["seconds"],
-            num_ranks=row["num_ranks"],
-            values=row["values"],
-        )
-        for row in rows
+        f"{row['dataset']} {row['model']}": typed.read(Expected, row, ignores_unknown=True) for row in rows
     }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ddp_gui.devices.capacity import Owners
 from trainers.contract.tickets import DeviceKind, GrantedGpu
+from trainers.files.typed import Limit
 from trainers.machine import cuda_environment, hardware, processes
 
 # Returns process start times by PID.
@@ -126,6 +127,9 @@ def _note(has_gpus: bool) -> str | None:
 MAX_NAME_LENGTH = 100
 
 
+WholeLimit = Annotated[int, Limit(low=1, high=10**18, words="a whole number above 0")] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """The limits of one user; None means unlimited.
@@ -137,14 +141,10 @@ class Limits:
         num_waiting: number of queued runs.
     """
 
-    num_ranks: int | None = None
-    minutes_per_run: float | None = None
-    disk_bytes: int | None = None
-    num_waiting: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the limits as JSON values."""
-        return asdict(self)
+    num_ranks: WholeLimit = None
+    minutes_per_run: Annotated[float, Limit(low=1e-9, high=1e18, words="a number above 0")] | None = None
+    disk_bytes: WholeLimit = None
+    num_waiting: WholeLimit = None
 
 
 NO_LIMITS = Limits()
@@ -175,43 +175,8 @@ class Rules:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as JSON values."""
-        people = {name: limits.to_json() for name, limits in sorted(self.people.items())}
-        return {"everybody": self.everybody.to_json(), "people": people}
-
-
-def parse_limits(raw: Any) -> Limits:
-    """Parse limits from a JSON object; missing, null and empty fields mean no limit.
-
-    Raises:
-        ValueError: naming the field, the value and the allowed range.
-    """
-    names = [each.name for each in fields(Limits)]
-    if not isinstance(raw, Mapping):
-        raise ValueError(f"limits is {raw!r:.80}; allowed: an object with {', '.join(names)}")
-    unknown = sorted(set(raw) - set(names))
-    if unknown:
-        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed: {', '.join(names)}")
-    minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
-    whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
-    for name, value in whole.items():
-        if value is not None and value != int(value):
-            raise ValueError(f"{name} is {value}; allowed: a whole number above 0, or null")
-    return Limits(
-        minutes_per_run=minutes,
-        **{name: None if value is None else int(value) for name, value in whole.items()},
-    )
-
-
-def parse_rules(raw: Any) -> Rules:
-    """Parse stored rules.
-
-    Raises:
-        ValueError: if they are invalid.
-    """
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("people"), Mapping):
-        raise ValueError("the limits make no sense")
-    people = {str(name): parse_limits(limits) for name, limits in raw["people"].items()}
-    return Rules(everybody=parse_limits(raw.get("everybody")), people=people)
+        people = {name: asdict(limits) for name, limits in sorted(self.people.items())}
+        return {"everybody": asdict(self.everybody), "people": people}
 
 
 def checked_name(name: Any) -> str | None:
@@ -225,18 +190,6 @@ def checked_name(name: Any) -> str | None:
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise ValueError(f"person is {str(name)[:80]!r}; allowed: a person's name, or null for everybody")
     return name
-
-
-def _number(name: str, value: Any) -> float | None:
-    if value is None or value == "":
-        return None
-    try:
-        number = float(value) if not isinstance(value, bool) else float("nan")
-    except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if not 0 < number < 1e18:
-        raise ValueError(f"{name} is {value!r:.80}; allowed: a number above 0, or null for no limit")
-    return number
 
 
 # How long runs further back may overtake a run that does not fit; after that its device kind is reserved.

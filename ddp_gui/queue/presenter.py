@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ddp_gui.auth.rights import Person
@@ -24,12 +25,15 @@ from ddp_gui.queue.policy import (
     ranks_held,
 )
 from ddp_gui.queue.scheduler import Placed, Scheduler
-from ddp_gui.queue.snapshot import MaySee, Snapshot
+from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
-from trainers.contract.rundir import RunDirectory
-from trainers.contract.tickets import DeviceKind
+from trainers.contract import status as status_file
+from trainers.contract.rundir import RunDirectory, is_run_id
+from trainers.contract.status import StatusError
 from trainers.engines import liveness
-from trainers.engines.base import Description
+from trainers.engines.base import Description, EngineJob, EngineQueue
+
+MaySee = Callable[[str], bool]
 
 # Viewers share a snapshot of up to this age.
 REFRESH_EVERY_S = 0.5
@@ -109,25 +113,11 @@ class QueuePresenter:
         remaining_s: float = took_s * (num_steps - step) / step
         return max(0.0, remaining_s)
 
-    @property
-    def has_engine_queue(self) -> bool:
-        """True if the engine has its own queue in which runs wait."""
-        return self._scheduler.has_engine_queue
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of queued runs at the last snapshot."""
-        return self._scheduler.num_waiting
-
-    def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
-        """Return the device kind that a run waits for in this queue."""
-        return self._scheduler.kind_to_wait_for(kind)
-
     # A single run
 
     def places(self) -> dict[str, int]:
         """Return the place of every queued run, without I/O if the queue is empty."""
-        if not self.num_waiting:
+        if not self._scheduler.num_waiting:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
@@ -160,7 +150,7 @@ class QueuePresenter:
         """Return the queue as the user may see it; runs are named only if `may_see(run_id)` is True."""
         view = self.view()
         situation = view.snapshot.situation
-        shown = _RunLabels(self._store, person, may_see)
+        shown = RunLabels(self._store, person, may_see)
         waiting = [
             {
                 **shown.of(run),
@@ -190,12 +180,10 @@ class QueuePresenter:
             "running": running,
             "may_manage": person.is_teacher,
             "limits": self._limits(person, situation),
-            "engine": self._engine(may_see),
+            "engine": None
+            if (queue := self._scheduler.engine_queue()) is None
+            else describe_jobs(queue, shown),
         }
-
-    def _engine(self, may_see: MaySee) -> dict[str, Any] | None:
-        queue = self._scheduler.engine_queue()
-        return None if queue is None else snapshot_module.describe_engine_queue(queue, self._store, may_see)
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
         """Return the current user's limits and usage, and for teachers all limits."""
@@ -203,18 +191,18 @@ class QueuePresenter:
         used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
         if mine.disk_bytes is not None:
             used["disk_bytes"] = sum(starter.bytes_by_run(self._store.runs_dir, person.name).values())
-        found: dict[str, Any] = {"mine": mine.to_json(), "used": used}
+        found: dict[str, Any] = {"mine": asdict(mine), "used": used}
         return found | (situation.rules.to_json() if person.is_teacher else {})
 
 
-class _RunLabels:
+class RunLabels:
     """Describes runs, without names that the user may not see."""
 
     def __init__(self, store: RunStore, person: Person, may_see: MaySee) -> None:
-        self._store, self._person, self._may_see = store, person, may_see
+        self.store, self._person, self.may_see = store, person, may_see
 
     def of(self, run: Waiting | Running) -> dict[str, Any]:
-        may_see = self._may_see(run.run_id)
+        may_see = self.may_see(run.run_id)
         return {
             "run_id": run.run_id if may_see else None,
             "name": self.name_of(run.run_id) if may_see else None,
@@ -226,12 +214,42 @@ class _RunLabels:
 
     def name_of(self, run_id: str) -> str:
         try:
-            return str(self._store.listing.row(run_id)["name"])
+            return str(self.store.listing.row(run_id)["name"])
         except ValueError:
             return run_id
 
 
-def _devices(snapshot: Snapshot, shown: _RunLabels) -> dict[str, Any]:
+# Prefix of a run's job name, followed by the run's id.
+JOB_NAME = "ddp-"
+
+
+def describe_jobs(queue: EngineQueue, shown: RunLabels) -> dict[str, Any]:
+    """Return the engine's own queue as JSON values for the page."""
+    jobs = []
+    for job in queue.jobs:
+        about = asdict(job) | {"run_id": None}
+        del about["handle"]
+        run_id = _run_of(job, shown.store.runs_dir)
+        if run_id is not None and shown.may_see(run_id):
+            about |= {"run_id": run_id, "name": shown.name_of(run_id)}
+        jobs.append(about)
+    return {"name": queue.name, "silent_since_unix_s": queue.silent_since_unix_s, "jobs": jobs}
+
+
+def _run_of(job: EngineJob, runs_dir: Path) -> str | None:
+    """Return the id of this page's run that the job executes; None for any other job of the user."""
+    run_id = job.name.removeprefix(JOB_NAME)
+    if run_id == job.name or not is_run_id(run_id):
+        return None
+    try:
+        status = status_file.read(RunDirectory(runs_dir / run_id).status)
+    except (OSError, StatusError):
+        return None
+    # A resumed run has a different job now.
+    return run_id if status is not None and status.handle == job.handle else None
+
+
+def _devices(snapshot: Snapshot, shown: RunLabels) -> dict[str, Any]:
     """Return the users of each GPU, and the number of allocated CPU ranks."""
     running = snapshot.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}

@@ -12,12 +12,13 @@ from ddp_gui.launch import launcher
 from ddp_gui.launch.launcher import NotWritableError
 from ddp_gui.operations import Route, operation
 from ddp_gui.queue import policy, snapshot
-from ddp_gui.queue.policy import Waiting, decide, in_order
+from ddp_gui.queue.policy import Limits, Waiting, decide, in_order
 from ddp_gui.queue.presenter import QueuePresenter, QueueView, place_text
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind
+from trainers.files import typed
 from trainers.machine.os_errors import explain
 
 NEW = ""  # id of a run that does not exist yet
@@ -114,7 +115,7 @@ class QueueApi:
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
         """Set a user's limits, or the default limits if `person` is null; null `values` remove a user's."""
         name = policy.checked_name(person)
-        parsed = None if values is None and name is not None else policy.parse_limits(values or {})
+        parsed = None if values is None and name is not None else typed.read(Limits, values or {})
         self._scheduler.set_limits(name, parsed)
         return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}
 
@@ -131,21 +132,21 @@ def _runs(count: int) -> str:
     return "1 run is" if count == 1 else f"{count} runs are"
 
 
-def make_router(view: QueuePresenter, store: RunStore) -> Router:
+def make_router(scheduler: Scheduler, view: QueuePresenter, store: RunStore) -> Router:
     """Return further routes below `/live/queue`."""
     router = Router(prefix="/live/queue")
 
     @router.get("/brief")
     def brief() -> dict[str, Any]:
         """Return whether the navigation should link to the queue."""
-        num_waiting = view.num_waiting
-        is_shown = num_waiting > 0 or view.has_engine_queue or current_user().name != ""
+        num_waiting = scheduler.num_waiting
+        is_shown = num_waiting > 0 or scheduler.has_engine_queue or current_user().name != ""
         return {"num_waiting": num_waiting, "is_shown": is_shown}
 
     @router.get("/expected")
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
         """Return whether a run started now would wait."""
-        kind = view.kind_to_wait_for(kind)
+        kind = scheduler.kind_to_wait_for(kind)
         return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
 
     @router.get("/run")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -19,14 +20,15 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
 from ddp_gui.plan.plan import Startable
 from ddp_gui.queue import starter
-from ddp_gui.queue.policy import Devices, Free, Limits, Start, decide, in_order
+from ddp_gui.queue.policy import LATELY_S, Devices, Free, Limits, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
-from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
+from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError
 from trainers.contract import manifests, rundir, tickets
 from trainers.contract.config import Config, ConfigError
+from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.tickets import DeviceKind, Ticket
+from trainers.contract.tickets import DeviceKind, Grant, Ticket
 from trainers.engines.base import AskedField, Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
@@ -142,7 +144,7 @@ class Scheduler:
 
     def refuse_for_disk(self, person: str) -> None:
         """Raise ValueError if this user (empty without login) may store no further run."""
-        starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().rules)
+        starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().limits)
 
     def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
@@ -153,7 +155,7 @@ class Scheduler:
         """
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
-            starter.refuse_for_disk(self._runs_dir, owner, state.rules)
+            starter.refuse_for_disk(self._runs_dir, owner, state.limits)
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
             placed: list[Placed] = []
@@ -220,13 +222,13 @@ class Scheduler:
 
     # Changes by users and teachers
 
-    def take_out(self, run: RunDirectory) -> bool:
-        """Remove a run from the queue; return True if it was still queued."""
+    def take_out(self, run: RunDirectory) -> State | None:
+        """Remove a run from the queue; return its state, or None if it was not queued any more."""
         # Only the tickets count, which the run's lock protects: the next pass updates the stored state.
-        was_waiting = starter.take_out(run)
+        state = starter.take_out(run)
         self._passes.wake()
         self._note_change(run)
-        return was_waiting
+        return state
 
     def move(self, run_id: str, place: int) -> list[str]:
         """Move a run to a place in the queue (1 is next); return the new order.
@@ -265,7 +267,7 @@ class Scheduler:
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a user (None removes them), or with `person=None` the default limits."""
         with self._changing() as state:
-            state.rules = state.rules.changed(person, limits)
+            state.limits = state.limits.changed(person, limits)
 
     def share_gpus(self, run: RunDirectory) -> None:
         """Let a queued run use GPUs that other programs are using.
@@ -340,7 +342,7 @@ class Scheduler:
             state.is_paused = self._unstored_pause
         snapshot = self._reader.take(state, now)
         self._reader.note(state, snapshot, now)
-        trim(state, now)
+        state.ended = [span for span in state.ended if span.ended_unix_s > now - LATELY_S]
         return snapshot
 
     # The scheduler thread
@@ -352,11 +354,6 @@ class Scheduler:
     def close(self) -> None:
         """Stop the thread. Queued runs stay queued for the next page."""
         self._passes.close()
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the scheduler thread is alive."""
-        return self._passes.is_alive
 
     @property
     def trouble(self) -> str | None:
@@ -387,7 +384,7 @@ class Scheduler:
             state.waiting = [run_id for run_id in state.waiting if run_id not in begun]
             state.running += begun
             self.num_waiting = len(state.waiting)
-            may_be_overdue = bool(state.running) and state.rules.limit_time
+            may_be_overdue = bool(state.running) and state.limits.limit_time
             self._engine.preparation.note_running(bool(state.running))
             self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
         if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
@@ -450,7 +447,7 @@ class Scheduler:
     def _with_grant(
         self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
     ) -> Ticket:
-        """Return a ticket with a grant of devices, threads and disk space.
+        """Return a ticket with a grant of devices, threads and disk space for one start.
 
         If CPU ranks are limited, a rank represents a core and gets one thread; otherwise a run can use all
         cores that no other run uses. A resumed run gets its checkpoint's number of threads, because a
@@ -466,7 +463,15 @@ class Scheduler:
                 most = recorded
             num_threads = threads.given() or most
         share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
-        return starter.granted(ticket, start, snapshot.devices, num_threads, share)
+        gpus = {gpu.uuid: gpu for gpu in snapshot.devices.gpus}
+        grant = Grant(
+            token=uuid.uuid4().hex,
+            granted_unix_s=time.time(),
+            gpus=tuple(gpus[name] for name in start.gpus),
+            num_threads=num_threads,
+            checkpoint_bytes=share,
+        )
+        return replace(ticket, grant=grant)
 
     def _threads_per_rank(self) -> int:
         """Return OMP_NUM_THREADS, which applies to each CPU rank here; 1 if it is not set."""

@@ -9,74 +9,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
 from ddp_gui.queue.policy import Capacity, Devices, DevicesNow, Running, Situation, Span, Waiting, decide
 from ddp_gui.queue.store import QueueState
-from ddp_gui.runs.runs import RunStore
 from trainers.contract import rundir, tickets
-from trainers.contract import status as status_file
-from trainers.contract.rundir import RunDirectory, is_run_id
-from trainers.contract.status import StatusError
+from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
 from trainers.engines import liveness
-from trainers.engines.base import HANDSHAKE_S, EngineJob, EngineQueue
+from trainers.engines.base import HANDSHAKE_S
 from trainers.files import private_files
-
-MaySee = Callable[[str], bool]
-
-JOB_NAME = "ddp-"  # prefix of a run's job name, followed by the run's id
-
-
-def describe_engine_queue(queue: EngineQueue, store: RunStore, may_see: MaySee) -> dict[str, Any]:
-    """Return the engine's queue as JSON values for the page."""
-    return {
-        "name": queue.name,
-        "silent_since_unix_s": queue.silent_since_unix_s,
-        "jobs": [_job(job, store, may_see) for job in queue.jobs],
-    }
-
-
-def _job(job: EngineJob, store: RunStore, may_see: MaySee) -> dict[str, Any]:
-    run_id = run_of(job, store)
-    is_seen = run_id is not None and may_see(run_id)
-    return {
-        "number": job.number,
-        "run_id": run_id if is_seen else None,
-        "name": _name(run_id, store) if run_id is not None and is_seen else job.name,
-        "state": job.state,
-        "is_waiting": job.is_waiting,
-        "why": job.why,
-        "where": job.where,
-        "nodes": job.nodes,
-        "num_nodes": job.num_nodes,
-        "place": job.place,
-        "num_waiting": job.num_waiting,
-        "submitted_unix_s": job.submitted_unix_s,
-        "starts_unix_s": job.starts_unix_s,
-    }
-
-
-def run_of(job: EngineJob, store: RunStore) -> str | None:
-    """Return the id of this page's run that the job executes; None for any other job of the user."""
-    run_id = job.name.removeprefix(JOB_NAME)
-    if run_id == job.name or not is_run_id(run_id):
-        return None
-    try:
-        status = status_file.read(RunDirectory(store.runs_dir / run_id).status)
-    except (OSError, StatusError):
-        return None
-    # A resumed run has a different job now.
-    return run_id if status is not None and status.handle == job.handle else None
-
-
-def _name(run_id: str, store: RunStore) -> str:
-    try:
-        return str(store.listing.row(run_id)["name"])
-    except ValueError:
-        return run_id
 
 
 def waiting_times(
@@ -208,7 +151,7 @@ class SnapshotReader:
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
             capacity=replace(_capacity(devices, running), num_threads=self._num_threads()),
-            rules=state.rules,
+            rules=state.limits,
             ended=state.ended,
             first=state.first,
             is_paused=state.is_paused,

@@ -12,23 +12,22 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import disk
-from ddp_gui.queue.policy import Capacity, DevicesNow, Limits, Rules, Situation, Start
+from ddp_gui.queue.policy import Capacity, Limits, Rules, Situation
+from ddp_gui.runs.listing import runs_text
 from trainers.contract import events, rundir, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
-from trainers.contract.tickets import Grant, Ticket
+from trainers.contract.tickets import Ticket
 from trainers.engines import liveness
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.engines.local import torchrun
@@ -57,8 +56,8 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
     num_queued = sum(run.person == ticket.person for run in situation.waiting)
     if limits.num_waiting is not None and num_queued >= limits.num_waiting:
         raise ValueError(
-            f"You have {_runs(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait until "
-            "one has started, or remove one"
+            f"You have {runs_text(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait "
+            "until one has started, or remove one"
         )
 
 
@@ -141,10 +140,6 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / GB:.2f} GB" if size_bytes >= GB / 10 else f"{size_bytes / 1e6:.1f} MB"
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
-
-
 TAKEN_OUT = "Removed from the queue before it started."
 
 
@@ -160,25 +155,6 @@ def holding(run: RunDirectory) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def granted(
-    ticket: Ticket,
-    start: Start,
-    devices: DevicesNow,
-    num_threads: int | None = None,
-    checkpoint_bytes: int | None = None,
-) -> Ticket:
-    """Return a ticket with a grant for one start, identified by a new token."""
-    gpus = {gpu.uuid: gpu for gpu in devices.gpus}
-    grant = Grant(
-        token=uuid.uuid4().hex,
-        granted_unix_s=time.time(),
-        gpus=tuple(gpus[name] for name in start.gpus),
-        num_threads=num_threads,
-        checkpoint_bytes=checkpoint_bytes,
-    )
-    return replace(ticket, grant=grant)
 
 
 def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
@@ -197,8 +173,8 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         return False  # started manually
 
 
-def take_out(run: RunDirectory) -> bool:
-    """Remove a run from the queue for good; return True if it was still queued.
+def take_out(run: RunDirectory) -> State | None:
+    """Remove a run from the queue for good; return its state, or None if it was not queued any more.
 
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.
     """
@@ -206,11 +182,11 @@ def take_out(run: RunDirectory) -> bool:
         with holding(run):
             ticket = _readable_ticket(run)
             if not run.queued.exists():
-                return False
-            _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
-            return True
+                return None
+            was_new = _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
     except ValueError:
-        return False  # the supervisor holds the lock: the run has started
+        return None  # the supervisor holds the lock: the run has started
+    return "stopped" if was_new else liveness.read_status(run).state
 
 
 def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
@@ -291,8 +267,8 @@ def forward(run: RunDirectory) -> None:
     threading.Thread(target=process.wait, name=f"forward-{run.run_id}", daemon=True).start()
 
 
-def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
-    """Record why a queued run does not run, then remove its ticket.
+def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> bool:
+    """Record why a queued run does not run, then remove its ticket; return True if this is its end.
 
     If the disk is full, the ticket's file becomes the status file, which needs no space: the run must not
     start later.
@@ -313,6 +289,7 @@ def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str
             json_files.overwrite_json(run.queued, status_file.to_json(status))
             run.queued.rename(run.status)
     run.queued.unlink(missing_ok=True)
+    return has_no_end
 
 
 def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:

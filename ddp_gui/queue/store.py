@@ -13,16 +13,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from ddp_gui.queue import policy
-from ddp_gui.queue.policy import LATELY_S, Rules, Span
-from trainers.contract.rundir import is_run_id
+from ddp_gui.queue.policy import Rules, Span
 from trainers.files import json_files, private_files, typed
 from trainers.machine.os_errors import explain
 
 FOLDER = ".class"
-SCHEMA_VERSION = 1
 LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.005
 
@@ -44,19 +41,13 @@ class QueueState:
         ended: usage of GPUs and CPU ranks within the last hour.
     """
 
+    schema_version: Literal[1] = 1
     is_paused: bool = False
     first: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
     ended: list[Span] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        lists = {name: list(getattr(self, name)) for name in ("first", "waiting", "running")}
-        ended = [asdict(span) for span in self.ended]
-        kept = {"is_paused": self.is_paused, **lists, "ended": ended, "limits": self.rules.to_json()}
-        return {"schema_version": SCHEMA_VERSION, **kept}
+    limits: Rules = field(default_factory=Rules)
 
 
 class QueueStore:
@@ -76,10 +67,11 @@ class QueueStore:
             QueueStoreError: if the stored queue is invalid.
         """
         try:
-            return _parse(json_files.read_json(self._path, must_be_ours=True))
+            raw = json_files.read_json(self._path, must_be_ours=True)
+            return typed.read(QueueState, raw, ignores_unknown=True)
         except FileNotFoundError:
             return QueueState()
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise QueueStoreError(
                 f"{self._path} cannot be read ({explain(error)}). Delete it: queued runs stay queued; "
                 "limits and order are lost"
@@ -95,9 +87,9 @@ class QueueStore:
         """
         with self._mutex, self._locked():
             state = self.read()
-            before = state.to_json()
+            before = asdict(state)
             yield state
-            after = state.to_json()
+            after = asdict(state)
             if after != before:
                 json_files.write_json_atomically(self._path, after, mode=0o600)
 
@@ -121,28 +113,9 @@ class QueueStore:
             os.close(descriptor)
 
 
-def trim(state: QueueState, now_unix_s: float) -> None:
-    """Remove usage older than an hour."""
-    state.ended = [span for span in state.ended if span.ended_unix_s > now_unix_s - LATELY_S]
-
-
 def _try_to_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _parse(raw: Any) -> QueueState:
-    if raw["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {raw['schema_version']!r}, but this page knows {SCHEMA_VERSION}")
-    return QueueState(
-        is_paused=bool(raw["is_paused"]),
-        **{
-            name: [str(run_id) for run_id in raw[name] if is_run_id(run_id)]
-            for name in ("first", "waiting", "running")
-        },
-        ended=[typed.read(Span, span) for span in raw["ended"]],
-        rules=policy.parse_rules(raw["limits"]),
-    )

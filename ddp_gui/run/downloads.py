@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import HTTPException, Query
 from fastapi.responses import Response
 
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
 from ddp_gui.devices import capacity
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import elsewhere
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.elsewhere import TARGETS, Job
 from ddp_gui.plan.plan import shown_run_dir
+from ddp_gui.runs import exports
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
 from trainers.contract import manifests
 from trainers.contract.rundir import file_stem
 from trainers.engines import liveness
-from trainers.files.plain_files import REPOSITORY, open_plain
+from trainers.files.plain_files import REPOSITORY
 
 NO_MODEL = (
     "run {run_id} was broken on purpose ({mistake}): its model is not useful, so its weights "
     "cannot be downloaded. Its numbers can be exported."
 )
-PIECE_BYTES = 1024 * 1024
 # Valid file names in a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
@@ -64,42 +64,15 @@ def zip_of(folder: Path, name: str) -> Iterator[bytes]:
     Raises:
         OSError: if a file cannot be read, for example because the checkpoint was deleted.
     """
-    written = _Pipe()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(path for path in folder.rglob("*") if _is_packed(path, folder)):
-            entry = zipfile.ZipInfo.from_file(path, f"{name}/{path.relative_to(folder)}")
-            with open_plain(path) as source, archive.open(entry, "w", force_zip64=True) as target:
-                while piece := source.read(PIECE_BYTES):
-                    target.write(piece)
-                    yield written.take()
-    yield written.take()
+    paths = sorted(path for path in folder.rglob("*") if _is_packed(path, folder))
+    files = ((f"{name}/{path.relative_to(folder)}", partial(file_pieces, path)) for path in paths)
+    return exports.zip_pieces(files, zipfile.ZIP_STORED)
 
 
 def _is_packed(path: Path, folder: Path) -> bool:
     if not path.is_file() or path.is_symlink():
         return False
     return all(_PLAIN_NAME.fullmatch(part) for part in path.relative_to(folder).parts)
-
-
-class _Pipe(io.RawIOBase):
-    """Buffers the archive's output until it is sent; not seekable."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        piece = bytes(memoryview(data))  # type: ignore[arg-type]
-        self._pieces.append(piece)
-        return len(piece)
-
-    def take(self) -> bytes:
-        """Return the bytes written since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
 
 
 _FEWEST_BY_DEFAULT = 2  # for a single machine this page is enough
@@ -143,7 +116,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
             allowed = ", ".join(TARGETS)
             raise HTTPException(status_code=404, detail=f"there is no such file; there are: {allowed}")
         job = _job_of(view, num_nodes, gpus)
-        name = TARGETS[target].file_name(job)
+        name = f"{job.run_id}{TARGETS[target].ending}"  # ids and endings have only plain letters
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(TARGETS[target].make(job), media_type="text/plain; charset=utf-8", headers=headers)
 

@@ -40,6 +40,8 @@ WithFreeGpus = Callable[[Callable[[Sequence[str]], None]], None]
 class ModelError(ValueError):
     """A model cannot answer; the message says why, and what to do."""
 
+    http_status = 409
+
 
 def _line_of(question: Answer) -> bytes:
     """Return a question as it is sent.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,7 @@ class PredictApi:
             ValueError: if the current user cannot see the run, or the model cannot answer.
         """
         if not isinstance(prompt, str):
-            raise ValueError(f"prompt is {str(prompt)[:40]!r}; allowed: a text")
+            raise ModelError(f"prompt is {str(prompt)[:40]!r}; allowed: a text")
         options = {
             "temperature": _number("temperature", options.get("temperature", 0.8)),
             "top_k": _count("top_k", options.get("top_k"), 1, 10**7, none=True),
@@ -135,34 +135,28 @@ def make_router(api: PredictApi) -> Router:
     @router.get("")
     @MODELS.handler
     def about(run_id: str, step: int | None = None) -> Response:
-        return _answered(lambda: api.ask(run_id, step, {"do": "describe"}))
+        return _json(api.ask(run_id, step, {"do": "describe"}))
 
     @router.post("/ready")
     @MODELS.handler
     def ready(run_id: str) -> Response:
-        def get_ready() -> dict[str, Any]:
-            api.get_ready(run_id)
-            return {"run_id": run_id}
-
-        return _answered(get_ready)
+        api.get_ready(run_id)
+        return _json({"run_id": run_id})
 
     @router.get("/confused")
     @MODELS.handler
     def confused(run_id: str, label: int, prediction: int, step: int | None = None) -> Response:
         question = {"do": "confused", "label": label, "prediction": prediction, "num_wanted": MOST_NEAREST}
-        return _answered(lambda: api.ask(run_id, step, question))
+        return _json(api.ask(run_id, step, question))
 
     @router.post("/generate")
     async def generate(run_id: str, request: Request) -> Response:
         asked = _parsed(await front.read_json_body(request, MAX_BYTES))
-        try:
-            tokens = await MODELS.run(
-                api.tokens, run_id, asked.get("checkpoint_step"), asked.get("prompt", ""), asked
-            )
-            # The first token decides about the status: a refused option is an error, not a stream.
-            first = await MODELS.run(next, tokens)
-        except ValueError as error:
-            raise _refusal(error) from error
+        tokens = await MODELS.run(
+            api.tokens, run_id, asked.get("checkpoint_step"), asked.get("prompt", ""), asked
+        )
+        # The first token decides about the status: a refused option is an error, not a stream.
+        first = await MODELS.run(next, tokens)
         return StreamingResponse(_lines(first, tokens), media_type="application/x-ndjson")
 
     return router
@@ -178,15 +172,8 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return asked
 
 
-def _answered(action: Callable[[], dict[str, Any]]) -> Response:
-    try:
-        return Response(orjson.dumps(action()), media_type="application/json")
-    except ValueError as error:
-        raise _refusal(error) from error
-
-
-def _refusal(error: ValueError) -> HTTPException:
-    return HTTPException(status_code=getattr(error, "http_status", 409), detail=str(error))
+def _json(answer: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(answer), media_type="application/json")
 
 
 async def _lines(first: dict[str, Any], tokens: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
@@ -214,11 +201,11 @@ def _count(name: str, value: Any, low: int, high: int, *, none: bool = False) ->
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value != int(value) or not low <= value <= high:
         allowed = f"a whole number from {low:,} to {high:,}" + (", or null" if none else "")
-        raise ValueError(f"{name} is {str(value)[:40]!r}; allowed: {allowed}")
+        raise ModelError(f"{name} is {str(value)[:40]!r}; allowed: {allowed}")
     return int(value)
 
 
 def _number(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{name} is {str(value)[:40]!r}; allowed: a number")
+        raise ModelError(f"{name} is {str(value)[:40]!r}; allowed: a number")
     return float(value)

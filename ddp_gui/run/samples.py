@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -358,7 +358,15 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
     for plan in plans:
         raw, num_samples = plan.get("dealing"), plan["num_train"]
         if raw is None and not dealings:
-            raw = _from_configuration(config, num_replicas)
+            # Of the run's first start.
+            raw = {
+                "step": 0,
+                "epoch": 0,
+                "samples_in_epoch": 0,
+                "batch_size": config.batch_size,
+                "num_accumulated": config.gradient_accumulation_steps,
+                "num_replicas": num_replicas,
+            }
         elif raw is None:
             return None
         dealing = Dealing(**{name: int(raw[name]) for name in Dealing.__dataclass_fields__})
@@ -368,18 +376,6 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
         return None
     mistake = str(config.to_json().get("mistake", "none"))
     return Sampling(num_samples=num_samples, seed=config.seed, dealings=tuple(dealings), mistake=mistake)
-
-
-def _from_configuration(config: Config, num_replicas: int) -> Mapping[str, Any]:
-    """Return the distribution at a run's first start, for plans that do not contain it."""
-    return {
-        "step": 0,
-        "epoch": 0,
-        "samples_in_epoch": 0,
-        "batch_size": config.batch_size,
-        "num_accumulated": config.gradient_accumulation_steps,
-        "num_replicas": num_replicas,
-    }
 
 
 def _is_possible(dealing: Dealing) -> bool:

@@ -15,10 +15,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, HTTPException, Query, Request
 from fastapi.responses import Response
@@ -28,6 +29,7 @@ from ddp_gui.background.workers import CLICKS, Router, Workers
 from ddp_gui.events import run_view
 from ddp_gui.events.run_view import Known, RunView
 from ddp_gui.events.tables import Axis, ChartView, Smoothing, span_of
+from ddp_gui.http.front import Receive, Scope, Send
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
@@ -45,12 +47,6 @@ CUT_OFF_AFTER_S = 10.0
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 
 # Separate pools, so that one viewer's many chart settings never delay reading.
 READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
@@ -105,9 +101,8 @@ class _SharedUpdate:
 class Follower:
     """Reads a run's files while it has viewers, and notifies them of changes."""
 
-    def __init__(self, view: RunView, on_last_left: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, view: RunView) -> None:
         self.view = view
-        self._on_last_left = on_last_left
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -156,7 +151,6 @@ class Follower:
             self._watching.cancel()
             self._watching = None
             self._encoded.clear()
-            self._on_last_left()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
         """Read the existing events; for a long file, yield a preview and the progress."""
@@ -234,26 +228,6 @@ def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
         return False
     idle_percent = devices.get("idle_cpu_percent")
     return idle_percent is not None and idle_percent * num_cores < 100 * FREE_CORES
-
-
-class Followers:
-    """The followers of the runs that are being viewed."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Follower] = {}
-
-    def of(self, view: RunView) -> Follower:
-        """Return the follower of a run's view. It is removed when its last viewer leaves."""
-        run_id = view.run.run_id
-        follower = self._held.get(run_id)
-        if follower is None or follower.view is not view:
-            follower = self._held[run_id] = Follower(view, lambda: self._drop(run_id, view))
-        return follower
-
-    def _drop(self, run_id: str, view: RunView) -> None:
-        held = self._held.get(run_id)
-        if held is not None and held.view is view:
-            del self._held[run_id]
 
 
 class EventStream(Response):
@@ -336,7 +310,8 @@ AskedView = Annotated[ChartView, Depends(view_from)]
 def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs`."""
     router = Router(prefix="/live/runs")
-    followers = Followers()
+    # Each lives as long as its viewers' messages.
+    followers: WeakValueDictionary[str, Follower] = WeakValueDictionary()
 
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
@@ -377,7 +352,10 @@ def make_router(store: RunStore) -> Router:
         # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
-        messages_of_run = followers.of(view).messages(cursor, chart_view)
+        follower = followers.get(run_id)
+        if follower is None or follower.view is not view:
+            follower = followers[run_id] = Follower(view)
+        messages_of_run = follower.messages(cursor, chart_view)
         return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 
     return router

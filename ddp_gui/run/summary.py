@@ -14,6 +14,7 @@ from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import listing
+from ddp_gui.runs.run_list_routes import differing_fields
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import code, rundir
 from trainers.contract import config as config_module
@@ -124,13 +125,14 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
 
 def differences(before: Config, now: Config) -> list[dict[str, Any]]:
     """Return the fields in which two configurations differ, except for the run's name."""
-    old, new = before.to_json(), now.to_json()
-    labels = {name: setting.label for name, setting in config_module.settings().items()}
-    names = dict.fromkeys([*labels, *before.plugin_options, *now.plugin_options])
     return [
-        {"field": name, "label": labels.get(name, name), "before": old.get(name), "now": new.get(name)}
-        for name in names
-        if old.get(name) != new.get(name) and name != "name"
+        {
+            "field": each["field"],
+            "label": each["label"],
+            "before": each["values"][0],
+            "now": each["values"][1],
+        }
+        for each in differing_fields([before, now])
     ]
 
 

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,19 @@ import orjson
 from fastapi import HTTPException
 
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router, TooManyError, Workers, make_nice
+from ddp_gui.background.workers import (
+    SLOW,
+    GeneratedFile,
+    Router,
+    TooManyError,
+    Workers,
+    file_pieces,
+    make_nice,
+)
 from ddp_gui.events.run_view import RunView
 from ddp_gui.operations import SEES_RUN, Rate, operation
 from ddp_gui.run import model_card, try_page
-from ddp_gui.run.downloads import NO_MODEL, PIECE_BYTES
+from ddp_gui.run.downloads import NO_MODEL
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 from trainers.contract.rundir import Checkpoint
@@ -252,7 +259,7 @@ def make_router(copies: Copies) -> Router:
         copy = found(run_id, take_home_id)
         assert copy.path is not None and copy.step is not None
         name = model_card.archive_name(run_id, copy.step)
-        return GeneratedFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
+        return GeneratedFile(SLOW, file_pieces(copy.path), f"{name}.zip", "application/zip")
 
     @router.get("/{take_home_id}/try.html")
     @SLOW.handler
@@ -262,7 +269,7 @@ def make_router(copies: Copies) -> Router:
             detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
             raise HTTPException(status_code=404, detail=detail)
         name = model_card.archive_name(run_id, copy.step)
-        return GeneratedFile(SLOW, _pieces(copy.page_path), f"{name}-try.html", "text/html")
+        return GeneratedFile(SLOW, file_pieces(copy.page_path), f"{name}-try.html", "text/html")
 
     def found(run_id: str, take_home_id: str) -> Copy:
         try:
@@ -303,9 +310,3 @@ def _zip(folder: Path, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             archive.write(path, f"{folder.name}/{path.relative_to(folder).as_posix()}")
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddp_gui.auth import rights
+from ddp_gui.devices import disk
 from ddp_gui.runs import listing
 from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
@@ -96,7 +97,7 @@ def content(runs_dir: Path) -> list[Binned]:
 
 
 def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, int]:
-    """Permanently delete runs in the bin, by default all of them; return their number and size in bytes.
+    """Permanently delete runs in the bin, by default all of them; return their number and the bytes freed.
 
     Raises:
         ValueError: if the bin does not contain a run.
@@ -108,7 +109,7 @@ def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, in
         paths = [_in_bin(runs_dir, bin_id) for bin_id in dict.fromkeys(bin_ids)]
     size_bytes = 0
     for path in paths:
-        size_bytes += _size_bytes(path)
+        size_bytes += disk.taken_bytes(path)
         if path.is_symlink():
             path.unlink()
         else:
@@ -187,16 +188,5 @@ def _binned(path: Path) -> Binned:
         name=name,
         owner=rights.owner_of(run),
         deleted_unix_s=path.lstat().st_mtime,
-        size_bytes=_size_bytes(path),
+        size_bytes=disk.taken_bytes(path),
     )
-
-
-def _size_bytes(path: Path) -> int:
-    size = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - many files
-            except OSError:
-                continue  # deleted in the meantime, or not readable
-    return size

@@ -250,10 +250,12 @@ def tfevents_pieces(run: RunDirectory) -> Pieces:
         yield _encoded(batch, known.metrics)
 
 
-def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
+def zip_pieces(
+    files: Iterable[tuple[str, Callable[[], Pieces]]], compression: int = zipfile.ZIP_DEFLATED
+) -> Pieces:
     """Yield a zip of files, each made when its turn comes."""
     sink = _Sink()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(sink, "w", compression, compresslevel=1) as archive:
         for name, pieces in files:
             with archive.open(name, "w", force_zip64=True) as file:
                 for piece in pieces():

@@ -197,6 +197,11 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
     }
 
 
+def runs_text(count: int) -> str:
+    """Return a number of runs as text."""
+    return "1 run" if count == 1 else f"{count} runs"
+
+
 def strategy_label(config: Config, catalogue: Catalogue) -> str:
     """Return the display name of a run's strategy; a script has its own."""
     if config.is_script:

@@ -125,7 +125,7 @@ class RunAdminApi:
         self.store.read_again(run_id for run_id, _ in moved)
         return {
             "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
-            "message": f"{_runs(len(moved))} moved to the bin.",
+            "message": f"{listing.runs_text(len(moved))} moved to the bin.",
         }
 
     @operation(method_checks=OWNER)
@@ -136,7 +136,7 @@ class RunAdminApi:
         self.store.read_again(run_id for _, run_id in moved)
         return {
             "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
-            "message": f"{_runs(len(moved))} restored.",
+            "message": f"{listing.runs_text(len(moved))} restored.",
         }
 
     @operation()
@@ -154,7 +154,7 @@ class RunAdminApi:
         return {
             "num_runs": num_runs,
             "size_bytes": size_bytes,
-            "message": f"{_runs(num_runs)} deleted permanently.",
+            "message": f"{listing.runs_text(num_runs)} deleted permanently.",
         }
 
     @operation(method_checks="all; changes: teacher")
@@ -186,7 +186,3 @@ def _ids(run_ids: Any) -> list[str]:
     if not isinstance(run_ids, list) or not run_ids:
         raise ValueError(f"run_ids is {run_ids!r}; allowed: a list of ids of runs, at least one")
     return run_ids
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

@@ -15,7 +15,6 @@ from ddp_gui.auth.rights import ClassSettingsFile
 from ddp_gui.background import trainer_process
 from ddp_gui.events.analysis import pace as pace_module
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.series import Series
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.plan.memory import NeedsSource, Prediction, predict
 from ddp_gui.plan.own_data import OwnData
@@ -190,27 +189,24 @@ class RunStore:
 def status_values(view: RunView) -> dict[str, Any]:
     """Return the content of status.json with the latest step and metrics, for `/run_status`."""
     with view.lock:
-        return _status_values(view, view.series)
-
-
-def _status_values(view: RunView, series: Series) -> dict[str, Any]:
-    evaluation = series.evaluations.last
-    status = view.status()
-    pace = pace_module.pace_of_run(series, is_over=status.state not in events.LIVE_STATES)
-    return {
-        "run_id": view.run.run_id,
-        **asdict(status),
-        "detail": liveness.detail(view.run, status),
-        "step": series.last_step.get("step", 0),
-        "num_steps": view.total_steps,
-        "epoch": series.last_step.get("epoch"),
-        "loss": _finite(series.last_step.get("loss")),
-        "samples_per_s": None if pace is None else pace.samples_per_s,
-        "validation_loss": evaluation.get("loss"),
-        "metrics": evaluation.get("metrics", {}),
-        "best_metric": series.evaluations.best,
-        "checkpoints": view.checkpoints(),
-    }
+        series = view.series
+        evaluation = series.evaluations.last
+        status = view.status()
+        pace = pace_module.pace_of_run(series, is_over=status.state not in events.LIVE_STATES)
+        return {
+            "run_id": view.run.run_id,
+            **asdict(status),
+            "detail": liveness.detail(status),
+            "step": series.last_step.get("step", 0),
+            "num_steps": view.total_steps,
+            "epoch": series.last_step.get("epoch"),
+            "loss": _finite(series.last_step.get("loss")),
+            "samples_per_s": None if pace is None else pace.samples_per_s,
+            "validation_loss": evaluation.get("loss"),
+            "metrics": evaluation.get("metrics", {}),
+            "best_metric": series.evaluations.best,
+            "checkpoints": view.checkpoints(),
+        }
 
 
 def _finite(value: float | None) -> float | None:

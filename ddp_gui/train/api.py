@@ -179,8 +179,8 @@ class Api:
     @operation(run="change")
     def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
-        if run.queued.exists() and self._scheduler.take_out(run):
-            return _answer(run, REMOVED) | {"command_id": None}
+        if run.queued.exists() and (state := self._scheduler.take_out(run)) is not None:
+            return _answer(run, REMOVED, state) | {"command_id": None}
         status = liveness.read_status(run)
         is_script = (run.path / code.FOLDER).is_dir()
         command_id = launcher.stop(run, status, save=save and not is_script)

@@ -159,7 +159,7 @@ def dataset_groups(form: Form) -> str:
 def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
     """List data sets that can be installed, and how; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
-        f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
+        f"<li><b>{html.escape(way.what)}</b>: {html.escape(way.meaning)}"
         f"{install_button(way.data_set) if may_install and way.data_set else ''}"
         f"{f'<pre><code>{html.escape(way.command)}</code></pre>' if way.command else ''}</li>"
         for way in map(package_install.how_to_get, catalogue.unavailable)

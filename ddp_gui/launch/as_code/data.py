@@ -62,23 +62,18 @@ class DataCode:
 Writer = Callable[[Config, Dataset], DataCode]
 
 
-def written_datasets() -> tuple[str, ...]:
-    """Return the names of the data sets that have a text."""
-    return tuple(_WRITERS)
-
-
 def data_code(config: Config, dataset: Dataset) -> DataCode:
     """Return the text of a data set.
 
     Raises:
         NotAsCodeError: if it has none, or own data has not been prepared.
     """
-    if dataset.name not in _WRITERS:
+    if dataset.name not in WRITERS:
         raise NotAsCodeError(
             f"Data set {dataset.name} cannot be exported as code: it is a plug-in, whose code is its file "
-            f"in trainers/datasets. There are: {', '.join(sorted(_WRITERS))}."
+            f"in trainers/datasets. There are: {', '.join(sorted(WRITERS))}."
         )
-    return _WRITERS[dataset.name](config, dataset)
+    return WRITERS[dataset.name](config, dataset)
 
 
 def _code(
@@ -265,7 +260,7 @@ def _numbers(values: Sequence[Any]) -> str:
     return f"[{', '.join(repr(float(value)) for value in values)}]"
 
 
-_WRITERS: dict[str, Writer] = {
+WRITERS: dict[str, Writer] = {
     "austen": _austen,
     "austen_novels": _austen_novels,
     "digits": _digits,

@@ -68,23 +68,18 @@ class _Kind:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def written_models() -> tuple[str, ...]:
-    """Return the names of the models that have a text."""
-    return tuple(_KINDS)
-
-
 def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
     """Return the text of a model in a size; "" is the default size.
 
     Raises:
         NotAsCodeError: if there is none.
     """
-    if name not in _KINDS:
+    if name not in KINDS:
         raise NotAsCodeError(
             f"Model {name} cannot be exported as code: it needs more packages than torch and numpy, or is a "
-            f"plug-in, whose code is its file in trainers/models. There are: {', '.join(sorted(_KINDS))}."
+            f"plug-in, whose code is its file in trainers/models. There are: {', '.join(sorted(KINDS))}."
         )
-    kind = _KINDS[name]
+    kind = KINDS[name]
     if size and size not in kind.sizes:
         raise NotAsCodeError(f"Model {name} has no size {size!r}. There are: {', '.join(kind.sizes)}.")
     values = dict(kind.sizes[size or next(iter(kind.sizes))])
@@ -183,7 +178,7 @@ _CONVOLUTIONS = {"has_convolutions": True}
 _BLOCKS = {"layers": "model.blocks"}
 _CHILDREN = {"layers": "model.children()"}
 _CAUSAL = {"is_causal": True, "has_bias": False}
-_KINDS: dict[str, _Kind] = {
+KINDS: dict[str, _Kind] = {
     "linear": _Kind(template="linear", sizes={"standard": {}}),
     "mlp": _Kind(template="mlp", sizes=_widths(medium=256, small=64, large=1024)),
     "tabular_mlp": _Kind(template="tabular_mlp", sizes=_widths(small=64, medium=256, large=1024)),

@@ -136,7 +136,7 @@ def test_only_one_pinned_package_is_installed(requirement: str | None) -> None:
 
 def test_the_shown_command_is_the_one_that_a_click_runs() -> None:
     way = how_to_get(entry("faker==40.54.0"))
-    assert way.words == "Names (2 MB). They come with a package."
+    assert way.meaning == "Names (2 MB). They come with a package."
     assert (way.data_set, way.command) == ("names", package_install.command("faker==40.54.0"))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddp_gui.queue import snapshot
+from ddp_gui.auth.rights import EVERYBODY
+from ddp_gui.queue.presenter import RunLabels, describe_jobs
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.run.test_summary import run_with
 from tests.unit.ddp_gui.runs.test_runs import store_of
@@ -42,11 +43,7 @@ def test_only_the_newest_job_of_a_run_is_that_run(tmp_path: Path, catalogue) -> 
         replace(JOB, name="ddp-../../etc"),
         replace(JOB, name="ddp-gone"),
     )
-    shown = snapshot.describe_engine_queue(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: True)[
-        "jobs"
-    ]
-    assert [job["run_id"] for job in shown] == [None, run.run_id, None, None, None]
-    hidden = snapshot.describe_engine_queue(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: False)[
-        "jobs"
-    ]
-    assert [job["run_id"] for job in hidden] == [None] * 5
+    queue = EngineQueue(name="Slurm", jobs=jobs)
+    for is_seen, run_ids in ((True, [None, run.run_id, None, None, None]), (False, [None] * 5)):
+        shown = describe_jobs(queue, RunLabels(store, EVERYBODY, lambda _, is_seen=is_seen: is_seen))
+        assert [job["run_id"] for job in shown["jobs"]] == run_ids

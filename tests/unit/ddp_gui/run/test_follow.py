@@ -17,7 +17,7 @@ from ddp_gui.events import run_view
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import ChartView
 from ddp_gui.run import stream as stream_module
-from ddp_gui.run.stream import EventStream, Follower, Followers
+from ddp_gui.run.stream import EventStream, Follower
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.events.test_series import step
 from tests.unit.ddp_gui.runs.test_runs import make_run
@@ -143,7 +143,7 @@ def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
 
     async def watch() -> list[bytes]:
         async with asyncio.timeout(60):
-            return [event async for event in Followers().of(view).messages(-1, ChartView())]
+            return [event async for event in Follower(view).messages(-1, ChartView())]
 
     *_, snapshot, end = asyncio.run(watch())
     assert parsed(snapshot)["traces"]["loss"]["x"] == list(range(1, 11))

@@ -94,7 +94,9 @@ def test_a_script_on_a_cluster_takes_its_machines_and_partition(settings: ClassS
     machine = Machine(num_gpus=0, num_cores=4, num_nodes=3, place="each host")
     asked = {"partition": AskedField(default="lab", choices=(Choice(value="lab", words="lab: idle"),))}
     line = SimpleNamespace(
-        capacity=lambda _config=None: machine, asks=lambda: {**asked, "num_nodes": AskedField(default=1)}
+        capacity=lambda _config=None: machine,
+        asks=lambda: {**asked, "num_nodes": AskedField(default=1)},
+        refuse_for_engine=lambda _config: None,
     )
     rules = ScriptRules(has_login=False, is_one_users=True)
     api = ScriptApi(SimpleNamespace(class_settings=settings), line, rules)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_a_script_is_resumed_from_its_checkpoint_as_it_was_started(run: RunDirec
 
     def resume(run: RunDirectory, step: int, plan: Any, owner: str) -> Placed:
         resumed.append((step, plan, owner))
-        return Placed(run=run, place=None, num_waiting=0)
+        return Placed(run=run, ticket=cast("Any", None), snapshot=cast("Any", None))
 
     line = cast("Any", SimpleNamespace(resume=resume))
     nothing = cast("Any", SimpleNamespace())

@@ -122,4 +122,4 @@ def test_own_data_that_is_not_prepared_is_not_written(own_cache: Path) -> None: 
 
 
 def test_every_data_set_of_the_catalogue_has_a_text() -> None:
-    assert set(data.written_datasets()) == set(registry.datasets())
+    assert set(data.WRITERS) == set(registry.datasets())

@@ -29,7 +29,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 TOO_LARGE = {"base", "124m"}
 CASES = [
     (name, size, task, shape)
-    for name in models.written_models()
+    for name in models.KINDS
     for task in registry.models()[name].tasks
     for number, shape in enumerate(SHAPES[task])
     for size in ("", *registry.models()[name].sizes)
@@ -81,7 +81,7 @@ def test_a_network_is_built_alike(name: str, size: str, task: str, shape: tuple[
 
 
 def test_a_model_of_more_packages_or_of_a_plug_in_is_refused_with_a_reason() -> None:
-    written = set(models.written_models())
+    written = set(models.KINDS)
     assert {name for name, entry in registry.models().items() if not entry.requires} == written
     shape = DataShape(inputs=(4,), num_outputs="2")
     with pytest.raises(NotAsCodeError, match="Model hf_text cannot be exported as code"):
