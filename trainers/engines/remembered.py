@@ -52,6 +52,11 @@ class Remembered(Generic[Answer]):
         # Counts changes. An answer is stale if its question was asked before the last change.
         self._num_changes = self._num_known = 0
 
+    @property
+    def last(self) -> Answer | None:
+        """The last answer, however old; None before the first."""
+        return self._answer
+
     def forget(self) -> None:
         """Invalidate the answer."""
         self._num_changes += 1

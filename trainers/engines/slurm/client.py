@@ -71,17 +71,34 @@ MOST_ESTIMATES = 200
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob(EngineJob):
+    """A job as the controller reports it.
+
+    Attributes:
+        slurm_state: In full, such as PENDING.
+        reason: Slurm's reason for waiting, such as Resources.
+    """
+
+    slurm_state: str
+    reason: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.slurm_state in endings.ENDED
+
+
 # States in which a job waits to be started or restarted.
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
-def read_jobs(rows: Iterable[Sequence[str]]) -> list[EngineJob]:
-    """Parse squeue's rows, without ended jobs; a waiting job starts at Slurm's estimate, if it has one.
+def read_jobs(rows: Iterable[Sequence[str]]) -> dict[str, SlurmJob]:
+    """Parse squeue's rows by job ID; a waiting job starts at Slurm's estimate, if it has one.
 
     A row that does not begin with a job ID is part of a job's name.
     """
-    return [
-        EngineJob(
+    return {
+        number: SlurmJob(
             number=number,
             handle={"job_id": number},
             name=name,
@@ -93,10 +110,12 @@ def read_jobs(rows: Iterable[Sequence[str]]) -> list[EngineJob]:
             num_nodes=int(count) if count.isdecimal() else 1,
             submitted_unix_s=unix_s(submitted),
             starts_unix_s=unix_s(starts),
+            slurm_state=state,
+            reason=reason,
         )
         for number, state, reason, nodes, partition, count, submitted, starts, name in rows
-        if number.isdecimal() and state not in endings.ENDED
-    ]
+        if number.isdecimal()
+    }
 
 
 def reason_text(reason: str) -> str:
@@ -368,29 +387,6 @@ UNKNOWN_JOB = "Invalid job id"
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlurmJob:
-    """A job as the controller reports it.
-
-    Attributes:
-        state: In full, such as PENDING.
-        reason: Slurm's reason for waiting, such as Resources.
-        nodes: Host list in Slurm's format.
-    """
-
-    state: str
-    reason: str
-    nodes: str
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in endings.ENDED
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.state in WAITING
-
-
 class Slurm:
     """The cluster, queried by commands. Thread-safe.
 
@@ -401,7 +397,6 @@ class Slurm:
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables or {})
         self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
-        self._listed = Remembered(self._ask_for_list, JOBS_FRESH_S, outlives_failures=True)
         self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
         self._estimates = Estimates(self._ask_for_start)
         self._accounts_again_at = 0.0
@@ -441,19 +436,9 @@ class Slurm:
         """
         return self._jobs.get(afresh=afresh).get(job_id)
 
-    def name_of(self, job_id: str) -> str:
-        """Return the name of a job of the current user; empty if the controller does not know it.
-
-        Raises:
-            SlurmError: If the controller does not answer.
-        """
-        command = ["squeue", "--noheader", "--me", "--states=all", f"--jobs={job_id}", "--format=%j"]
-        return self._ask(command, TIME_LIMIT_S).strip()
-
     def forget(self) -> None:
         """Invalidate the cached answers."""
         self._jobs.forget()
-        self._listed.forget()
         self._places.forget()
 
     def listed(self) -> list[EngineJob]:
@@ -462,7 +447,12 @@ class Slurm:
         Raises:
             SlurmError: If the controller has not answered yet.
         """
-        return self._listed.get()
+        try:
+            found = self._jobs.get()
+        except SlurmError:
+            if (found := self._jobs.last) is None:
+                raise
+        return [job for job in found.values() if not job.has_ended]
 
     def places(self) -> Places:
         """Return the place of each waiting job, as far as the current user may see other users' jobs.
@@ -488,22 +478,17 @@ class Slurm:
             if job is None:
                 raise
             found = None
-        return found if found is not None or job is None else JobEnd(state=job.state, nodes=job.nodes)
+        return found if found is not None or job is None else JobEnd(state=job.slurm_state, nodes=job.nodes)
 
     @property
     def jobs_silent_since_unix_s(self) -> float | None:
-        """Time of the last answer about this user's jobs; None while `find` is answered."""
+        """Time of the last answer about this user's jobs; None while the controller answers."""
         return self._jobs.silent_since_unix_s
 
     @property
     def jobs_answered_unix_s(self) -> float | None:
         """Time at which the latest answer of `find` was requested."""
         return self._jobs.asked_unix_s
-
-    @property
-    def list_silent_since_unix_s(self) -> float | None:
-        """Time of the last list of this user's jobs; None while `listed` is answered."""
-        return self._listed.silent_since_unix_s
 
     def starts_at(self, job_id: str) -> float | None:
         """Return the estimated start of a waiting job; None if Slurm has none."""
@@ -529,14 +514,8 @@ class Slurm:
             raise SlurmError(f"sinfo gave unexpected output: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
-        form = SEPARATOR.join(("%A", "%T", "%r", "%N"))
-        rows = self._rows(["squeue", "--noheader", "--me", "--states=all", f"--format={form}"])
-        return {
-            number: SlurmJob(state=state, reason=reason, nodes=nodes) for number, state, reason, nodes in rows
-        }
-
-    def _ask_for_list(self) -> list[EngineJob]:
-        return read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
+        command = ["squeue", "--noheader", "--me", "--states=all", _format_option(JOB_COLUMNS)]
+        return read_jobs(self._rows(command, TIMES))
 
     def _ask_for_places(self) -> Places:
         command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]

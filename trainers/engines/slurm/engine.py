@@ -156,7 +156,7 @@ class SlurmEngine(Engine):
             is_alive=None if error is not None else found is not None and not found.has_ended,
             is_waiting=is_waiting,
             silence=silence if since else None,
-            detail=None if found is None else _STANDING.get(found.state),
+            detail=None if found is None else _STANDING.get(found.slurm_state),
             end=self._end_of(run, status, job_id) if status.state == "stopped" and not is_waiting else None,
         )
         if not is_queued or (found is None and error is None):
@@ -206,7 +206,7 @@ class SlurmEngine(Engine):
         return EngineQueue(
             name="Slurm",
             jobs=tuple(_with_place(job, places) for job in found),
-            silent_since_unix_s=self._slurm.list_silent_since_unix_s,
+            silent_since_unix_s=self._slurm.jobs_silent_since_unix_s,
         )
 
     def _end_earlier_job(self, run: RunDirectory) -> None:
@@ -221,7 +221,7 @@ class SlurmEngine(Engine):
         found = self._slurm.find(job_id, afresh=True)  # raises if Slurm does not answer
         if found is None or found.has_ended:
             return
-        if self._slurm.name_of(job_id) != script.job_name(run.path):
+        if found.name != script.job_name(run.path):
             return  # a copied run: here this ID belongs to another job
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")

@@ -46,17 +46,6 @@ def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_board_gives_the_newest_of_each_place() -> None:
-    board, file = samples.make_sample_board(3)
-    assert board.read() == []
-    samples.find_sample_board(file.address).write(2, {"step": 7})
-    board.write(0, {"step": 9, "name": "ü"})
-    assert board.read() == [{"step": 9, "name": "ü"}, {"step": 7}]
-    board.write(0, {"step": 10})
-    assert board.read() == [{"step": 10}, {"step": 7}], "a shorter one leaves nothing of a longer one"
-    file.close()
-
-
 def test_a_sample_is_never_seen_torn() -> None:
     file = MemoryFile("samples", 1 * PLACE_BYTES)
     board = SampleBoard(file.map())

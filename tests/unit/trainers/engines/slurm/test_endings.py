@@ -93,7 +93,7 @@ def test_each_end_of_a_job_has_its_state_and_its_reason(
     engine_with(
         tmp_path,
         monkeypatch,
-        squeue=f"echo '12|{state}|None|{nodes}'",
+        squeue=f"echo '12|{state}|None|{nodes}|p|1|0|0|x'",
         sacct=f"echo '{state}|9:0|{nodes or 'None assigned'}|1700000000|ddp-{run.run_id}'"
         if source == "accounts"
         else NO_ACCOUNTS,
@@ -165,7 +165,7 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     """A page that saw the failure recovers, because each page queries the data that it shows."""
     write(run, has_begun=True)
     monkeypatch.setattr(Remembered, "retry_s", 0.0)
-    down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1'"
+    down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1|p|1|0|0|x'"
     engine = engine_with(tmp_path, monkeypatch, squeue=down)
 
     def shown(page: str) -> bool:
@@ -185,9 +185,9 @@ def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job was submitted by another page or manually, after this page's last query of squeue."""
-    engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
+    engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1|p|1|0|0|x'")
     assert not engine.describe(run, Status(state="running", handle={"job_id": "11"})).is_waiting
-    put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
+    put(tmp_path, "squeue", "echo '12|PENDING|Priority||p|1|0|0|x'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"
 
@@ -218,7 +218,11 @@ def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
 
     monkeypatch.setattr(diagnosis, "append_within_limits", disk_is_full)
     engine_with(
-        tmp_path, monkeypatch, squeue="echo '12|CANCELLED|None|'", sacct=NO_ACCOUNTS, scontrol="exit 1"
+        tmp_path,
+        monkeypatch,
+        squeue="echo '12|CANCELLED|None||p|1|0|0|x'",
+        sacct=NO_ACCOUNTS,
+        scontrol="exit 1",
     )
     for _ in range(3):
         found = liveness.read_status(run)

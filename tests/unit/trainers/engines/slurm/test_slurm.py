@@ -117,8 +117,8 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
     gone = tmp_path / "gone"
     put(tmp_path, "scancel", f"touch {tmp_path}/asked; (sleep 1; touch {gone}) >/dev/null 2>&1 &")
     slurm = put(
-        tmp_path, "squeue", f"case \"$*\" in *%j) cat {tmp_path}/name; exit;; esac; "
-        f"[ -e {gone} ] && echo '12|CANCELLED|None|' || echo '12|COMPLETING|None|n1'"
+        tmp_path, "squeue", f"[ -e {gone} ] && state=CANCELLED || state=COMPLETING; "
+        f"echo \"12|$state|None|n1|p|1|0|0|$(cat {tmp_path}/name)\""
     )  # fmt: skip
     (tmp_path / "name").write_text(f"{script.job_name(run.path)}\n")
     engine = SlurmEngine(slurm)
