@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+from PIL import Image
 
 from ddp_gui.learn.report import markup
 from ddp_gui.learn.report.markup import Html, joined, name_of, tag
@@ -72,7 +73,7 @@ def _outputs(run: Measured) -> Html | None:
         return None
     try:
         drawn = draw(event["content"])
-    except (AttributeError, LookupError, TypeError, ValueError, struct.error):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return None  # a damaged file can contain any type
     return joined([tag("h4", f"Outputs of the model at step {event['step']:,}"), drawn])
 
@@ -162,14 +163,9 @@ def _png(image: Item) -> str:
     pixels = base64.b64decode(image["pixels"], validate=True)
     if channels not in (1, 3) or not 0 < len(pixels) == height * width * channels <= MAX_PIXEL_BYTES:
         raise ValueError("the sample is not an image")
-    stride = width * channels
-    # Each line begins with the number of its filter: none.
-    lines = b"".join(b"\0" + pixels[begin : begin + stride] for begin in range(0, len(pixels), stride))
-    head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n"
-    for name, data in ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")):
-        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    file = io.BytesIO()
+    Image.frombytes("L" if channels == 1 else "RGB", (width, height), pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _events(run: Measured) -> Html | None:

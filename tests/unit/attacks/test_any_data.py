@@ -109,7 +109,12 @@ def test_what_is_written_for_tensorboard_is_read_back(
     names: list[str], rows: list[tuple[float, int]], data: st.DataObject
 ) -> None:
     values = [data.draw(st.lists(finite, min_size=len(names), max_size=len(names))) for _ in rows]
-    written = exports.scalar_records([time for time, _ in rows], [step for _, step in rows], names, values)
+    written = exports.framed(
+        [
+            exports.scalar_event(time, step, dict(zip(names, row, strict=True)))
+            for (time, step), row in zip(rows, values, strict=True)
+        ]
+    )
     for record, (time, step), row in zip(written, rows, values, strict=True):
         assert _read_record(record) == (time, step, dict(zip(names, row, strict=True)))
 
