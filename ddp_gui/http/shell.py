@@ -213,6 +213,7 @@ STYLES = (
     "machine/page",
     "runs/page",
     "queue/page",
+    "learn/bars",
     "learn/page",
     "learn/polls",
     "auth/person",

@@ -2,6 +2,7 @@
 // is embedded with the modules it imports (`ddp_gui/learn/report/document.py`).
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
+import { BarsPicture, WaterfallPicture } from "../bars.js";
 import { curveFigure, guessLine, marked, placesOn } from "../../runs/compare_figure.js";
 import { beginPrinting } from "../../shared/browser.js";
 import { setAttribute } from "../../shared/dom.js";
@@ -32,6 +33,16 @@ function chartIn(box) {
   return chart;
 }
 
+/** Draws bars or a waterfall from the values of `instruments.py`. @param {HTMLElement} box */
+function drawBars(box) {
+  const { picture, runs } = JSON.parse(box.dataset.bars ?? "");
+  const drawn = picture.bars ? new BarsPicture(picture) : new WaterfallPicture(picture);
+  drawn.update(runs);
+  box.replaceChildren(drawn.element);
+  // A file has no tooltips.
+  for (const button of box.querySelectorAll(".ddp-term")) button.replaceWith(button.textContent ?? "");
+}
+
 /** Draws all charts that are on the page, so that they can be printed; a hidden one is drawn when it appears. */
 async function drawAll(charts) {
   if (charts.length > 0) await loadPlotly();
@@ -48,7 +59,10 @@ follow();
 export const charts = [...document.querySelectorAll("[data-figure]")].map((box) =>
   chartIn(/** @type {HTMLElement} */ (box)),
 );
+const bars = () => /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-bars]")).forEach(drawBars);
+bars();
 onThemeChange(() => {
+  bars();
   for (const chart of charts) chart.redraw();
 });
 beginPrinting();
