@@ -213,7 +213,7 @@ STYLES = (
     "machine/page",
     "runs/page",
     "queue/page",
-    "learn/bars",
+    "learn/drawings",
     "learn/page",
     "learn/polls",
     "auth/person",

@@ -509,7 +509,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
     ]
 
 
-STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/bars", "learn/report")
+STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/drawings", "learn/report")
 SCRIPT = "learn/report/charts.js"
 # Plotly takes 0.65 MB of it, compressed; a point takes 13 bytes, so that 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
