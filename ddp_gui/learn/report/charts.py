@@ -12,8 +12,9 @@ import orjson
 
 from ddp_gui.events.analysis import pace
 from ddp_gui.events.tables import Smoothing, shown, shown_x, thin
+from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.report import markup
-from ddp_gui.learn.report.markup import Html, inlines, name_of, tag
+from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 
 Numbers = npt.NDArray[np.float64]
@@ -113,6 +114,10 @@ class ShownRun:
     index: int
     run: Measured
 
+    def numbers(self) -> RunNumbers:
+        """Return its measured numbers, for conditions."""
+        return RunNumbers.of(self.name, self.run.about["state"], self.run.about["num_ranks"], self.run.series)
+
 
 def standard_charts(runs: Sequence[ShownRun], max_points: int) -> Html | None:
     """Return charts of training loss, validation and throughput, if they were measured."""
@@ -193,22 +198,15 @@ def numbers_table(runs: Sequence[ShownRun], names: Sequence[str], caption: Html 
     known = [name for name in names if name in ROWS]
     if not runs or not known:
         return None
-    heads = [tag("th", line_sample(shown.index), name_of(shown.name), scope="col") for shown in runs]
+    heads = [joined([line_sample(shown.index), name_of(shown.name)]) for shown in runs]
     rows = []
     for name in known:
         title, words = ROWS[name]
         cells = [tag("td", words(shown.run, runs[0].run)) for shown in runs]
-        rows.append(tag("tr", tag("th", title, scope="row"), cells))
+        rows.append([tag("th", title, scope="row"), cells])
     return tag(
         "figure",
-        tag(
-            "div",
-            tag("table", tag("thead", tag("tr", tag("td"), heads)), tag("tbody", rows)),
-            class_="scroll",
-            tabindex="0",
-            role="group",
-            aria_label="Measurements of each run",
-        ),
+        markup.table([None, *heads], rows, label="Measurements of each run"),
         tag("p", caption, class_="caption") if caption else None,
         class_="numbers",
     )

@@ -177,11 +177,11 @@ def _fingerprints(run: Measured) -> Html:
     if found is None:
         return _missing("The ranks' weights were not compared.")
     newest = found["newest"][-MAX_HASH_COLUMNS:]
-    heads = [tag("th", markup.count(each["step"]), scope="col") for each in newest]
-    rows = []
-    for rank in range(min(found["num_ranks"], MAX_RANKS)):
-        cells = [_hash_cell(each["hashes"], rank) for each in newest]
-        rows.append(tag("tr", tag("th", f"rank {rank}", scope="row"), cells))
+    heads = ["after step", *(markup.count(each["step"]) for each in newest)]
+    rows = [
+        [tag("th", f"rank {rank}", scope="row"), [_hash_cell(each["hashes"], rank) for each in newest]]
+        for rank in range(min(found["num_ranks"], MAX_RANKS))
+    ]
     if found["is_identical"]:
         words = f"After step {found['step']:,} all replicas are identical, to the last bit."
     else:
@@ -190,20 +190,9 @@ def _fingerprints(run: Measured) -> Html:
             f"The replicas have differed since step {found['differ_since']:,}, at the end "
             f"by up to {distance:.2%} of the length of rank 0's weights."
         )
-    head = tag("tr", tag("th", "after step", scope="col"), heads)
-    table = tag("table", tag("thead", head), tag("tbody", rows))
+    words += " Equal letters in a column mean equal hashes."
     return joined(
-        [
-            tag(
-                "div",
-                table,
-                class_="scroll",
-                tabindex="0",
-                role="group",
-                aria_label="Hashes of the last steps",
-            ),
-            tag("p", f"{words} Equal letters in a column mean equal hashes.", class_="soft"),
-        ]
+        [markup.table(heads, rows, label="Hashes of the last steps"), tag("p", words, class_="soft")]
     )
 
 

@@ -43,22 +43,16 @@ def _confusion(run: Measured) -> Html | None:
     names = run.series.plan.get("class_names") or []
     names = [names[place] if place < len(names) else str(place) for place in range(len(counts))]
     rows = [
-        tag(
-            "tr",
+        [
             tag("th", name_of(name), scope="row"),
             [tag("td", markup.count(value), data_shade=_shade(value, sum(row))) for value in row],
-        )
+        ]
         for name, row in zip(names, counts, strict=True)
     ]
-    heads = [tag("th", name_of(name), scope="col") for name in names]
     words = f"Of step {last['step']:,}: a row for each true class, a column for each predicted class."
-    table = tag("table", tag("thead", tag("tr", tag("td"), heads)), tag("tbody", rows), class_="confusion")
     title = "Confusion matrix"
-    return joined([tag("h4", title), tag("p", words, class_="soft"), _scrolling(table, title)])
-
-
-def _scrolling(table: Html, label: str) -> Html:
-    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label)
+    table = markup.table([None, *map(name_of, names)], rows, label=title, class_="confusion")
+    return joined([tag("h4", title), tag("p", words, class_="soft"), table])
 
 
 def _shade(value: float, whole: float) -> int | None:
@@ -98,13 +92,12 @@ def _images(content: Any) -> Html:
 
 
 def _rows(content: Any) -> Html:
-    heads = [tag("th", name_of(name), scope="col") for name in [*content["columns"], "answer"]]
     rows = [
-        tag("tr", [tag("td", name_of(_short(value))) for value in item["inputs"]], tag("td", _said(item)))
+        [[tag("td", name_of(_short(value))) for value in item["inputs"]], tag("td", _said(item))]
         for item in content["rows"][:MAX_ITEMS]
     ]
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows))
-    return _scrolling(table, "Rows with the answers of the model")
+    heads = list(map(name_of, [*content["columns"], "answer"]))
+    return markup.table(heads, rows, label="Rows with the answers of the model")
 
 
 def _surface(content: Any) -> Html:
@@ -170,23 +163,17 @@ def _png(image: Item) -> str:
 
 def _events(run: Measured) -> Html | None:
     """Return the events that explain the course of a run: not each periodic checkpoint."""
-    told = [(mark, words) for mark in run.series.marks if (words := _words_of(mark)) is not None]
+    told = [(mark, words[:MAX_TEXT]) for mark in run.series.marks if (words := _words_of(mark)) is not None]
     rows = [
-        tag(
-            "tr",
-            tag("td", markup.duration(mark["active_s"])),
-            tag("td", markup.count(mark["step"])),
-            tag("td", words[:MAX_TEXT]),
-        )
+        [tag("td", each) for each in (markup.duration(mark["active_s"]), markup.count(mark["step"]), words)]
         for mark, words in told[-MAX_EVENTS:]
     ]
-    heads = [tag("th", words, scope="col") for words in ("After", "Step", "Event")]
     omitted = len(told) - len(rows)
     return joined(
         [
             tag("h4", "Events"),
             tag("p", f"{omitted:,} earlier ones are omitted.", class_="soft") if omitted else None,
-            tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="events"),
+            markup.table(("After", "Step", "Event"), rows, class_="events"),
         ]
     )
 
