@@ -92,12 +92,14 @@ def curve_label(name: str) -> str:
     return f"validation {markup.metric_label(name.removeprefix(METRIC))}"
 
 
-NUM_COLORS, NUM_DASHES = 7, 5
+NUM_COLORS = 7
+DASHES = (None, "8 4", "2 3", "8 3 2 3", "14 5")
 
 
 def line_sample(index: int) -> Html:
     """Return a short piece of a line; the periods of colour and dash differ, so pairs repeat late."""
-    path = tag("path", d="M1 5H39", class_=f"line c{index % NUM_COLORS} d{index % NUM_DASHES}")
+    color, dashes = f"var(--c{index % NUM_COLORS})", DASHES[index % len(DASHES)]
+    path = tag("path", d="M1 5H39", class_="line", stroke=color, stroke_dasharray=dashes)
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
 
 

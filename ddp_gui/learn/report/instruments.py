@@ -57,7 +57,7 @@ def _figure(title: str, parts: Sequence[Html], caption: Html) -> Html:
     )
 
 
-def _row(label: Html | str, spans: Sequence[Span], value: str = "") -> Html:
+def _row(label: str, spans: Sequence[Span]) -> Html:
     shapes = [
         tag(
             "rect",
@@ -73,7 +73,6 @@ def _row(label: Html | str, spans: Sequence[Span], value: str = "") -> Html:
         "tr",
         tag("th", label, scope="row"),
         tag("td", _svg(shapes, 10, "track")),
-        tag("td", value, class_="value"),
     )
 
 

@@ -6,6 +6,7 @@ import { BarsPicture, WaterfallPicture } from "../bars.js";
 import { curveFigure, guessLine, marked, placesOn } from "../../runs/compare_figure.js";
 import { beginPrinting } from "../../shared/browser.js";
 import { setAttribute } from "../../shared/dom.js";
+import { pause } from "../../shared/net.js";
 import { onThemeChange } from "../../shared/theme.js";
 
 /**
@@ -48,7 +49,7 @@ async function drawAll(charts) {
   if (charts.length > 0) await loadPlotly();
   for (const chart of charts) {
     if (chart.element.offsetParent) await chart.drawDue();
-    await new Promise((resolve) => setTimeout(resolve));
+    await pause(0);
   }
 }
 
@@ -59,7 +60,8 @@ follow();
 export const charts = [...document.querySelectorAll("[data-figure]")].map((box) =>
   chartIn(/** @type {HTMLElement} */ (box)),
 );
-const bars = () => /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-bars]")).forEach(drawBars);
+const bars = () =>
+  /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-bars]")).forEach(drawBars);
 bars();
 onThemeChange(() => {
   bars();
