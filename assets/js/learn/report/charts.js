@@ -17,7 +17,7 @@ function figureOf({ title, curve, axis, isLogarithmic, lines, guesses, marks }) 
   const placed = lines.map((each) => ({ ...each, x: placesOn(axis === "time" ? "time" : "step", each.x, null) }));
   const figure = curveFigure(placed, { axis, isLogarithmic }, curve);
   figure.data.unshift(...guesses.map((guess) => guessLine(guess.name, guess)));
-  Object.assign(figure.layout, marked(marks), { showlegend: true });
+  Object.assign(figure.layout, marked(marks), { showlegend: true, hovermode: "x unified" });
   return { ...figure, title };
 } // prettier-ignore
 
