@@ -212,6 +212,7 @@ STYLES = (
     "machine/page",
     "runs/page",
     "queue/page",
+    "learn/drawings",
     "learn/page",
     "learn/polls",
     "auth/person",

@@ -134,6 +134,8 @@ MAX_SMOOTHING = 10_000
 MAX_STEP = 1_000_000
 # Smoothing, in steps, of the measured curve that a drawn prediction is compared with.
 PREDICTED_SMOOTHING = 20
+# Of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
+NUM_POINTS = 9
 
 Text = Annotated[
     str, Parse(Annotated[str, Limit(pattern=r"(?s)\s*\S.*", words="a text that is not empty")], str.strip)

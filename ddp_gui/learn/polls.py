@@ -20,7 +20,7 @@ from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.auth.rights import Person
 from ddp_gui.learn import outcome
 from ddp_gui.learn.learn_routes import LearnApi
-from ddp_gui.learn.lesson import Choice, Lesson
+from ddp_gui.learn.lesson import NUM_POINTS, Choice, Lesson
 from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.operations import USER_ERRORS, text_of
 from ddp_gui.runs.runs import RunStore
@@ -41,8 +41,6 @@ ACTIONS: Mapping[str, tuple[tuple[State, ...], State | None]] = {
 }
 # More than any class has; a higher number means that a program is answering.
 MAX_ANSWERS = 500
-# The page draws a curve with the same number of points (drawn_curve.js).
-NUM_POINTS = 9
 TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 Value = int | list[float]

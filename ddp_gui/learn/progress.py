@@ -20,8 +20,7 @@ from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.background.workers import Router
 from ddp_gui.learn.code_lesson import PREFIX, CodeLibrary
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import MAX_CHOICES, MAX_RUNS, Choice, DrawnCurve, Lesson, Tree
-from ddp_gui.learn.polls import NUM_POINTS
+from ddp_gui.learn.lesson import MAX_CHOICES, MAX_RUNS, NUM_POINTS, Choice, DrawnCurve, Lesson, Tree
 from ddp_gui.operations import Rate, operation
 from ddp_gui.runs.exports import csv_rows
 from trainers.files import private_files, typed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import re
+import struct
 import sys
 import tempfile
 import zipfile
@@ -32,7 +34,6 @@ from trainers.files.plain_files import open_plain
 from trainers.machine.os_errors import explain
 
 Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.float64]
 
 FILE_VERSION = b"brain.Event:2"
 _CASTAGNOLI = 0x82F63B78
@@ -69,30 +70,31 @@ def masked_crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
 
 def version_record(time_unix_s: float) -> bytes:
     """Return the first record of an event file."""
-    event = _WALL_TIME + np.float64(time_unix_s).tobytes()
-    event += _FILE_VERSION + varint(len(FILE_VERSION)) + FILE_VERSION
-    return _framed(np.frombuffer(event, dtype=np.uint8)[None, :])[0]
+    version = _FILE_VERSION + varint(len(FILE_VERSION)) + FILE_VERSION
+    return b"".join(framed([_WALL_TIME + struct.pack("<d", time_unix_s) + version]))
 
 
-def scalar_records(
-    times_unix_s: npt.ArrayLike, steps: npt.ArrayLike, tags: Sequence[str], values: npt.ArrayLike
-) -> list[bytes]:
-    """Return one record per step with the values of all tags.
+def scalar_event(time_unix_s: float, step: int, values: Mapping[str, float]) -> bytes:
+    """Return one step's event with a value of each tag."""
+    numbers = np.array(list(values.values()), "<f4").tobytes()
+    summary = b"".join(_head(tag) + numbers[4 * place : 4 * place + 4] for place, tag in enumerate(values))
+    return (
+        _WALL_TIME
+        + struct.pack("<d", time_unix_s)
+        + _STEP
+        + varint(step)
+        + _SUMMARY
+        + varint(len(summary))
+        + summary
+    )
 
-    Args:
-        values: shape (steps, tags).
-    """
-    times, numbers = np.asarray(times_unix_s, dtype="<f8"), np.asarray(steps, dtype=np.uint64)
-    scalars = np.asarray(values, dtype="<f4").reshape(len(numbers), len(tags))
-    # Bytes of each step's varint. Events of equal length are encoded together, as rows of one array.
-    lengths = 1 + sum((numbers >= 1 << bits).astype(np.int64) for bits in range(7, 64, 7))
-    records: list[bytes] = [b""] * len(numbers)
-    for length in np.unique(lengths).tolist():
-        chosen = np.flatnonzero(lengths == length)
-        rows = _events(times[chosen], _varints(numbers[chosen], length), tags, scalars[chosen])
-        for index, record in zip(chosen.tolist(), _framed(rows), strict=True):
-            records[index] = record
-    return records
+
+@functools.cache
+def _head(tag: str) -> bytes:
+    """Return the bytes before a tag's value."""
+    name = tag.encode()
+    value = _TAG + varint(len(name)) + name + _SIMPLE_VALUE
+    return _VALUE + varint(len(value) + 4) + value
 
 
 def varint(value: int) -> bytes:
@@ -105,52 +107,19 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _varints(values: npt.NDArray[np.uint64], length: int) -> Bytes:
-    """Encode numbers whose varints have the same length, one per row."""
-    shifts = 7 * np.arange(length, dtype=np.uint64)
-    encoded = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    encoded[:, :-1] |= 0x80
-    return encoded
-
-
-def _events(times: Numbers, steps: Bytes, tags: Sequence[str], values: npt.NDArray[np.float32]) -> Bytes:
-    """Encode events of equal length, one per row: only times, steps and values differ."""
-    names = [tag.encode() for tag in tags]
-    heads = [_TAG + varint(len(name)) + name + _SIMPLE_VALUE for name in names]
-    heads = [_VALUE + varint(len(head) + 4) + head for head in heads]
-    summary_length = sum(len(head) + 4 for head in heads)
-    count = len(times)
-    parts: list[Bytes] = [
-        _repeated(_WALL_TIME, count),
-        np.ascontiguousarray(times).view(np.uint8).reshape(count, 8),
-        _repeated(_STEP, count),
-        steps,
-        _repeated(_SUMMARY + varint(summary_length), count),
-    ]
-    for column, head in enumerate(heads):
-        parts.append(_repeated(head, count))
-        parts.append(np.ascontiguousarray(values[:, column]).view(np.uint8).reshape(count, 4))
-    return np.concatenate(parts, axis=1)
-
-
-def _framed(rows: Bytes) -> list[bytes]:
-    count, length = rows.shape
-    size = np.frombuffer(length.to_bytes(8, "little"), dtype=np.uint8)[None, :]
-    framed = np.concatenate(
-        [
-            _repeated(size.tobytes(), count),
-            _repeated(masked_crc32c(size).astype("<u4").tobytes(), count),
-            rows,
-            masked_crc32c(rows).astype("<u4").view(np.uint8).reshape(count, 4),
-        ],
-        axis=1,
-    )
-    whole, size_bytes = framed.tobytes(), framed.shape[1]
-    return [whole[start : start + size_bytes] for start in range(0, len(whole), size_bytes)]
-
-
-def _repeated(piece: bytes, count: int) -> Bytes:
-    return np.broadcast_to(np.frombuffer(piece, dtype=np.uint8), (count, len(piece)))
+def framed(records: Sequence[bytes]) -> list[bytes]:
+    """Return events as records. Those of equal length get their checksums together, as rows of one array."""
+    made = list(records)
+    lengths = np.array([len(record) for record in records])
+    for length in np.unique(lengths).tolist():
+        chosen = np.flatnonzero(lengths == length).tolist()
+        rows = np.frombuffer(b"".join(records[index] for index in chosen), np.uint8).reshape(-1, length)
+        size = np.frombuffer(struct.pack("<Q", length), np.uint8)[None, :]
+        head = size.tobytes() + masked_crc32c(size).astype("<u4").tobytes()
+        checksums = masked_crc32c(rows).astype("<u4").tobytes()
+        for place, index in enumerate(chosen):
+            made[index] = head + records[index] + checksums[4 * place : 4 * place + 4]
+    return made
 
 
 Pieces = Iterator[bytes]
@@ -320,46 +289,20 @@ def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
 
 
 def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
-    """Return the records of a batch of events, in order."""
-    records: list[bytes] = [b""] * len(batch)
-    is_step = np.array([event["kind"] == "step" for event in batch])
-    train = [f"train/{name}" for name in events.FIELDS["step"][1:]]
-    validation = [f"validation/{name}" for name in ("loss", *metrics)]
-    for chosen, tags, row_of in (
-        (np.flatnonzero(is_step), train, _step_values),
-        (np.flatnonzero(~is_step), validation, lambda event: _evaluation(event, ("loss", *metrics))),
-    ):
-        picked = [batch[index] for index in chosen.tolist()]
-        for index, record in zip(chosen.tolist(), _records_of(picked, tags, row_of), strict=True):
-            records[index] = record
-    return b"".join(records)
-
-
-def _records_of(
-    picked: Sequence[Event], tags: Sequence[str], row_of: Callable[[Event], list[float | None]]
-) -> list[bytes]:
-    """Return the records of events of one kind; events with the same set of numbers are encoded together."""
-    if not picked:
-        return []
-    values = np.array([row_of(event) for event in picked], dtype=np.float64)
-    times = np.array([event["time_unix_s"] for event in picked])
-    steps = np.array([event["step"] for event in picked])
-    is_there = ~np.isnan(values)
-    records: list[bytes] = [b""] * len(picked)
-    patterns, pattern_of_row = np.unique(is_there, axis=0, return_inverse=True)
-    for number, has in enumerate(patterns):
-        rows = np.flatnonzero(pattern_of_row == number)
-        names = [tag for tag, is_given in zip(tags, has.tolist(), strict=True) if is_given]
-        if not names:
-            continue
-        encoded = scalar_records(times[rows], steps[rows], names, values[rows][:, has])
-        for index, record in zip(rows.tolist(), encoded, strict=True):
-            records[index] = record
-    return records
-
-
-def _step_values(event: Event) -> list[float | None]:
-    return [event.get(name) for name in events.FIELDS["step"][1:]]
+    """Return the records of a batch of events, in order; an event without a number has none."""
+    of_step = {f"train/{name}": name for name in events.FIELDS["step"][1:]}
+    of_metric = {f"validation/{name}": name for name in metrics}
+    written = []
+    for event in batch:
+        if event["kind"] == "step":
+            named = {tag: event.get(name) for tag, name in of_step.items()}
+        else:
+            measured = {tag: event["metrics"].get(name) for tag, name in of_metric.items()}
+            named = {"validation/loss": event["loss"], **measured}
+        values = {tag: value for tag, value in named.items() if value is not None and value == value}
+        if values:
+            written.append(scalar_event(event["time_unix_s"], event["step"], values))
+    return b"".join(framed(written))
 
 
 def _merged(pieces: Pieces) -> Pieces:

@@ -166,6 +166,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
  */
 export function curveFigure(lines, { axis, isLogarithmic }, curve) {
   const isOfSteps = curve in OF_STEPS;
+  /** @type {any[]} */
   const data = lines.map(({ name, index, x, y }) => ({
     type: "scatter",
     mode: isOfSteps ? "lines" : "lines+markers",

@@ -12,8 +12,9 @@ import orjson
 
 from ddp_gui.events.analysis import pace
 from ddp_gui.events.tables import Smoothing, shown, shown_x, thin
+from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.report import markup
-from ddp_gui.learn.report.markup import Html, inlines, name_of, tag
+from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 
 Numbers = npt.NDArray[np.float64]
@@ -91,12 +92,14 @@ def curve_label(name: str) -> str:
     return f"validation {markup.metric_label(name.removeprefix(METRIC))}"
 
 
-NUM_COLORS, NUM_DASHES = 7, 5
+NUM_COLORS = 7
+DASHES = (None, "8 4", "2 3", "8 3 2 3", "14 5")
 
 
 def line_sample(index: int) -> Html:
     """Return a short piece of a line; the periods of colour and dash differ, so pairs repeat late."""
-    path = tag("path", d="M1 5H39", class_=f"line c{index % NUM_COLORS} d{index % NUM_DASHES}")
+    color, dashes = f"var(--c{index % NUM_COLORS})", DASHES[index % len(DASHES)]
+    path = tag("path", d="M1 5H39", class_="line", stroke=color, stroke_dasharray=dashes)
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
 
 
@@ -112,6 +115,10 @@ class ShownRun:
     name: str
     index: int
     run: Measured
+
+    def numbers(self) -> RunNumbers:
+        """Return its measured numbers, for conditions."""
+        return RunNumbers.of(self.name, self.run.about["state"], self.run.about["num_ranks"], self.run.series)
 
 
 def standard_charts(runs: Sequence[ShownRun], max_points: int) -> Html | None:
@@ -193,22 +200,15 @@ def numbers_table(runs: Sequence[ShownRun], names: Sequence[str], caption: Html 
     known = [name for name in names if name in ROWS]
     if not runs or not known:
         return None
-    heads = [tag("th", line_sample(shown.index), name_of(shown.name), scope="col") for shown in runs]
+    heads = [joined([line_sample(shown.index), name_of(shown.name)]) for shown in runs]
     rows = []
     for name in known:
         title, words = ROWS[name]
         cells = [tag("td", words(shown.run, runs[0].run)) for shown in runs]
-        rows.append(tag("tr", tag("th", title, scope="row"), cells))
+        rows.append([tag("th", title, scope="row"), cells])
     return tag(
         "figure",
-        tag(
-            "div",
-            tag("table", tag("thead", tag("tr", tag("td"), heads)), tag("tbody", rows)),
-            class_="scroll",
-            tabindex="0",
-            role="group",
-            aria_label="Measurements of each run",
-        ),
+        markup.table([None, *heads], rows, label="Measurements of each run"),
         tag("p", caption, class_="caption") if caption else None,
         class_="numbers",
     )

@@ -115,9 +115,7 @@ def _run_numbers(run: Measured) -> Html:
         value = markup.metric(best["name"], best["value"])
         pairs.insert(2, ("Best validation", f"{value} at step {markup.count(best['step'])}"))
     pairs.append(("Trained on", _devices(run)))
-    return tag(
-        "dl", [tag("div", tag("dt", title), tag("dd", words)) for title, words in pairs], class_="facts"
-    )
+    return markup.facts(pairs)
 
 
 def _devices(run: Measured) -> str:
@@ -206,7 +204,7 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         len(lesson["runs"]),
     )
     is_revealed = _is_revealed(lesson, runs)
-    numbers = {shown.index: _numbers(shown) for shown in own}
+    numbers = {shown.index: shown.numbers() for shown in own}
     number = f"{lesson['number']}. " if lesson["number"] else ""
     return tag(
         "section",
@@ -253,11 +251,6 @@ def draw_code_lesson(lesson: Lesson) -> Html:
     )
 
 
-def _numbers(shown: ShownRun) -> RunNumbers:
-    about = shown.run.about
-    return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
-
-
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
     """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
@@ -279,7 +272,7 @@ def _own_words() -> Html:
 
 def num_right_answers(lesson: Lesson, runs: Runs) -> int:
     """Return the number of correct answers: as measured, or as the lesson says if not measured."""
-    numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
+    numbers = {shown.index: shown.numbers() for shown in _shown(lesson["runs"], runs, 0)}
     return sum(
         question["answer"] is not None
         and question["answer"] == _right_answer(question, _outcome_of_question(lesson, number, runs, numbers))
@@ -292,7 +285,7 @@ def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[i
     attempts = [each for each in lesson["attempts"] if each["question"] == number]
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
-    together |= {shown.name: _numbers(shown) for shown in tried}
+    together |= {shown.name: shown.numbers() for shown in tried}
     return outcome.of_choice(Choice.of(lesson["questions"][number]), together)
 
 
@@ -347,7 +340,7 @@ def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        found = outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
+        found = outcome.of_choice(Choice.of(asked), {shown.index: shown.numbers() for shown in own})
         right = _right(asked, found) if is_revealed and predicted is not None else None
         parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
@@ -369,7 +362,7 @@ def _outcome_sentence(lesson: Lesson, own: Sequence[ShownRun]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
         right = _right(
-            asked, outcome.of_choice(Choice.of(asked), {shown.index: _numbers(shown) for shown in own})
+            asked, outcome.of_choice(Choice.of(asked), {shown.index: shown.numbers() for shown in own})
         )
         if right is None:
             return "These runs do not show which prediction was right."
@@ -509,7 +502,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
     ]
 
 
-STYLES = ("shared/colours", "run/charts", "learn/report")
+STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/drawings", "learn/report")
 SCRIPT = "learn/report/charts.js"
 # Plotly takes 0.65 MB of it, compressed; a point takes 13 bytes, so that 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
@@ -676,7 +669,6 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ("This program", installation.version()),
         *((each["name"], each["version"] or "not installed") for each in gathered["versions"]),
     ]
-    rows = [tag("div", tag("dt", title), tag("dd", words)) for title, words in facts]
     return tag(
         "section",
         tag("h2", "Machine and versions"),
@@ -686,7 +678,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
             "The devices of each run are listed with the run, from its events.",
             class_="soft",
         ),
-        tag("dl", rows, class_="facts"),
+        markup.facts(facts),
     )
 
 

@@ -1,17 +1,18 @@
 """Figures of a lesson that are not curves: recorded step, sample assignment, hashes, bars and waterfall.
 
-They need no script, so that they can be printed, and match the figures on the page. Text is HTML; only shapes
-are SVG, stretched to the available width, so that a figure stays readable on a phone.
+Text is HTML; only shapes are SVG, stretched to the width, so that a figure stays readable on a phone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from ddp_gui.events.analysis import pace
-from ddp_gui.events.series import RANK_PARTS
 from ddp_gui.learn.report import markup
 from ddp_gui.learn.report.charts import NUM_COLORS, ShownRun, line_sample
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
@@ -26,26 +27,16 @@ UNITS = 1000
 MAX_RANKS = 8
 MAX_HASH_COLUMNS = 8
 SHORT_HASH = 4
-HELD = {"parameter_bytes": "weights", "gradient_bytes": "gradients", "optimizer_bytes": "optimizer state"}
-COSTS = {
-    "data": "loading data",
-    "computing": "computing",
-    "communicating": "communicating: all-reduce",
-    "waiting": "waiting for other ranks",
-}
 PART_WORDS = {"both": "forward and backward", "other": "the rest of the step"}
 
-Ranks = list[tuple[int, list[float]]]
 Span = tuple[float, float, str]  # start and end as shares of the width, and a CSS class
 
 
 def draw_picture(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html | None:
     """Draw a lesson's picture; None if it is a curve, a table of numbers, or a control."""
     caption = inlines(picture["caption"])
-    if picture["bars"]:
-        return _bars(picture["bars"], runs, caption)
-    if picture["waterfall"] is not None:
-        return _waterfall(runs, picture["waterfall"], caption)
+    if picture["bars"] or picture["waterfall"] is not None:
+        return _bars(picture, runs) if runs else None
     found = _INSTRUMENTS.get(picture["instrument"])
     if found is None:
         return None
@@ -66,7 +57,7 @@ def _figure(title: str, parts: Sequence[Html], caption: Html) -> Html:
     )
 
 
-def _row(label: Html | str, spans: Sequence[Span], value: str = "") -> Html:
+def _row(label: str, spans: Sequence[Span]) -> Html:
     shapes = [
         tag(
             "rect",
@@ -82,7 +73,6 @@ def _row(label: Html | str, spans: Sequence[Span], value: str = "") -> Html:
         "tr",
         tag("th", label, scope="row"),
         tag("td", _svg(shapes, 10, "track")),
-        tag("td", value, class_="value"),
     )
 
 
@@ -109,119 +99,33 @@ def _missing(words: str) -> Html:
     return tag("p", words, class_="soft")
 
 
-# Bars and the waterfall
+def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
+    """Return a place for bars or a waterfall, which the script draws as on the page of a lesson."""
+    known = {shown.index: shown for shown in runs}
+    values = {
+        "picture": {name: picture[name] for name in ("bars", "waterfall", "caption")},
+        # A deleted run leaves a gap: pictures refer to runs by number.
+        "runs": [
+            _measured(known[index]) if index in known else {"head": None} for index in range(max(known) + 1)
+        ],
+    }
+    return tag("div", class_="instrument", data_bars=orjson.dumps(values).decode())
 
 
-def _bars(kind: str, runs: Sequence[ShownRun], caption: Html) -> Html:
-    values_of, words, title = _BARS[kind]
-    values = [(shown, values_of(shown.run)) for shown in runs]
-    most = max((sum(parts) for _, ranks in values for _, parts in ranks), default=0.0) or 1.0
-    rows: list[Html] = []
-    for shown, ranks in values:
-        name = [line_sample(shown.index), name_of(shown.name)]
-        rows.append(tag("tr", tag("th", name, colspan=3, scope="rowgroup", class_="whose")))
-        for rank, parts in ranks:
-            ends = [sum(parts[: number + 1]) / most for number in range(len(parts))]
-            classes = [f"held{number}" if len(parts) > 1 else "whole" for number in range(len(parts))]
-            spans = list(zip([0.0, *ends[:-1]], ends, classes, strict=True))
-            rows.append(_row(f"rank {rank}", spans, words(sum(parts))))
-        if not ranks:
-            rows.append(tag("tr", tag("td", "not measured", colspan=3, class_="soft")))
-    legend = [_legend([(f"held{number}", each) for number, each in enumerate(HELD.values())])]
-    return _figure(title, [*(legend if kind == "memory" else []), _table(rows)], caption)
-
-
-def _held(run: Measured) -> Ranks:
-    ranks = run.series.latest.get("ranks", {}).get("ranks", [])[:MAX_RANKS]
-    found = [(rank["rank"], [rank.get(field) for field in HELD]) for rank in ranks]
-    return [(rank, parts) for rank, parts in found if None not in parts]
-
-
-def _waits(run: Measured) -> Ranks:
-    at = list(RANK_PARTS).index("wait")
-    found = []
-    for each in pace.rank_history_of_run(run.series)[:MAX_RANKS]:
-        known = [part[at] for part in each["slices"] if part[at] is not None]
-        if known:
-            found.append((each["rank"], [sum(known) / len(known)]))
-    return found
-
-
-_BARS: Mapping[str, tuple[Callable[[Measured], Ranks], Callable[[float | None], str], str]] = {
-    "memory": (_held, markup.size, "What each rank holds, counted"),
-    "wait": (_waits, markup.short_time, "How long each rank waits for the others in a step"),
-}
-
-
-def _waterfall(runs: Sequence[ShownRun], index: int, caption: Html) -> Html:
-    by_index = {shown.index: shown for shown in runs}
-    one, many = by_index.get(0), by_index.get(index)
-    found = costs(one.run, many.run) if one is not None and many is not None else None
-    if found is None or many is None:
-        words = "Too few steps were sampled to divide them."
-        return _figure("Why not N times as fast", [_missing(words)], caption)
-    best, came = found["best"], found["came"]
-    steps = [(words, found[name], "cost") for name, words in COSTS.items()]
-    steps.append(("unexplained", found["unexplained"], "unexplained"))
-    levels = [best]
-    for _, cost, _ in steps:
-        levels.append(levels[-1] - cost)
-    widest = max(best, came, *levels)
-    rows = [_row(f"{best:.3g} times as fast", [(0.0, best / widest, "whole")], f"{best:.3g} ×")]
-    for number, (words, cost, kind) in enumerate(steps):
-        low, high = sorted(max(0.0, level) / widest for level in levels[number : number + 2])
-        sign, name = ("+", "gain") if cost < 0 else ("−", kind)
-        rows.append(_row(words, [(low, high, name)], f"{sign} {abs(cost):.2f}"))
-    rows.append(_row(tag("strong", "measured"), [(0.0, came / widest, "whole")], f"{came:.3g} ×"))
-    return _figure(f"Why not N times as fast: {many.name}", [_table(rows)], caption)
-
-
-def costs(one: Measured, many: Measured) -> dict[str, float] | None:
-    """Divide the gap to an N-fold speed-up by its causes, as `assets/js/learn/bars.js` does.
-
-    Returns:
-        `best` and `came` (ideal and measured speed-up over the first run), and for each of `COSTS` and
-        `unexplained` the speed-up that it costs; None if too little was sampled.
-    """
-    before, after = _parts_of(one), _parts_of(many)
-    if before is None or after is None or one.pace is None or many.pace is None:
-        return None
-    if one.global_batch is None or many.global_batch is None:
-        return None
-    best = many.about["num_ranks"] / one.about["num_ranks"]
-    # Factor by which a part would change if only the number of ranks had an effect.
-    share = many.global_batch / one.global_batch / best
-    step_s = many.pace.step_time_s
-    found = {part: best * (after[part] - share * before[part]) / step_s for part in COSTS}
-    came = many.pace.samples_per_s / one.pace.samples_per_s
-    return {"best": best, "came": came, **found, "unexplained": best - came - sum(found.values())}
-
-
-def _parts_of(run: Measured) -> dict[str, float] | None:
-    """Return the seconds per cost in a step: the mean of the samples in the middle half of the steps."""
-    history = pace.rank_history_of_run(run.series)
-    slices = [dict(zip(RANK_PARTS, part, strict=True)) for rank in history for part in rank["slices"]]
-    measured = [each for each in slices if each["forward"] is not None and each["backward"] is not None]
-    if not measured:
-        return None
-    measured.sort(key=lambda each: each["step"])
-    usual = measured[len(measured) // 4 : -(-3 * len(measured) // 4)]
-    divided = [_divided(each, has_others=len(history) > 1) for each in usual]
-    return {part: sum(each[part] for each in divided) / len(divided) for part in COSTS}
-
-
-def _divided(part: Mapping[str, Any], *, has_others: bool) -> dict[str, float]:
-    """Divide a step's time by cost. A single rank neither waits nor communicates."""
-    waiting = (part["wait"] or 0.0) if has_others else 0.0
-    # Exposed communication: the part of the all-reduce that was not hidden behind the backward pass.
-    seen = waiting
-    if has_others and part["all_reduce"] is not None:
-        seen = max(waiting, part["all_reduce"] - (part["hidden"] or 0.0))
+def _measured(shown: ShownRun) -> dict[str, Any]:
+    """Return the values of a run as the page's script reads them."""
+    run = shown.run
     return {
-        "data": part["data"] or 0.0,
-        "computing": part["forward"] + max(0.0, part["backward"] - seen) + (part["optimizer"] or 0.0),
-        "communicating": seen - waiting,
-        "waiting": waiting,
+        "name": shown.name,
+        "index": shown.index,
+        "isOver": True,
+        "head": {
+            "num_ranks": run.about["num_ranks"],
+            "global_batch": run.global_batch,
+            "pace": None if run.pace is None else asdict(run.pace),
+        },
+        "ranks": run.series.latest.get("ranks", {}).get("ranks", [])[:MAX_RANKS],
+        "history": pace.rank_history_of_run(run.series)[:MAX_RANKS],
     }
 
 
@@ -272,11 +176,11 @@ def _fingerprints(run: Measured) -> Html:
     if found is None:
         return _missing("The ranks' weights were not compared.")
     newest = found["newest"][-MAX_HASH_COLUMNS:]
-    heads = [tag("th", markup.count(each["step"]), scope="col") for each in newest]
-    rows = []
-    for rank in range(min(found["num_ranks"], MAX_RANKS)):
-        cells = [_hash_cell(each["hashes"], rank) for each in newest]
-        rows.append(tag("tr", tag("th", f"rank {rank}", scope="row"), cells))
+    heads = ["after step", *(markup.count(each["step"]) for each in newest)]
+    rows = [
+        [tag("th", f"rank {rank}", scope="row"), [_hash_cell(each["hashes"], rank) for each in newest]]
+        for rank in range(min(found["num_ranks"], MAX_RANKS))
+    ]
     if found["is_identical"]:
         words = f"After step {found['step']:,} all replicas are identical, to the last bit."
     else:
@@ -285,20 +189,9 @@ def _fingerprints(run: Measured) -> Html:
             f"The replicas have differed since step {found['differ_since']:,}, at the end "
             f"by up to {distance:.2%} of the length of rank 0's weights."
         )
-    head = tag("tr", tag("th", "after step", scope="col"), heads)
-    table = tag("table", tag("thead", head), tag("tbody", rows))
+    words += " Equal letters in a column mean equal hashes."
     return joined(
-        [
-            tag(
-                "div",
-                table,
-                class_="scroll",
-                tabindex="0",
-                role="group",
-                aria_label="Hashes of the last steps",
-            ),
-            tag("p", f"{words} Equal letters in a column mean equal hashes.", class_="soft"),
-        ]
+        [markup.table(heads, rows, label="Hashes of the last steps"), tag("p", words, class_="soft")]
     )
 
 

@@ -46,13 +46,9 @@ class Recorded:
 
     def numbers(self, question: int | None = None) -> Runs:
         """Return the measured numbers of the runs, and of a question's attempts."""
-        own: dict[RunName, RunNumbers] = {
-            number: _numbers(name.name, run)
-            for number, (name, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
-        }
-        if question is not None:
-            tried = self.attempts.get(question, {})
-            own |= {choice: _numbers(choice, run) for choice, run in tried.items()}
+        own: dict[RunName, RunNumbers] = {shown.index: shown.numbers() for shown in self.shown()}
+        for choice, run in self.attempts.get(-1 if question is None else question, {}).items():
+            own[choice] = ShownRun(name=choice, index=0, run=run).numbers()
         return own
 
     def shown(self) -> list[ShownRun]:
@@ -129,10 +125,6 @@ def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, s
         tag("p", "To run them yourself: ", about["address"], class_="soft"),
         class_="lesson-page",
     ) + "</body></html>\n"  # fmt: skip
-
-
-def _numbers(name: str, run: Measured) -> RunNumbers:
-    return RunNumbers.of(name, run.about["state"], run.about["num_ranks"], run.series)
 
 
 def _blocks(tree: Tree, used: dict[str, None]) -> Html:

@@ -55,6 +55,27 @@ def name_of(words: object) -> Html:
     return tag("bdi", str(words))
 
 
+def table(
+    heads: Sequence[Child], rows: Iterable[Child], *, label: str = "", class_: str | None = None
+) -> Html:
+    """Return a table.
+
+    Args:
+        heads: contents of the columns' heads; None for the corner.
+        rows: the cells of each row.
+        label: accessible name of a table that can be scrolled; empty if it cannot.
+    """
+    top = [tag("td") if head is None else tag("th", head, scope="col") for head in heads]
+    body = [tag("tr", row) for row in rows]
+    made = tag("table", tag("thead", tag("tr", top)), tag("tbody", body), class_=class_)
+    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=label) if label else made
+
+
+def facts(pairs: Iterable[tuple[Child, Child]], class_: str | None = "facts") -> Html:
+    """Return a list of terms and their descriptions."""
+    return tag("dl", [tag("div", tag("dt", term), tag("dd", words)) for term, words in pairs], class_=class_)
+
+
 def inlines(tree: Sequence[Any], href_of_term: Callable[[str], str] | None = None) -> Html:
     """Convert the inline elements of a lesson's paragraph (`ddp_gui.learn.lesson`) to HTML.
 

@@ -16,7 +16,7 @@ from ddp_gui.launch import launcher
 from ddp_gui.learn import code_lesson
 from ddp_gui.learn.code_lesson import CodeLibrary
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import DrawnCurve, Lesson
+from ddp_gui.learn.lesson import NUM_POINTS, DrawnCurve, Lesson
 from ddp_gui.learn.report import document
 from ddp_gui.machine.missing import list_versions
 from ddp_gui.run import summary
@@ -34,11 +34,9 @@ MAX_RUNS = 120
 MAX_RUNS_OF_A_LESSON = 40
 MAX_WORDS = 200
 MAX_TRIES = 1_000_000
-# Number of points of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
-NUM_DRAWN_POINTS = 9
 
 Index = Annotated[int, Limit(low=0, high=MAX_WORDS - 1)]
-Prediction = Index | Annotated[tuple[float, ...], Limit(least=NUM_DRAWN_POINTS, most=NUM_DRAWN_POINTS)] | None
+Prediction = Index | Annotated[tuple[float, ...], Limit(least=NUM_POINTS, most=NUM_POINTS)] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+from PIL import Image
 
 from ddp_gui.learn.report import markup
 from ddp_gui.learn.report.markup import Html, joined, name_of, tag
@@ -42,22 +43,16 @@ def _confusion(run: Measured) -> Html | None:
     names = run.series.plan.get("class_names") or []
     names = [names[place] if place < len(names) else str(place) for place in range(len(counts))]
     rows = [
-        tag(
-            "tr",
+        [
             tag("th", name_of(name), scope="row"),
             [tag("td", markup.count(value), data_shade=_shade(value, sum(row))) for value in row],
-        )
+        ]
         for name, row in zip(names, counts, strict=True)
     ]
-    heads = [tag("th", name_of(name), scope="col") for name in names]
     words = f"Of step {last['step']:,}: a row for each true class, a column for each predicted class."
-    table = tag("table", tag("thead", tag("tr", tag("td"), heads)), tag("tbody", rows), class_="confusion")
     title = "Confusion matrix"
-    return joined([tag("h4", title), tag("p", words, class_="soft"), _scrolling(table, title)])
-
-
-def _scrolling(table: Html, label: str) -> Html:
-    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label)
+    table = markup.table([None, *map(name_of, names)], rows, label=title, class_="confusion")
+    return joined([tag("h4", title), tag("p", words, class_="soft"), table])
 
 
 def _shade(value: float, whole: float) -> int | None:
@@ -72,7 +67,7 @@ def _outputs(run: Measured) -> Html | None:
         return None
     try:
         drawn = draw(event["content"])
-    except (AttributeError, LookupError, TypeError, ValueError, struct.error):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return None  # a damaged file can contain any type
     return joined([tag("h4", f"Outputs of the model at step {event['step']:,}"), drawn])
 
@@ -97,13 +92,12 @@ def _images(content: Any) -> Html:
 
 
 def _rows(content: Any) -> Html:
-    heads = [tag("th", name_of(name), scope="col") for name in [*content["columns"], "answer"]]
     rows = [
-        tag("tr", [tag("td", name_of(_short(value))) for value in item["inputs"]], tag("td", _said(item)))
+        [[tag("td", name_of(_short(value))) for value in item["inputs"]], tag("td", _said(item))]
         for item in content["rows"][:MAX_ITEMS]
     ]
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows))
-    return _scrolling(table, "Rows with the answers of the model")
+    heads = list(map(name_of, [*content["columns"], "answer"]))
+    return markup.table(heads, rows, label="Rows with the answers of the model")
 
 
 def _surface(content: Any) -> Html:
@@ -162,35 +156,24 @@ def _png(image: Item) -> str:
     pixels = base64.b64decode(image["pixels"], validate=True)
     if channels not in (1, 3) or not 0 < len(pixels) == height * width * channels <= MAX_PIXEL_BYTES:
         raise ValueError("the sample is not an image")
-    stride = width * channels
-    # Each line begins with the number of its filter: none.
-    lines = b"".join(b"\0" + pixels[begin : begin + stride] for begin in range(0, len(pixels), stride))
-    head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n"
-    for name, data in ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")):
-        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    file = io.BytesIO()
+    Image.frombytes("L" if channels == 1 else "RGB", (width, height), pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _events(run: Measured) -> Html | None:
     """Return the events that explain the course of a run: not each periodic checkpoint."""
-    told = [(mark, words) for mark in run.series.marks if (words := _words_of(mark)) is not None]
+    told = [(mark, words[:MAX_TEXT]) for mark in run.series.marks if (words := _words_of(mark)) is not None]
     rows = [
-        tag(
-            "tr",
-            tag("td", markup.duration(mark["active_s"])),
-            tag("td", markup.count(mark["step"])),
-            tag("td", words[:MAX_TEXT]),
-        )
+        [tag("td", each) for each in (markup.duration(mark["active_s"]), markup.count(mark["step"]), words)]
         for mark, words in told[-MAX_EVENTS:]
     ]
-    heads = [tag("th", words, scope="col") for words in ("After", "Step", "Event")]
     omitted = len(told) - len(rows)
     return joined(
         [
             tag("h4", "Events"),
             tag("p", f"{omitted:,} earlier ones are omitted.", class_="soft") if omitted else None,
-            tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="events"),
+            markup.table(("After", "Step", "Event"), rows, class_="events"),
         ]
     )
 

@@ -2,9 +2,11 @@
 // is embedded with the modules it imports (`ddp_gui/learn/report/document.py`).
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
+import { BarsPicture, WaterfallPicture } from "../bars.js";
 import { curveFigure, guessLine, marked, placesOn } from "../../runs/compare_figure.js";
 import { beginPrinting } from "../../shared/browser.js";
 import { setAttribute } from "../../shared/dom.js";
+import { pause } from "../../shared/net.js";
 import { onThemeChange } from "../../shared/theme.js";
 
 /**
@@ -15,7 +17,7 @@ function figureOf({ title, curve, axis, isLogarithmic, lines, guesses, marks }) 
   const placed = lines.map((each) => ({ ...each, x: placesOn(axis === "time" ? "time" : "step", each.x, null) }));
   const figure = curveFigure(placed, { axis, isLogarithmic }, curve);
   figure.data.unshift(...guesses.map((guess) => guessLine(guess.name, guess)));
-  Object.assign(figure.layout, marked(marks), { showlegend: true });
+  Object.assign(figure.layout, marked(marks), { showlegend: true, hovermode: "x unified" });
   return { ...figure, title };
 } // prettier-ignore
 
@@ -32,12 +34,22 @@ function chartIn(box) {
   return chart;
 }
 
+/** Draws bars or a waterfall from the values of `instruments.py`. @param {HTMLElement} box */
+function drawBars(box) {
+  const { picture, runs } = JSON.parse(box.dataset.bars ?? "");
+  const drawn = picture.bars ? new BarsPicture(picture) : new WaterfallPicture(picture);
+  drawn.update(runs);
+  box.replaceChildren(drawn.element);
+  // A file has no tooltips.
+  for (const button of box.querySelectorAll(".ddp-term")) button.replaceWith(button.textContent ?? "");
+}
+
 /** Draws all charts that are on the page, so that they can be printed; a hidden one is drawn when it appears. */
 async function drawAll(charts) {
   if (charts.length > 0) await loadPlotly();
   for (const chart of charts) {
     if (chart.element.offsetParent) await chart.drawDue();
-    await new Promise((resolve) => setTimeout(resolve));
+    await pause(0);
   }
 }
 
@@ -48,7 +60,11 @@ follow();
 export const charts = [...document.querySelectorAll("[data-figure]")].map((box) =>
   chartIn(/** @type {HTMLElement} */ (box)),
 );
+const bars = () =>
+  /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-bars]")).forEach(drawBars);
+bars();
 onThemeChange(() => {
+  bars();
   for (const chart of charts) chart.redraw();
 });
 beginPrinting();

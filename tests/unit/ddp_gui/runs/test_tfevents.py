@@ -11,7 +11,5 @@ FILE = REPOSITORY / "tests" / "golden" / "scalars.tfevents"
 
 def test_the_bytes_are_those_of_tensorboard() -> None:
     written = exports.version_record(golden.BEGAN)
-    for time_unix_s, step, values in golden.SCALARS:
-        (record,) = exports.scalar_records([time_unix_s], [step], list(values), [list(values.values())])
-        written += record
+    written += b"".join(exports.framed([exports.scalar_event(*scalar) for scalar in golden.SCALARS]))
     assert written == FILE.read_bytes()

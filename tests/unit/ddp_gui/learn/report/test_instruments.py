@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,10 @@ from ddp_gui.learn.report.charts import ShownRun
 from ddp_gui.learn.report.measured import Measured
 from tests.harness import REPOSITORY
 from tests.unit.ddp_gui.learn.report.made import make_run
-from tests.unit.javascript.test_javascript import DENO
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
 NOTHING = {"caption": ["What it shows."], "bars": "", "waterfall": None, "instrument": "", "run": None}
-COSTS_JS = """
-import {{ waterfall }} from "{module}";
-const [one, many] = JSON.parse(Deno.args[0]);
-console.log(JSON.stringify(waterfall(one, many)));
-"""
 
 
 def read(run: RunDirectory, num_ranks: int = 2) -> Measured:
@@ -59,35 +53,16 @@ def drawn(run: Measured, **picture: Any) -> str:
     return re.sub(r"<[^>]+>", " ", figure)
 
 
-def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
-    runs = [
-        read(with_ranks(make_run(tmp_path, "one-1"), 1), 1),
-        read(with_ranks(make_run(tmp_path, "two-1", 60), 2), 2),
-    ]
-    found = instruments.costs(*runs)
-    assert found is not None
-    sent = [
-        {
-            "history": pace.rank_history_of_run(run.series),
-            "head": {
-                "num_ranks": run.about["num_ranks"],
-                "global_batch": run.global_batch,
-                "pace": {"step_time_s": run.pace.step_time_s, "samples_per_s": run.pace.samples_per_s},
-            },
-        }
-        for run in runs
-        if run.pace is not None
-    ]
-    script = tmp_path / "costs.js"
-    script.write_text(COSTS_JS.format(module=(REPOSITORY / "assets/js/learn/bars.js").as_uri()))
-    command = [DENO, "run", "--quiet", "--allow-read", str(script), json.dumps(sent)]
-    on_page = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert found == pytest.approx(on_page.pop("costs") | on_page)
-    shown = [
-        ShownRun(name=name, index=at, run=run) for at, (name, run) in enumerate(zip("ab", runs, strict=True))
-    ]
-    figure = str(instruments.draw_picture(NOTHING | {"waterfall": 1}, shown))
-    assert f"{found['came']:.3g} ×" in figure and figure.count("<rect") == 7
+def test_the_waterfall_and_the_bars_have_the_values_that_the_page_reads(tmp_path: Path) -> None:
+    run = read(with_ranks(make_run(tmp_path, "two-1"), 2), 2)
+    gone, last = 0, ShownRun(name="two <b>", index=1, run=run)
+    figure = str(instruments.draw_picture(NOTHING | {"waterfall": 1}, [last]))
+    sent = json.loads(html.unescape(re.findall(r'data-bars="([^"]*)"', figure)[0]))
+    assert sent["runs"][gone] == {"head": None} and sent["picture"]["waterfall"] == 1
+    measured_run = sent["runs"][1]
+    assert measured_run["name"] == "two <b>" and measured_run["head"]["num_ranks"] == 2
+    assert measured_run["head"]["pace"]["samples_per_s"] > 0
+    assert measured_run["history"] == json.loads(json.dumps(pace.rank_history_of_run(run.series)))
 
 
 def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: Path) -> None:
@@ -111,8 +86,6 @@ def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: P
         ({"instrument": "step-theatre"}, "No step of this run was recorded."),
         ({"instrument": "fingerprints"}, "not compared"),
         ({"instrument": "who-saw-what"}, "training samples"),
-        ({"bars": "memory"}, "weights"),
-        ({"bars": "wait"}, "waits for the others"),
     ],
 )
 def test_each_picture_is_drawn_or_says_why_not(tmp_path: Path, picture: Any, expected: str) -> None:
