@@ -18,7 +18,6 @@ from torch import Tensor
 
 from trainers import build, worker
 from trainers.contract.commands import Command
-from trainers.report import reporter
 from trainers.report.meter import StepMeter
 from trainers.report.observer import Fingerprints, NullFingerprints, NullObserver, Observer
 from trainers.report.reporter import NullReporter
@@ -72,7 +71,7 @@ def main() -> None:
     def nothing(self: Telemetry) -> None:
         pass
 
-    reporter.create = nobody
+    worker.Reporter = nobody  # type: ignore[attr-defined]
     Observer.of = lambda *_: NullObserver()  # type: ignore[method-assign,assignment]
     Fingerprints.of = lambda *_: NullFingerprints()  # type: ignore[method-assign]
     build.StepMeter = SilentMeter  # type: ignore[attr-defined]

@@ -196,7 +196,7 @@ def status_values(view: RunView) -> dict[str, Any]:
         return {
             "run_id": view.run.run_id,
             **asdict(status),
-            "detail": liveness.detail(status),
+            "detail": liveness.detail(view.run, status),
             "step": series.last_step.get("step", 0),
             "num_steps": view.total_steps,
             "epoch": series.last_step.get("epoch"),

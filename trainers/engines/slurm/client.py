@@ -448,11 +448,12 @@ class Slurm:
             SlurmError: If the controller has not answered yet.
         """
         try:
-            found = self._jobs.get()
+            jobs = self._jobs.get()
         except SlurmError:
-            if (found := self._jobs.last) is None:
+            if self._jobs.last is None:
                 raise
-        return [job for job in found.values() if not job.has_ended]
+            jobs = self._jobs.last
+        return [job for job in jobs.values() if not job.has_ended]
 
     def places(self) -> Places:
         """Return the place of each waiting job, as far as the current user may see other users' jobs.
