@@ -124,7 +124,7 @@ def test_its_charts_are_those_of_the_page(opened: Watched) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.75, middle + 4, steps=3)
     page.mouse.up()
-    expect(chart.locator(".xtick text").first).to_have_text("40")
+    expect(chart.locator(".xtick text").first).to_have_text(re.compile(r"4\d"))
     page.mouse.dblclick(box["x"] + 50, middle)
     expect(chart.locator(".xtick text").first).to_have_text("0")
 
