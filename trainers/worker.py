@@ -199,7 +199,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     import torch
 
     from trainers.parallel import devices, process_group
-    from trainers.report.reporter import NullReporter, Reporter
+    from trainers.report import reporter
     from trainers.report.telemetry import LiveProgress, Telemetry
 
     config = run.read_config()
@@ -219,9 +219,10 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
         tickets.claim_ticket(run, None)
-    offset = os.environ.get(COMMANDS_OFFSET)  # without it, only commands sent from now on count
-    commands_offset = None if offset is None else int(offset)
-    run_reporter = Reporter(run, commands_offset) if world.is_main else NullReporter()
+    offset = os.environ.get(COMMANDS_OFFSET)
+    run_reporter = reporter.create(
+        run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
+    )
     live_progress = LiveProgress()
     telemetry = Telemetry(world, run_reporter, live_progress)
     try:

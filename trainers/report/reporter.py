@@ -237,3 +237,8 @@ def _thinned_warning(count: int) -> dict[str, Any]:
         "rank": None,
         "traceback": None,
     }
+
+
+def create(run: RunDirectory, *, is_main: bool, commands_offset: int | None = None) -> NullReporter:
+    """Return rank 0's reporter or a null reporter; with offset None, only commands sent from now on count."""
+    return Reporter(run, commands_offset) if is_main else NullReporter()

@@ -59,8 +59,8 @@ def outcome(action: Callable[[], Any], kind: type[ValueError]) -> Any:
 
 def valid(name: str) -> st.SearchStrategy[Any]:
     """Return values that a field accepts."""
-    about, kind = config_module.settings()[name], config_module.value_type(name)
-    optional = [st.none()] if config_module.is_optional(name) else []
+    about, (kind, is_optional) = config_module.settings()[name], config_module.type_of(name)
+    optional = [st.none()] if is_optional else []
     if kind is bool:
         return st.booleans()
     if kind is str:
