@@ -59,8 +59,6 @@ COUNTERS = (
     "operator_bytes_written",  # their results, and arguments that they change
     "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels without a simulated effect, such as custom ones
 )
-# The layout of `Usage` in cpp/machine.h: memory, busy ns, utilization, MIG instance, flags.
-_DRAWS, _ALWAYS = 1, 2
 
 
 def counts() -> dict[str, int]:
