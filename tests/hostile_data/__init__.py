@@ -1,0 +1,1 @@
+"""Malicious files and paths, and the expected response to each."""
