@@ -450,8 +450,9 @@ class Slurm:
         try:
             found = self._jobs.get()
         except SlurmError:
-            if (found := self._jobs.last) is None:
+            if (last := self._jobs.last) is None:
                 raise
+            found = last
         return [job for job in found.values() if not job.has_ended]
 
     def places(self) -> Places:
