@@ -94,7 +94,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
         app.include_router(module.make_router(store))
     app.include_router(downloads.make_download_router(store))
     app.include_router(operations.make_router(QueueApi(store, line, view)))
-    app.include_router(queue_routes.make_router(view, store))
+    app.include_router(queue_routes.make_router(line, view, store))
     client = TestClient(app)
     for route in (
         "/live/runs",
@@ -134,7 +134,7 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
         rows = in_time("the list", store_of(place.runs_dir, catalogue).rows)
         assert any(row["run_id"] == good.run_id and row["state"] == "stopped" for row in rows)
         in_time("what is kept", lambda: starter.bytes_by_run(place.runs_dir, "ann"))
-        assert page.is_alive
+        assert page._passes.is_alive
     finally:
         page.close()
 
@@ -195,7 +195,7 @@ def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
         in_time("the bin", lambda: _or_error(lambda: run_bin.content(place.runs_dir)))
         # Without its state file the queue stops and reports it; it continues once the entry is removed.
         in_time("a start", lambda: _or_error(lambda: page.start(place.planned(), "ann")))
-        assert page.is_alive
+        assert page._passes.is_alive
         if path.is_dir() and not path.is_symlink():
             path.rename(place.runs_dir.parent / "elsewhere")
         path.unlink(missing_ok=True)
@@ -232,16 +232,16 @@ def test_an_error_of_any_kind_is_told_and_the_next_pass_comes(
     assert page.trouble == "An error of the page itself (KeyError)."
     assert "something nobody has thought of" in caplog.text, "the log says where"
     wait_until("the next passes", lambda: num_passes >= 4 and page.trouble is None, 60)
-    assert page.is_alive
+    assert page._passes.is_alive
     page.close()
 
 
 def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     page = place.page()
-    assert not page.is_alive, "its thread has not begun"
+    assert not page._passes.is_alive, "its thread has not begun"
     monkeypatch.setattr(page, "tick", lambda: time.sleep(3600))
     page.begin()
-    wait_until("the thread", lambda: page.is_alive, 60)
+    wait_until("the thread", lambda: page._passes.is_alive, 60)
     monkeypatch.setattr(threads, "STUCK_AFTER_S", 0.1)
     wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
 

@@ -81,7 +81,15 @@ def test_a_template_hears_it_with_its_run(
 
 @pytest.mark.parametrize(("backend", "visible"), [("gloo", ""), ("nccl", None)])
 def test_a_check_on_cpu_ranks_opens_no_gpu(tmp_path: Path, backend: str, visible: str | None) -> None:
-    check = Check(check_id="c", num_ranks=2, backend=backend, arguments=[], busy_with=(), started_unix_s=1.0)
+    check = Check(
+        check_id="c",
+        num_ranks=2,
+        backend=backend,
+        arguments=[],
+        busy_with=(),
+        started_by="",
+        started_unix_s=1.0,
+    )
     with pytest.raises(Started) as started:
         communication._start(check, tmp_path, tmp_path / "said", {})
     assert started.value.visible == visible
