@@ -103,7 +103,7 @@ def _end_with(rank: int, exit_codes: Sequence[int]) -> None:
 
 
 def has_ended(process: multiprocessing.process.BaseProcess) -> bool:
-    """Return True if the exit code of a child can be read; it can be a zombie earlier, while a thread ends."""
+    """Return True if a child's exit code can be read: it can be a zombie earlier, while a thread ends."""
     assert process.pid is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
