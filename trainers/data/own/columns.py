@@ -159,7 +159,7 @@ _PAIR = f"{_COORDINATES}|{_PRESSURE}{_OF_MERCURY}"
 _PRESSURE_NAME = r"(?i)bp|rr|nibp|.*(?:blood|blut|pressure|mm ?hg|presión|tension|血压).*"
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
-POWER = "power"
+POWER, ORDINAL, DEGREES = "power", "ordinal", "degrees"
 _HOURS = r"(?i)([0-9]{1,3}(?:[.,][0-9]+)?)\s*h(?:rs?|ours?)?\.?"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 # After a number: x 10^3, and digits of a unit, as in 10^3/µL and mL/min/1.73m2.
@@ -183,6 +183,12 @@ _FORM_PATTERNS = {
         rf"{_HOURS}\s*(?:([0-9]{{1,2}})\s*(?:m(?:ins?|inutes?)?\.?)?)?"
         r"|([0-9]{1,3}(?:[.,][0-9]+)?)\s*min(?:s|utes?)?\.?"
     ),
+    ORDINAL: r"([0-9]{1,5})\s?(?i:st|nd|rd|th)()()",
+    # Only with its sign: 60 W is a power. O is west in French and east in German.
+    DEGREES: (
+        r"([0-9]{1,3}(?:\.[0-9]+)?)\s?[°º]\s?(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?['’′]\s?)?"
+        r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?(?:\"|”|″|''|’’|′′)\s?)?[NSEW]"
+    ),
 }
 # Units of the rewritten numbers; cells with another unit have to be converted first.
 _FORM_UNITS = {FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", MINUTES: "m"}
@@ -193,6 +199,8 @@ _FORM_LINES = {
     FEET: " of inches: 5'11\" is read as 71",
     FRACTION: ": the fraction 1/8 is read as 0.125",
     MINUTES: " of minutes: 1h 30min is read as 90",
+    ORDINAL: ": 1st is read as 1",
+    DEGREES: " of degrees: 52°30'S is read as -52.5",
 }
 
 
@@ -957,6 +965,11 @@ def _rewritten(cell: str, form: str) -> str:
         number = f"coalesce(60 * {first}, 0) + coalesce({second}, {third}, 0)"
     if form == FRACTION:
         number = f"coalesce({first}, 0) + {second} / {third}"
+    if form == ORDINAL:
+        number = first
+    if form == DEGREES:
+        angle = f"{first} + coalesce({second}, 0) / 60 + coalesce({third}, 0) / 3600"
+        number = f"CASE WHEN regexp_matches({cell}, '[SW]$') THEN -1 ELSE 1 END * ({angle})"
     return f"CASE WHEN {is_such} THEN CAST({number} AS VARCHAR) ELSE {cell} END"
 
 

@@ -40,6 +40,7 @@ _LIBSVM = re.compile(
     rf"[-+]?[\d.]+(?:e[-+]?\d+)?(?:,[-+\d.]+)*(?:\s+qid:\d+)?((?:\s+{_FEATURE})*)\s*(?:#.*)?", re.I
 )
 _FASTTEXT = re.compile(r"(?:^| )__label__(\S+)")
+_VOWPAL_WABBIT = re.compile(r"[-+]?[\d.]*(?:\s+[\d.]+)*(?:\s+'\S*)?\s*\|\S*(?:\s+\S+)+")
 _ATTRIBUTE = re.compile(r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)\s*(.*)""", re.I)
 
 Write = Callable[[Sequence[Any]], Any]  # a row, empty for a line without one
@@ -51,7 +52,7 @@ def binary_format(start: bytes) -> str:
 
 
 def text_format(text: str) -> str:
-    """Return LibSVM, ARFF or fastText by the beginning of a text, or an empty string."""
+    """Return LibSVM, ARFF, fastText or Vowpal Wabbit by the beginning of a text, or an empty string."""
     text = text[:_CHARACTERS]
     if all(re.search(rf"^[ \t]*@{word}\b", text, re.I | re.M) for word in ("relation", "attribute")):
         return "ARFF"
@@ -64,7 +65,12 @@ def text_format(text: str) -> str:
     if all(found) and sum(bool(each and each[1]) for each in found) > 0.5 * len(lines):
         places = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in found if each]
         return "LibSVM" if all(each == sorted(set(each)) for each in places) else ""
-    return "fastText" if all(map(_FASTTEXT.search, lines)) else ""
+    if all(map(_FASTTEXT.search, lines)):
+        return "fastText"
+    is_weighted = sum(re.search(r"\s[^\s|:]+:[-+]?[\d.]+", line) is not None for line in lines) > 0.5 * len(
+        lines
+    )
+    return "Vowpal Wabbit" if is_weighted and all(map(_VOWPAL_WABBIT.fullmatch, lines)) else ""
 
 
 def as_csv(form: str, text: Path) -> list[str]:
@@ -73,6 +79,10 @@ def as_csv(form: str, text: Path) -> list[str]:
     Raises:
         ReadingError: if it cannot be read; names the format.
     """
+    if form == "Vowpal Wabbit":
+        raise ReadingError(
+            "it is a Vowpal Wabbit file, which is not read.", "Convert it to CSV or LibSVM.", 1
+        )
     written = text.with_name("rewritten")
     convert = {"ARFF": _arff, "fastText": _fasttext, "LibSVM": _libsvm}[form]
     with (
