@@ -411,7 +411,9 @@ CASES |= {
     "no pair: seasons": form(lambda n: f"{70 + n % 29}/{71 + n % 29}", kind="category"),
     "fraction: 3/20": form(lambda n: f"{n % 7 + 1}/{(20, 16, 32, 64)[n % 4]}", first=0.05),
     "fraction: 82/100": form(lambda n: f"{82 + n * 7 % 18}/100", first=0.82),
-    "ordinals": form(lambda n: f"{n % 4 + 1}{('st', 'nd', 'rd', 'th')[n % 4]}", "1st is read as 1", first=1.0),
+    "ordinals": form(
+        lambda n: f"{n % 4 + 1}{('st', 'nd', 'rd', 'th')[n % 4]}", "1st is read as 1", first=1.0
+    ),
     "degrees: decimal": form(lambda n: f"{n}.5°{'SN'[n % 2]}", "is read as -52.5", first=-0.5),
     "degrees: minutes": form(lambda n: f"{n + 1}° 30' {'WE'[n % 2]}", first=-1.5),
     "degrees: seconds": form(lambda n: f"{n + 1}°30'36″{'NS'[n % 2]}", first=1.51),
