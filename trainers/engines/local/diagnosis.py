@@ -59,6 +59,11 @@ _TORCH_INDEX = re.compile(r"\b(GPU |cuda:)(\d{1,3})\b")
 _NOT_DETERMINISTIC = re.compile(
     r"does not have a deterministic implementation|this operation is not deterministic because"
 )
+# Only a user's own script asks for a GPU where torch can use none.
+_NO_GPU = re.compile(
+    r"no GPUs found|No CUDA GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
+    r"|doesn't have NCCL built in"
+)
 _NCCL_REASON = re.compile(r"\bLast error:\s*([^\n]+)")
 _GPU_HINTS = (
     (
@@ -122,6 +127,11 @@ def kind_and_hint(message: str) -> tuple[str, str] | None:
         return "rank_raised", (
             "This operation has no deterministic algorithm here: turn Deterministic off, or choose another "
             "model."
+        )
+    if _NO_GPU.search(message):
+        return (
+            "rank_raised",
+            "torch can use no GPU here. With “Run on CPU ranks” the script runs without one.",
         )
     hint = gpu_hint(message)
     return None if hint is None else ("gpu_error", hint)

@@ -289,8 +289,20 @@ SEGMENT = "Error while creating shared memory segment /dev/shm/nccl-ab12 (size 3
             "does not have a deterministic implementation",
             "turn Deterministic off",
         ),
+        (
+            "AssertionError: Torch not compiled with CUDA enabled",
+            "rank_raised",
+            "Torch not compiled with CUDA enabled",
+            "“Run on CPU ranks”",
+        ),
+        (
+            "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+            "rank_raised",
+            "no GPUs found",
+            "“Run on CPU ranks”",
+        ),
     ],
-    ids=["NCCL's segment", "torch's file", "duplicate GPU", "not deterministic"],
+    ids=["NCCL's segment", "torch's file", "duplicate GPU", "not deterministic", "no CUDA", "no GPU"],
 )
 def test_what_people_meet_on_gpus_says_what_to_do(
     remains: Remains, message: str, code: str, said: str, hint: str
