@@ -131,7 +131,7 @@ def kind_and_hint(message: str) -> tuple[str, str] | None:
     if _NO_GPU.search(message):
         return (
             "rank_raised",
-            "torch can use no GPU here. With “Run on CPU ranks” the script runs without one.",
+            "torch can use no GPU here. “Run on CPU ranks” runs the script without one.",
         )
     hint = gpu_hint(message)
     return None if hint is None else ("gpu_error", hint)
