@@ -204,7 +204,7 @@ def test_names_of_people_and_runs_in_line_are_shown_as_text(
         for place in (".ddp-waiting", ".ddp-going-on"):
             row = page.locator(f"{place} tbody tr")
             expect(row.locator("a")).to_contain_text(TAGS)
-            expect(row.locator("small").first).to_contain_text("⟨U+202E⟩gnp.exe")
+            expect(row.locator(".ddp-queue-run small")).to_contain_text("⟨U+202E⟩gnp.exe")
         expect(page.get_by_role("button", name="Remove from the queue: <img src=x")).to_be_visible()
         assert_only_text(page)
         enter(visit.request, address, BOB)
