@@ -198,6 +198,7 @@ STYLES = (
     "train/own_data",
     "train/form",
     "run/progress",
+    "run/charts",
     "run/ranks",
     "run/fingerprints",
     "run/sample",
