@@ -1,10 +1,12 @@
-"""Tests of the bundled typeface."""
+"""Tests of the bundled typeface and of the style sheets."""
 
 from __future__ import annotations
 
 import re
 
 from ddp_gui.http import shell
+from ddp_gui.learn.report import lesson_page
+from ddp_gui.notebook import live
 from trainers.files.plain_files import ASSETS
 
 FILE = ASSETS.parent / shell.TYPEFACE.removeprefix("live/")
@@ -21,3 +23,12 @@ def test_what_is_preloaded_is_what_the_styles_name() -> None:
     (named,) = re.findall(r'url\("\.\./\.\./fonts/(.+?)"\)', colours)
     assert named == FILE.name
     assert shell.TYPEFACE in shell.head()
+
+
+def test_every_sheet_belongs_to_a_page() -> None:
+    sheets = {
+        str(path.relative_to(ASSETS / "css").with_suffix("")) for path in (ASSETS / "css").rglob("*.css")
+    }
+    assert set(shell.STYLES) <= sheets
+    # The form to log in has no other sheet; the editor's is loaded with the editor.
+    assert sheets - {*shell.STYLES, *lesson_page.STYLES, *live.STYLES} == {"auth/login", "script/editor"}
