@@ -176,7 +176,8 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         metavar="FOLDER",
         help="with --ssh: this project's folder there (default: the same as here)",
     )
-    asks_for_version = "--version" in arguments  # only then is Git asked for the commit of a checkout
+    # Git is asked for the commit of a checkout only then. argparse accepts abbreviations.
+    asks_for_version = any(len(word) > 2 and "--version".startswith(word) for word in arguments)
     parser.add_argument(
         "--version",
         action="version",

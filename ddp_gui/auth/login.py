@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import math
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 from weakref import WeakValueDictionary
 
 from ddp_gui.auth import account_file
@@ -21,7 +21,7 @@ from ddp_gui.auth.account_file import Account, AccountFile
 from ddp_gui.auth.rights import Person
 from ddp_gui.auth.sessions import Sessions, sessions_path
 from ddp_gui.http import shell
-from ddp_gui.http.front import Refused, RequestCounter, network_of
+from ddp_gui.http.front import network_of
 
 # Per name and address or device.
 FREE_FAILURES = 5
@@ -32,13 +32,12 @@ FORGOTTEN_AFTER_S = 15 * 60.0
 MAX_REMEMBERED = 10_000
 
 
-class LoginError(Exception):
-    """A refused login; the message is for the user."""
+class TooManyTriesError(Exception):
+    """Too many failed attempts; `wait_s` is the time until the next one is allowed."""
 
-    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"wait {wait_s:.0f} s")
+        self.wait_s = wait_s
 
 
 @dataclass
@@ -105,17 +104,14 @@ class LoginLimits:
         Args:
             is_known: the source is a known device, so that failures elsewhere do not count.
         Raises:
-            LoginError: if the client must wait.
+            TooManyTriesError: if the client must wait.
         """
         with self._lock:
             wait_s = self._pairs.wait_s((name, source))
             if not is_known:
                 wait_s = max(wait_s, self._names.wait_s((name,)))
         if wait_s > 0:
-            whole_s = max(1, math.ceil(wait_s))
-            seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
-            message = f"Too many failed attempts. Try again in {seconds}."
-            raise LoginError(message, status=429, retry_after_s=whole_s)
+            raise TooManyTriesError(wait_s)
 
     def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
         """Count an attempt that was checked; a correct password clears the failures of its source."""
@@ -188,12 +184,25 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 
 # Each check takes 32 MiB and a core: training needs the remaining ones.
 AT_ONCE = 2
-# Of one name from one source, or of all names without an account from one source. A class may log in with one
-# account at the same time.
-MAX_WAITING = 60
+MAX_WAITING = 120
+# A class behind one address logs in at the same time.
+MAX_WAITING_OF_AN_ADDRESS = 60
+# Limits within those of an address: for one name, and for all names without an account. Further attempts wait
+# for a free place.
+PLACES_OF_A_NAME = 2
+PLACES_OF_UNKNOWN_NAMES = 15
 # Known devices have their own thread, which attempts from unknown sources cannot occupy.
 MAX_WAITING_OF_A_NAME = 5
 DEVICE_FOR_S = 180 * 24 * 3600
+
+
+class LoginError(Exception):
+    """A refused login; the message is for the user."""
+
+    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class Login:
@@ -207,15 +216,21 @@ class Login:
         self._accounts = accounts
         self._sessions = Sessions(accounts, sessions_path(accounts))
         self._limits = LoginLimits(clock)
-        self._strangers = _Checks(AT_ONCE, MAX_WAITING)
-        self._known = _Checks(1, MAX_WAITING_OF_A_NAME)
+        self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
+        # No total limit: it follows from the number of accounts and the limit of one account.
+        self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
+        self._lock = threading.Lock()
+        self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
 
     async def begin(self, name: str, password: str, address: str, device: str | None = None) -> str:
         """Return the token of a new session for this name and password.
 
         Args:
             device: the browser's device token. If this account has logged in on it before, only failures of
-                that browser count, so that no other client can lock it out.
+                that
+                browser count, so that no other client can lock it out.
         Raises:
             LoginError: if name or password is wrong, or the client must wait.
         """
@@ -225,10 +240,18 @@ class Login:
         source, checks = (
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
-        line = small if is_known else source if account is None else f"{source} {small}"
-        # Checked before taking a place in the queue, so that a blocked name does not delay other users.
-        self._limits.check(small, source, is_known=is_known)
-        is_right = await checks.run(line, self._check, small, source, password, account, is_known)
+        try:
+            # Checked before taking a place in the queue, so that a blocked name does not delay other users.
+            self._limits.check(small, source, is_known=is_known)
+            async with contextlib.AsyncExitStack() as place:
+                if not is_known:
+                    await self._wait_for_place(place, source, None if account is None else small)
+                place.enter_context(checks.admit(small if is_known else source))
+                is_right = await asyncio.get_running_loop().run_in_executor(
+                    checks.threads, self._check, small, source, password, account, is_known
+                )
+        except TooManyTriesError as error:
+            raise _must_wait(error.wait_s) from error
         if account is None or not is_right:
             raise LoginError("The name or the password is wrong.", status=401)
         return self._sessions.begin(account)
@@ -254,43 +277,76 @@ class Login:
         if token:
             self._sessions.end(token)
 
+    async def _wait_for_place(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
+        """Wait until an attempt from an unknown source may take a place.
+
+        Attempts with wrong names must not take the places of an entire class.
+
+        Args:
+            name: None for all names without an account.
+        """
+        line, most = f"{source} {name}", PLACES_OF_A_NAME
+        if name is None:
+            line, most = source, PLACES_OF_UNKNOWN_NAMES
+        place.enter_context(self._lines.admit(line))
+        await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
+
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
-        """Return True if the password is right; runs in a thread."""
-        self._limits.check(name, source, is_known=is_known)
-        # An unknown name takes the same time, so that timing does not reveal which accounts exist.
-        is_right = account_file.fits_password(
-            password, account_file.NOBODYS if account is None else account.password
-        )
-        self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)
+        """Return True if the password is right; runs in a thread.
+
+        Checks of one name from one source run one after the other: a running check has neither failed nor
+        succeeded yet.
+        """
+        with self._lock:
+            lock = self._in_turn.setdefault((name, source), threading.Lock())
+        with lock:
+            self._limits.check(name, source, is_known=is_known)
+            # An unknown name takes the same time, so that timing does not reveal which accounts exist.
+            is_right = account_file.fits_password(
+                password, account_file.NOBODYS if account is None else account.password
+            )
+            self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)
         return is_right
 
 
-class _Checks:
-    """Threads that check passwords, one of each line at a time.
+class _Places:
+    """A limit on waiting checks, in total and per sender."""
 
-    Attempts with wrong names thus never delay an entire class, and a running check, which has neither failed
-    nor succeeded yet, is never followed by the next guess.
-    """
+    def __init__(self, most: int | None, most_of_one: int) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._lock = threading.Lock()
+        self._waiting: Counter[str] = Counter()
 
-    def __init__(self, at_once: int, most_waiting: int) -> None:
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
-        self._waiting = RequestCounter(most_waiting)
-        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    async def run(self, line: str, check: Callable[..., bool], *values: Any) -> bool:
-        """Return the result of a check.
+    @contextlib.contextmanager
+    def admit(self, sender: str) -> Iterator[None]:
+        """Count a check until it is done.
 
         Raises:
-            LoginError: if too many checks of this line wait.
+            LoginError: if there are too many.
         """
+        with self._lock:
+            is_full = self._most is not None and self._waiting.total() >= self._most
+            if is_full or self._waiting[sender] >= self._most_of_one:
+                raise LoginError(
+                    "Many people are logging in at this moment. Try again in a few seconds.", status=503
+                )
+            self._waiting[sender] += 1
         try:
-            with self._waiting.admit(line):
-                async with self._lines.setdefault(line, asyncio.Lock()):
-                    return await asyncio.get_running_loop().run_in_executor(self._threads, check, *values)
-        except Refused as error:
-            raise LoginError(
-                "Many people are logging in at this moment. Try again in a few seconds.", status=503
-            ) from error
+            yield
+        finally:
+            with self._lock:
+                self._waiting[sender] -= 1
+                if not self._waiting[sender]:
+                    del self._waiting[sender]
+
+
+class _Checks(_Places):
+    """Threads that check passwords, with a limit on waiting checks."""
+
+    def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
+        super().__init__(most, most_of_one)
+        self.threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
 
 
 def _device_token(account: Account, number: str) -> str:
@@ -303,3 +359,13 @@ def _is_device_of(account: Account, device: str | None) -> bool:
         return False
     expected = _device_token(account, device.partition(".")[0])
     return hmac.compare_digest(device.encode(), expected.encode())
+
+
+def _must_wait(wait_s: float) -> LoginError:
+    whole_s = max(1, math.ceil(wait_s))
+    seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
+    return LoginError(
+        f"Too many failed attempts. Try again in {seconds}.",
+        status=429,
+        retry_after_s=whole_s,
+    )

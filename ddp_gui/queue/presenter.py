@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -223,12 +223,14 @@ class RunLabels:
 JOB_NAME = "ddp-"
 
 
+_JOB_FIELDS = {field.name for field in fields(EngineJob)} - {"handle"}
+
+
 def describe_jobs(queue: EngineQueue, shown: RunLabels) -> dict[str, Any]:
     """Return the engine's own queue as JSON values for the page."""
     jobs = []
     for job in queue.jobs:
-        about = asdict(job) | {"run_id": None}
-        del about["handle"]
+        about = {name: value for name, value in asdict(job).items() if name in _JOB_FIELDS} | {"run_id": None}
         run_id = _run_of(job, shown.store.runs_dir)
         if run_id is not None and shown.may_see(run_id):
             about |= {"run_id": run_id, "name": shown.name_of(run_id)}

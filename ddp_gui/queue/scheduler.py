@@ -153,9 +153,10 @@ class Scheduler:
             ValueError: if it is not allowed, or the run could never start.
             StartError: if the engine refuses it.
         """
+        self.refuse_for_engine(plan.config)
+        self.refuse_for_disk(owner)  # measures all runs of the owner: not while the queue is locked
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
-            starter.refuse_for_disk(self._runs_dir, owner, state.limits)
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
             placed: list[Placed] = []
@@ -174,6 +175,7 @@ class Scheduler:
             ValueError: if it is not allowed, the run could never start, or it is live.
             StartError: if the engine refuses it.
         """
+        self.refuse_for_engine(plan.config)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)

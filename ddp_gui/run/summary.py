@@ -117,10 +117,18 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
     before: dict[str, Any] | None = None
     if found is not None:
         other, its_config = found
-        is_other_code = config.is_script and code.read(run.path) != code.read(other.path)
+        is_other_code = config.is_script and _has_other_code(run, other)
         changes = differences(its_config, config)
         before = {"run_id": other.run_id, "changes": changes, "is_other_code": is_other_code}
     return {"fields": fields_of(config, store.catalogue.get()), "before": before}
+
+
+def _has_other_code(run: RunDirectory, other: RunDirectory) -> bool:
+    """Return True if the code of two runs differs; False if one of them cannot be read."""
+    try:
+        return code.read(run.path) != code.read(other.path)
+    except (OSError, ValueError):
+        return False
 
 
 def differences(before: Config, now: Config) -> list[dict[str, Any]]:

@@ -172,7 +172,8 @@ def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
         OSError: if it does not exist, or a longer content does not fit on the disk.
         TypeError: if the value cannot be written as JSON.
     """
-    text = json.dumps(value, indent=2).encode() + b"\n"
+    # Without escapes: a text that is longer than before does not fit on a full disk.
+    text = json.dumps(value, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
     with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
         file.write(text.ljust(os.fstat(file.fileno()).st_size))
         file.truncate(len(text))

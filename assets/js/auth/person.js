@@ -102,6 +102,12 @@ export function mountNav(place) {
   return onThemeChange(name);
 }
 
+/** Leaves nothing that was entered in this tab for the next user of this computer. */
+function forget() {
+  // A page may keep its content when it is left: this listener is called after those of the page.
+  addEventListener("pagehide", () => sessionStorage.clear());
+}
+
 function personTools({ name, role, has_logout: hasLogout }) {
   const settings = { class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings };
   const who = { class: "ddp-person", title: `You are logged in as ${name}` };
@@ -111,14 +117,7 @@ function personTools({ name, role, has_logout: hasLogout }) {
     el("span", who, el("strong", {}, name), el("small", {}, role)),
     // A form, so that the browser follows the redirect to the login page. Users of a proxy login are logged
     // out by the proxy.
-    // Nothing that was entered in this tab is left for the next user of this computer.
-    hasLogout
-      ? el(
-          "form",
-          { method: "post", action: address("logout"), onsubmit: () => sessionStorage.clear() },
-          logOut,
-        )
-      : null,
+    hasLogout ? el("form", { method: "post", action: address("logout"), onsubmit: forget }, logOut) : null,
   ].filter(Boolean);
 }
 

@@ -146,6 +146,7 @@ export function openInEditor(files, entry, settings = {}) {
 /** Keeps in this tab what is in the editor of the page at `search`, the query of its address. */
 export function keepOpened(search, opened) {
   try {
+    sessionStorage.removeItem(KEY + search); // what does not fit leaves nothing older
     sessionStorage.setItem(KEY + search, JSON.stringify(opened));
   } catch {
     // Storage is optional, and a large folder does not fit.

@@ -178,7 +178,7 @@ def chart_of_curve(
         "guesses": guesses,
         "marks": about.get("marks", ()),
     }
-    ends = filter(None, map(_ends_of, [*guesses, *lines]))
+    ends = filter(None, [_ends_of(name, line) for line in [*guesses, *lines]])
     return tag(
         "div",
         tag("p", inlines(about["caption"]), class_="caption") if about.get("caption") else None,
@@ -189,10 +189,16 @@ def chart_of_curve(
     )
 
 
-def _ends_of(line: Mapping[str, Any]) -> str:
-    """Return the first and the last value of a line for users who cannot see it."""
+def _ends_of(curve: str, line: Mapping[str, Any]) -> str:
+    """Return the first and the last value of a line of a curve for users who cannot see it."""
     known = line["y"][np.isfinite(line["y"])].tolist()
-    return f"{line['name']}: from {markup.number(known[0])} to {markup.number(known[-1])}" if known else ""
+    if not known:
+        return ""
+    first, last = (
+        markup.metric(curve.removeprefix(METRIC), value) if curve.startswith(METRIC) else markup.number(value)
+        for value in (known[0], known[-1])
+    )
+    return f"{line['name']}: from {first} to {last}"
 
 
 def numbers_table(runs: Sequence[ShownRun], names: Sequence[str], caption: Html | None = None) -> Html | None:

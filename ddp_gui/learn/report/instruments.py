@@ -106,14 +106,18 @@ def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
         "picture": {name: picture[name] for name in ("bars", "waterfall", "caption")},
         # A deleted run leaves a gap: pictures refer to runs by number.
         "runs": [
-            _measured(known[index]) if index in known else {"head": None} for index in range(max(known) + 1)
+            _measured(known[index], MAX_RANKS if picture["bars"] else None)
+            if index in known
+            else {"head": None}
+            for index in range(max(known) + 1)
         ],
     }
-    return tag("div", class_="instrument", data_bars=orjson.dumps(values).decode())
+    caption = tag("p", inlines(picture["caption"]), class_="caption") if picture["caption"] else None
+    return tag("div", caption, class_="instrument", data_bars=orjson.dumps(values).decode())
 
 
-def _measured(shown: ShownRun) -> dict[str, Any]:
-    """Return the values of a run as the page's script reads them."""
+def _measured(shown: ShownRun, most_ranks: int | None) -> dict[str, Any]:
+    """Return the values of a run as the page's script reads them; a waterfall averages over all ranks."""
     run = shown.run
     return {
         "name": shown.name,
@@ -124,8 +128,8 @@ def _measured(shown: ShownRun) -> dict[str, Any]:
             "global_batch": run.global_batch,
             "pace": None if run.pace is None else asdict(run.pace),
         },
-        "ranks": run.series.latest.get("ranks", {}).get("ranks", [])[:MAX_RANKS],
-        "history": pace.rank_history_of_run(run.series)[:MAX_RANKS],
+        "ranks": run.series.latest.get("ranks", {}).get("ranks", [])[:most_ranks],
+        "history": pace.rank_history_of_run(run.series)[:most_ranks],
     }
 
 

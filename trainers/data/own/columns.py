@@ -432,7 +432,9 @@ def query_cells(
         as_numbers: True to return `v` as a number instead of text.
     """
     for some in table.batches(columns):
-        yield from table.query(sql.replace("CELLS", _long_cells(some, label=label, as_numbers=as_numbers)))
+        cells = _long_cells(some, label=label, as_numbers=as_numbers)
+        # Not every "CELLS": the query may contain a unit of the user's, such as CELLS/µL.
+        yield from table.query(sql.replace("FROM CELLS", f"FROM {cells}"))
 
 
 def _long_cells(some: Sequence[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:

@@ -114,7 +114,7 @@ def totals_of_groups(table: Table) -> str:
     add up to the others in at least half of the columns of numbers.
     """
     places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
-    word = literal(rf"(?i)(?:^|\PL){SUMS}(?:$|\PL)|{IDEOGRAPHIC_SUMS}")
+    word = literal(rf"(?i)(?:^|\PL)(?:{SUMS}|gesamt\w*|ergebnis)(?:$|\PL)|{IDEOGRAPHIC_SUMS}")
     has_word = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {word})"
     num = table.value(f"SELECT count(*) FROM rows WHERE {has_word}")
     if not 0 < num < 0.5 * table.num_rows:

@@ -52,7 +52,7 @@ from trainers.data.own.features import (
 )
 from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
-from trainers.data.own.problems import Problems
+from trainers.data.own.problems import DataError, Problems
 from trainers.data.own.processes import Progress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
@@ -394,7 +394,12 @@ class TableData:
         assert plan is not None, "a look without a plan has faults"
         about: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
-            arrays, scale = write_features(inspection.table, plan, folder)
+            try:
+                arrays, scale = write_features(inspection.table, plan, folder)
+            except DataError as error:  # it names the file that was read, which can be an unpacked one
+                for each in error.problems:
+                    problems.fault(each.where, each.message, each.hint)
+                raise DataError(str(self._path), problems.shown, problems.num_faults) from error
             self._check_classes(folder, arrays, plan, problems)
             written = [field.name for field in fields(TableColumn)]
             columns = [{name: getattr(each, name) for name in written} for each in plan.features]

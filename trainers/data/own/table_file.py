@@ -382,13 +382,13 @@ DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u2009\u202f\u200b\ufeff"
 # Words of a sum, which may be a part of a cell such as North Total; other totals are a cell of their own.
 SUMS = (
-    r"(?:(?:grand|sub|sous|zwischen)?[\s-]*(?:total(?:s|e|en|i|es)?|sum(?:me|ma)?)|totaal|gesamt\w*|ergebnis"
-    r"|insgesamt|somme|suma|razem|celkem|итого|всего|Σ)"
+    r"(?:(?:grand|sub|sous|zwischen)?[\s-]*(?:total(?:s|e|en|i|es)?|sum(?:me|ma)?)|totaal"
+    r"|gesamt(?:summe|ergebnis)?|insgesamt|somme|suma|razem|celkem|итого|всего|Σ)"
 )
 IDEOGRAPHIC_SUMS = "[小合总總総][计計]|합계"
 _TOTAL = re.compile(
-    rf"({SUMS}|{IDEOGRAPHIC_SUMS}|total \w+|overall|mean|average|avg|std|stdev|median|minimum|maximum|min|max"
-    r"|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
+    rf"({SUMS}|{IDEOGRAPHIC_SUMS}|(?:grand|sub)?[\s-]*total(?:s|e|en|i|es)? \w+|overall|mean|average|avg|std"
+    r"|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters

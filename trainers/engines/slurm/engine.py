@@ -126,7 +126,8 @@ class SlurmEngine(Engine):
 
     def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        assert rank is None, "only a run on this machine has ranks to kill"
+        if rank is not None:
+            raise ValueError("only a run on this machine has ranks to kill")
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 

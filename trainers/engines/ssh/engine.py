@@ -324,7 +324,8 @@ class SshEngine(Engine, HostChecks):
 
     def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        assert rank is None, "only a run on this machine has ranks to kill"
+        if rank is not None:
+            raise ValueError("only a run on this machine has ranks to kill")
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 

@@ -69,3 +69,5 @@ onThemeChange(() => {
 });
 beginPrinting();
 addEventListener("load", () => drawAll(charts));
+// A prediction reveals more charts, after the form's own listeners.
+addEventListener("submit", () => setTimeout(() => drawAll(charts)));

@@ -40,6 +40,7 @@ from tests.unit.trainers.data.own.test_table_variants import (
     table,
     told,
 )
+from trainers.data.own.table_file import is_total
 
 # ---- units in or below the names of columns
 
@@ -411,6 +412,7 @@ CASES |= {
     "no pair: seasons": form(lambda n: f"{70 + n % 29}/{71 + n % 29}", kind="category"),
     "fraction: 3/20": form(lambda n: f"{n % 7 + 1}/{(20, 16, 32, 64)[n % 4]}", first=0.05),
     "fraction: 82/100": form(lambda n: f"{82 + n * 7 % 18}/100", first=0.82),
+    "unit: CELLS/µL": form(lambda n: f"{n + 2}000 CELLS/µL", "with the unit CELLS/µL", first=2000.0),
     "ordinals": form(
         lambda n: f"{n % 4 + 1}{('st', 'nd', 'rd', 'th')[n % 4]}", "1st is read as 1", first=1.0
     ),
@@ -424,6 +426,23 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_table_is_no_longer_misread(tmp_path: Path, name: str) -> None:
     check_case(CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("Totale complessivo", True),
+        ("Grand total 2023", True),
+        ("Subtotal north", True),
+        ("Gesamtergebnis", True),
+        ("Summe:", True),
+        ("Gesamtschule", False),
+        ("Total War Rome", False),
+        ("Maximilian", False),
+    ],
+)
+def test_words_for_a_total(cell: str, expected: bool) -> None:
+    assert is_total(cell) is expected
 
 
 @pytest.mark.parametrize("name", ["totals: Sous-total", "totals: without a label"])
