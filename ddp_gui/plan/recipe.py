@@ -65,6 +65,16 @@ class Rule:
         return max(steps, self.least_epochs * steps_per_epoch)
 
 
+_TEXT_TRANSFORMER = Rule(
+    learning_rate=0.001,
+    most_epochs=8,
+    least_steps=400,
+    most_steps=1500,
+    largest_batch=32,
+    warmup_ratio=0.1,
+    weight_decay=0.1,
+)
+
 # By the family of the model (`trainers.registry.FAMILIES`) and the kind of data, the first part of the task's
 # name; the family alone is the rule for any other task. "many classes": at least `MANY_CLASSES`.
 RULES: Mapping[str, Rule] = {
@@ -94,26 +104,10 @@ RULES: Mapping[str, Rule] = {
     ),
     # Without a warm-up, attention layers can get stuck in a bad local minimum (Xiong et al. 2020).
     "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
-    "transformer text": Rule(
-        learning_rate=0.001,
-        most_epochs=8,
-        least_steps=400,
-        most_steps=1500,
-        largest_batch=32,
-        warmup_ratio=0.1,
-        weight_decay=0.1,
-    ),
+    "transformer text": _TEXT_TRANSFORMER,
     # Many classes take longer to tell apart than to memorise: on 14 languages of names, 8 epochs reach 0.721
     # and 16 epochs 0.740 (docs/recipes.md).
-    "transformer text, many classes": Rule(
-        learning_rate=0.001,
-        most_epochs=16,
-        least_steps=400,
-        most_steps=2200,
-        largest_batch=32,
-        warmup_ratio=0.1,
-        weight_decay=0.1,
-    ),
+    "transformer text, many classes": replace(_TEXT_TRANSFORMER, most_epochs=16, most_steps=2200),
     # docs/fine-tuning.md: a higher rate destroys the pretrained weights.
     "pretrained": Rule(
         learning_rate=3e-5,
