@@ -56,9 +56,10 @@ function openRun(root, runId, isAlone) {
     try {
       const summary = await fetchSummary(runId);
       if (isClosed) return;
-      page = new RunPage(root, runId, summary, isAlone, (error) => {
+      page = new RunPage(root, runId, summary, isAlone, () => {
+        // Asked once more: a proxy whose server restarts may answer 404 as well.
         page.close();
-        root.replaceChildren(unreadable(runId, error));
+        open();
       });
       if (!isAlone) nameParts(root);
     } catch (error) {
@@ -85,7 +86,7 @@ async function fetchSummary(runId) {
 class RunPage {
   /**
    * `isAlone`: the run is not side by side with another, so it controls the tab's title and the projector
-   * mode. `onGone(error)`: the run does not exist any more.
+   * mode. `onGone()`: there seems to be no such run any more.
    */
   constructor(root, runId, summary, isAlone, onGone) {
     this.name = summary.name || summary.config.name || runId;
@@ -134,7 +135,7 @@ class RunPage {
       runId,
       { ...this.board.look, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
-      (error) => (error?.status === 404 ? onGone(error) : this.connection.heard(error)),
+      (error) => (error?.status === 404 ? onGone() : this.connection.heard(error)),
     );
     this.stream.asked.then(() => this.board.begin());
   }

@@ -191,13 +191,18 @@ class ListView {
     this.reading = el("p", { class: "ddp-caption", role: "status", hidden: true });
     this.tools = new ListTools(this.filter, (values) => this.choose(values));
     this.table = new RunsTable({
+      // After Back from a comparison the same runs are selected.
+      selected: window.history.state?.selected ?? [],
       onSort: (column) => this.sortBy(column),
       onSelection: (selected) => this.bar.update(selected),
       onMenu: (row, button) => this.openMenu(row, button),
     });
     this.bar = new SelectionBar({
       isAllowed: (runId) => this.mayChange(this.feed.rows.get(runId)),
-      onCompare: goTo,
+      onCompare: (href) => {
+        window.history.replaceState({ selected: this.bar.runIds }, "");
+        goTo(href);
+      },
       onEdit: (runId) => this.edit(this.feed.rows.get(runId)),
       onDelete: (runIds) => this.remove(runIds),
       onClear: () => this.table.clearSelection(),

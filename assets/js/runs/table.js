@@ -115,13 +115,13 @@ const CARD_PX = 204;
 const EXTRA_ROWS = 6;
 
 export class RunsTable {
-  /** `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
-  constructor({ onSort, onSelection, onMenu }) {
+  /** `selected`: run ids. `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
+  constructor({ selected, onSort, onSelection, onMenu }) {
     this.onSelection = onSelection;
     this.onMenu = onMenu;
     this.rows = new Map();
     this.order = [];
-    this.selected = new Set();
+    this.selected = new Set(selected);
     this.drawn = new Map();
     this.columns = new ColumnChoice(() => this.layOutColumns());
     this.head = new ListHead({ onSort, onSelectAll: (isAll) => this.selectAll(isAll) });

@@ -204,6 +204,18 @@ def test_delete_undo_delete_restore_and_empty(page: Page, page_server: Server, s
     assert not (shelf / ".bin" / ids[1]).exists()
 
 
+def test_one_404_from_a_proxy_does_not_end_the_page_of_a_run(
+    page: Page, page_server: Server, watched: Watched
+) -> None:
+    page.route(re.compile(r"/stream\?"), lambda route: route.abort())
+    page.route(re.compile(r"/poll\?"), lambda route: route.fulfill(status=404, body="{}"), times=1)
+    with page.expect_response(lambda response: response.status == 404):
+        page.goto(f"{page_server.address}/run?id={shown_ids(page)[3]}")
+    expect(page.locator(".ddp-pill")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).not_to_contain_text("cannot be shown")
+    watched.complaints.clear()  # the browser logs the 404 and the aborted stream
+
+
 def test_the_page_of_a_run_that_is_deleted_leads_to_the_bin(
     page: Page, page_server: Server, watched: Watched
 ) -> None:
@@ -247,6 +259,9 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     compare.click()
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
     assert page.url.endswith(f"?compare={','.join(ids)}")
+    page.go_back()
+    expect(page.locator(".ddp-selection")).to_contain_text("3 runs selected")
+    page.go_forward()
     wait_until("three curves", lambda: len(curves(page)) == 3 and all(curves(page)), ANSWER_TIMEOUT_S)
     expect(page.locator(".ddp-compare-table thead th")).to_have_count(3)
     expect(page.locator(".ddp-compare-table")).to_contain_text("Seed")
