@@ -18,9 +18,9 @@ from torch import Tensor
 
 from trainers import build, worker
 from trainers.contract.commands import Command
-from trainers.report.meter import StepMeter
 from trainers.report.observer import Fingerprints, NullFingerprints, NullObserver, Observer
 from trainers.report.reporter import NullReporter
+from trainers.report.step_meter import StepMeter
 from trainers.report.telemetry import Telemetry
 
 NOTE_EVERY = 25

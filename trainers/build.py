@@ -19,7 +19,7 @@ from trainers import registry
 from trainers.checkpoint import description
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress, StepStart
-from trainers.checkpoint.starting import Start
+from trainers.checkpoint.start_from_run import Start
 from trainers.contract import checkpoint_files
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -36,10 +36,10 @@ from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
-from trainers.report.meter import StepMeter
 from trainers.report.metrics import Trivial
 from trainers.report.observer import Fingerprints, Observer
 from trainers.report.reporter import NullReporter
+from trainers.report.step_meter import StepMeter
 from trainers.report.telemetry import LiveProgress
 
 log = logging.getLogger(__name__)

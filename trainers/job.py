@@ -29,10 +29,10 @@ from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report.meter import StepMeter
 from trainers.report.metrics import Trivial
 from trainers.report.observer import NullFingerprints, NullObserver
 from trainers.report.reporter import NullReporter
+from trainers.report.step_meter import StepMeter
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Job:
     Attributes:
         num_shards: number of replicas that each epoch's samples are distributed over.
         trivial: metrics of a predictor that ignores its input; only on rank 0, which writes the `plan` event.
-        lineage: where the first weights came from, if not from the seed; see `trainers.checkpoint.starting`.
+        lineage: where the first weights came from, if not from the seed; see `checkpoint.start_from_run`.
         slowed: handle of the hook that makes this rank sleep in each step, or None.
     """
 

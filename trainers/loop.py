@@ -42,7 +42,7 @@ def train(job: Job) -> None:
                 obey_within_step(job)
                 continue
             precision.unscale(optimizer)
-            job.meter.note_gradients(gradient_norm(job))
+            job.meter.note_gradients(clip_gradients(job))
             lr = job.rate.apply(optimizer, progress)
             precision.step(optimizer)  # optimizer.step(); fp16 skips it if a gradient is not finite
             clear_gradients(optimizer)  # optimizer.zero_grad()
@@ -74,7 +74,7 @@ def train(job: Job) -> None:
     finish(job)
 
 
-def gradient_norm(job: Job) -> Tensor | None:
+def clip_gradients(job: Job) -> Tensor | None:
     """Clip the gradients if configured; return their norm, or None in steps that do not report it."""
     if job.config.max_grad_norm is not None:
         return job.strategy.clip_gradients(job.config.max_grad_norm)

@@ -21,8 +21,8 @@ from trainers.contract.commands import Command
 from trainers.data.loading import Batch, Loader
 from trainers.job import Job
 from trainers.report import telemetry
-from trainers.report.meter import MAX_STEPS_PER_REPORT, StepMeter
 from trainers.report.observer import Observer
+from trainers.report.step_meter import MAX_STEPS_PER_REPORT, StepMeter
 from trainers.report.telemetry import Telemetry
 
 PROBED_STEPS = 3

@@ -17,7 +17,7 @@ from trainers.contract.events import Event, primary_metric
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
-# The same limits as in training.
+# The next two equal the limits of the trainers, in tasks/tabular_classification.py and report/samples.py.
 MAX_CLASS_NAME = 40
 MAX_CELL = 40
 MAX_NAME = 100

@@ -235,10 +235,12 @@ def check_headers(scope: Scope) -> None:
     if size > MAX_HEADER_BYTES:
         raise Refused(431, TOO_LARGE)
     if scope["path"].count("/") > MAX_PATH_PARTS:
-        raise Refused(414, f"The path of this address has at most {MAX_PATH_PARTS} parts.")
+        raise Refused(414, f"The path of this address has too many parts; allowed: at most {MAX_PATH_PARTS}.")
     for name, value in scope["headers"]:
         if name in _WITH_PARAMETERS and len(value) > MAX_PARAMETER_BYTES:
-            raise Refused(431, f"The header {name.decode()} has at most {MAX_PARAMETER_BYTES} bytes.")
+            raise Refused(
+                431, f"The header {name.decode()} is too long; allowed: at most {MAX_PARAMETER_BYTES} bytes."
+            )
 
 
 def check_body(scope: Scope, max_bytes: int) -> None:

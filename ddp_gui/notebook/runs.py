@@ -175,7 +175,7 @@ class Run:
         return str(answer["message"])
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Wait until the run has ended, or for some seconds; return its state.
+        """Wait until the run has ended or `timeout_s` has passed; return the run's state.
 
         Interrupting the cell ends the waiting, not the run.
         """

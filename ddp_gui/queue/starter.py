@@ -249,8 +249,8 @@ class Starter:
 def forward(run: RunDirectory) -> None:
     """Start the process that sends a run's events to its tracker, if its configuration names one.
 
-    It is a child of the page, not of the supervisor, which kills all of its descendants at the run's end. In
-    its own session it outlives the page. A lock in the run's folder allows one for each tracker.
+    The process is a child of the page, because the supervisor kills its own descendants at the end of the
+    run. In its own session it outlives the page. A lock in the run's folder allows one for each tracker.
     """
     try:
         kind = TRACKERS.get(run.read_config().forward_to)

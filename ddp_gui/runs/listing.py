@@ -101,11 +101,11 @@ def shown_name(run: RunDirectory, config_name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """Where an imported run comes from, and how its files compare with the hashes recorded there.
+    """Where an imported run comes from, and how its files compare with the hashes in its zip.
 
     Attributes:
-        origin: the id of the run there; without hashes, the name of the zip.
-        packed_unix_s: when the zip was made there; None if it has no hashes.
+        origin: the run's id where it was packed; the name of the zip if it has no hashes.
+        packed_unix_s: when the zip was made; None if it has no hashes.
         differences: sentences about the first files that differ.
     """
 

@@ -82,7 +82,7 @@ def start_words(start_from: str, plan: Plan | None) -> str:
 
 
 def expectation(plan: Plan) -> str:
-    """Render the expected metric and duration if they were measured, and the number of steps."""
+    """Render the number of steps and, if the recipe was measured, the metric and the duration to expect."""
     steps = f"{plan.num_steps:,} {shell.glossary_term('step', 'step' if plan.num_steps == 1 else 'steps')}"
     found = recipe.expected(plan.config)
     if found is None:
@@ -550,7 +550,7 @@ class WhereGroup:
         offered = [(choice.words, choice.value) for choice in here.asked[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
-            info = "Which kind each rank trains on."
+            info = "The type of the GPUs that the ranks train on."
             return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
         return gr.update(choices=offered, info="Nodes that the job may run on, with their free resources.")
 

@@ -31,7 +31,9 @@ def main() -> None:
     parser.add_argument("--site", type=Path, metavar="FILE", help="what the site fixes (docs/site.md)")
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
     parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
-    parser.add_argument("--code", type=Path, metavar="FOLDER", help="with --config: of the user's script")
+    parser.add_argument(
+        "--code", type=Path, metavar="FOLDER", help="folder of the user's script (only with --config)"
+    )
     options = parser.parse_args()
     kind = kinds[options.engine]
     if kind.site_advice and options.site is None:

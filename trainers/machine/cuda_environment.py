@@ -46,8 +46,8 @@ def only(uuids: Iterable[str]) -> dict[str, str]:
 def visible_names() -> list[str] | None:
     """Return the indices or UUIDs in CUDA_VISIBLE_DEVICES, or None if it does not restrict the GPUs.
 
-    Follows CUDA: names after an empty or a negative one are ignored, and a repeated name hides all GPUs (CUDA
-    C++ Programming Guide, "CUDA Environment Variables").
+    As in CUDA, the list ends at the first name that is empty or begins with "-", and a repeated name hides
+    all GPUs (CUDA C++ Programming Guide, "CUDA Environment Variables").
     """
     visible = os.environ.get(VISIBLE)
     if visible is None:

@@ -17,8 +17,8 @@ from trainers.optimisation.objective import Objective
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import register_mistake
-from trainers.report.meter import StepMeter
 from trainers.report.metrics import Evaluation
+from trainers.report.step_meter import StepMeter
 
 
 @register_mistake(

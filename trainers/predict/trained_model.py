@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainers import build, registry
 from trainers.checkpoint import description, loaded_state
 from trainers.checkpoint.description import PRETRAINED, TEXT, Description, DescriptionError
-from trainers.checkpoint.starting import Start, StartError
+from trainers.checkpoint.start_from_run import Start, StartError
 from trainers.contract import manifests
 from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.config import Config

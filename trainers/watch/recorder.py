@@ -205,7 +205,7 @@ class Recorder:
         self._notes.clear()
 
     def end(self, status: int, **about: Any) -> None:
-        """Write everything that is left, and how the script ended on this rank."""
+        """Write the records that are still in memory, and how the script ended on this rank."""
         if self._thread is None or self._writer is None or self.control is None:
             return
         heartbeats.write_heartbeat(ENDING)

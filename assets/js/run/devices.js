@@ -228,7 +228,7 @@ export class DevicesPanel {
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
     this.groups = new NodeGroups(this.list, this.cards, onToggle);
-    const words = "Appears with the first measurement: once a second, one card for each rank.";
+    const words = "One card for each rank appears after the first measurement, and is updated every second.";
     this.empty = paragraph("empty", words);
     this.element = section("Every rank's device", "devices", this.empty, this.list);
     this.title = this.element.querySelector("h2");

@@ -319,7 +319,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
         message=f"Validation rises ({short(best['loss'])} at step {best['step']:,}, "
         f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}, "
         f"medians of at most {learning.NEWEST_STEPS} steps each): the model is overfitting.",
-        evidence="the eval events since then and the step events between them",
+        evidence="the evaluations since the best one (events eval), and the steps between them (events step)",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )
 

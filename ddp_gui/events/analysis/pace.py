@@ -75,7 +75,8 @@ def of_steps(
     times = steps.column("step_time")[first:].astype(np.float64)
     epochs = steps.column("epoch")[first:]
     if num_train % global_batch:
-        # Only the next step shows whether the last one ended its epoch.
+        # The last step of an epoch is smaller: left out. So is the newest step, because only the next one
+        # shows whether it ended its epoch.
         is_whole = np.diff(epochs, append=np.nan) == 0
         times = times[is_whole]
     times = times[np.isfinite(times) & (times > 0)]

@@ -323,7 +323,8 @@ def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Compar
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
     """Return True if the validation loss ends lowest: clearly below half-way, and below the first loss.
 
-    With a single evaluation, True if the training loss falls in the last tenth.
+    If there is only one evaluation, its loss must be below the training loss of the first tenth of the run,
+    and the training loss must still fall in the last tenth.
     """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:

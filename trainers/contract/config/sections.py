@@ -177,7 +177,7 @@ READING: Mapping[str, tuple[Any, str]] = {
         Mapping[str, list[str]],
         "an object of column names with a list of the spellings that mean a missing value",
     ),
-    "text": (list[str], "a list of the columns whose texts are read together"),
+    "text": (list[str], "a list of the columns whose texts are joined into one text per row"),
     "join_labels": (bool, "true or false"),
     "label_missing": (bool, "true or false"),
     "leave_out_copies": (bool, "true or false"),
@@ -712,7 +712,7 @@ class Where:
     extra_lines: str = _where(
         "",
         label="Further options",
-        help="Options of the job that the administrator allows.",
+        help="Further options for Slurm, one per line; only those that the administrator allows.",
         max_length=MAX_LINES,
     )
 

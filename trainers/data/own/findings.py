@@ -80,7 +80,7 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
 
 
 def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
-    """Report a label that is one of several columns of 0 and 1, of which one is 1 in each row."""
+    """Report a label that is one column of a one-hot encoding (one of its columns is 1 in each row)."""
     if {name.lower() for name in plan.class_names} not in ({"0", "1"}, {"false", "true"}):
         return
     label = columns[plan.label]

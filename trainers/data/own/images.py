@@ -249,7 +249,10 @@ def check_counts(
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
         names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
-        hint = "Two are needed: one to train with, one to validate. Add some, or leave the class out."
+        hint = (
+            f"Each class needs at least two {unit}: one to train on, one to validate on. "
+            f"Add {unit}, or leave such classes out."
+        )
         num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
         problems.fault(

@@ -49,7 +49,7 @@ TAKEN = (
 NOT_TAKEN = {
     **dict.fromkeys((".pdf", ".docx", ".doc"), "Save its text as a .txt file."),
     **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),
-    **dict.fromkeys((".zst", ".lz4", ".z"), "Unpack it and give what is in it."),
+    **dict.fromkeys((".zst", ".lz4", ".z"), "Unpack it, and choose the file inside."),
 }
 PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", ".c", ".cpp", ".java", ".log")
 MAX_ENTRIES_COMPARED = 10_000
@@ -170,7 +170,7 @@ def _kind_of(
     # Check the first bytes, because any file can have a zip appended to it.
     is_zip = start.startswith(STARTS) and suffix not in TABLE_SUFFIXES
     if not message and packed and (is_zip or packing):
-        message, hint = "it is compressed twice.", "Unpack it and give what is in it."
+        message, hint = "it is compressed twice.", "Unpack it, and choose the file inside."
     elif not message and packing:
         return _unpacked(PackedFile(path, packing), options, problems)
     elif not message and suffix in OPENERS:

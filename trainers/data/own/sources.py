@@ -82,7 +82,7 @@ class PackedFile(DataFile):
                     num_bytes += to.write(piece)
                     if num_bytes > limit:
                         message = f"it grows more than {MAX_RATIO}-fold when unpacked."
-                        raise self._refused(message, "Unpack it and give what is in it.")
+                        raise self._refused(message, "Unpack it, and choose the file inside.")
         except DataError:
             raise
         except BROKEN as error:

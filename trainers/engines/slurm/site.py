@@ -101,7 +101,7 @@ class NodesRule:
 
 @dataclass(frozen=True, kw_only=True)
 class RestartsRule:
-    """How often a run restarts after its time limit, a preemption or a node failure."""
+    """The largest number of restarts of a run after its time limit, a preemption or a node failure."""
 
     maximum: int = 3
 

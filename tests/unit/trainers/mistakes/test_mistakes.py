@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.trainers.report.test_meter import Notebook, TwinWorld
+from tests.unit.trainers.report.test_step_meter import Notebook, TwinWorld
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
@@ -18,7 +18,7 @@ from trainers.contract.config import Config, ConfigError
 from trainers.data.loading import ShardedBatches
 from trainers.evaluation import Evaluator
 from trainers.optimisation.optimizers import LearningRate
-from trainers.report.meter import StepMeter
+from trainers.report.step_meter import StepMeter
 from trainers.strategies.ddp import Ddp
 
 PARTS: tuple[type, ...] = (ShardedBatches, LearningRate, StepMeter, Evaluator, Checkpointer, Ddp)

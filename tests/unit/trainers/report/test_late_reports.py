@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from tests.unit.fakes import world_of
-from tests.unit.trainers.report.test_meter import Notebook
-from trainers.report.meter import StepMeter
+from tests.unit.trainers.report.test_step_meter import Notebook
 from trainers.report.reporter import Command
+from trainers.report.step_meter import StepMeter
 
 CPU = torch.device("cpu")
 

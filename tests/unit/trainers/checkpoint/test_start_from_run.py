@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.unit.trained_runs import CPU, leave_trained_run
 from trainers import build, registry
-from trainers.checkpoint.starting import Start, StartError
+from trainers.checkpoint.start_from_run import Start, StartError
 from trainers.contract import config as config_module
 from trainers.contract import rundir, start_from
 from trainers.contract.manifests import DamageError

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tests.unit.fakes import LoneWorld, world_of
 from trainers.contract.commands import Command
-from trainers.report import meter
-from trainers.report.meter import StepMeter
+from trainers.report import step_meter
 from trainers.report.reporter import NullReporter, StepBatch
+from trainers.report.step_meter import StepMeter
 
 
 class Notebook(NullReporter):
@@ -101,13 +101,13 @@ def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest
     pass_time(monkeypatch, 0.0)
     main = StepMeter(world_of(1), Notebook())
     main.note_sample(5.0)
-    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
+    pass_time(monkeypatch, step_meter.SAMPLE_EVERY_S + 1)
     main.report()
     assert not main.is_sample_due
-    pass_time(monkeypatch, 5.0 / meter.SAMPLE_SHARE - meter.SAMPLE_EVERY_S - 2)
+    pass_time(monkeypatch, 5.0 / step_meter.SAMPLE_SHARE - step_meter.SAMPLE_EVERY_S - 2)
     main.report()
     assert not main.is_sample_due
-    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 2)
+    pass_time(monkeypatch, step_meter.SAMPLE_EVERY_S + 2)
     main.report()
     assert main.is_sample_due, "a small part of the time may go into samples"
 
@@ -115,4 +115,4 @@ def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Advance the meter's clock and freeze it."""
     now = time.monotonic()
-    monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
+    monkeypatch.setattr(step_meter.time, "monotonic", lambda: now + seconds)
