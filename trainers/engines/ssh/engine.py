@@ -283,9 +283,7 @@ class SshEngine(Engine, HostChecks):
         allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
-    def start(
-        self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None
-    ) -> SshLaunch:
+    def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
@@ -365,7 +363,7 @@ class SshEngine(Engine, HostChecks):
         """Return the active run of each host, or an error. Launchers of ended runs will exit soon."""
         return hosts_module.users_of(self.hosts)
 
-    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
+    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
         """Start a run on its hosts and record that. The caller holds the run's lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)

@@ -277,7 +277,7 @@ class Hosts:
     """
 
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
-        self._ssh, self._is_shared = ssh, is_shared
+        self.ssh, self._is_shared = ssh, is_shared
         self.by_name: Mapping[str, SshHost] = {host.name: host for host in hosts}
         self._states = {host.name: _OfHost(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
         self._capacities = {
@@ -307,7 +307,7 @@ class Hosts:
         try:
             found = self._for_each(
                 lambda name: ask_facts(
-                    self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
+                    self.ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
             )
         finally:
@@ -332,7 +332,7 @@ class Hosts:
     def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
         """Run one script per host in parallel; return the outputs or errors."""
         return self._for_each(
-            lambda name: self._ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
+            lambda name: self.ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
             list(scripts_by_name),
         )
 
@@ -343,7 +343,7 @@ class Hosts:
             SshError: If it is unknown.
         """
         host = self.by_name[name]
-        return host.address or self._ssh.address_of(host)
+        return host.address or self.ssh.address_of(host)
 
     def _for_each(
         self, ask: Callable[[str], Answer], names: Sequence[str] | None = None
