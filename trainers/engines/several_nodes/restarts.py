@@ -19,7 +19,6 @@ from trainers.contract.status import Handle, Status
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
-from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import LOOK_EVERY_S, LatestReport, NodesFolder
 from trainers.machine.environment import now_unix_s
@@ -42,11 +41,11 @@ class _FirstNode:
     def look(self, run: RunDirectory) -> None:
         """Read the report of the latest start."""
         starts = NodesFolder.of_run(run)
-        values = starts[-1].read("0") if starts else None
+        newest = starts[-1] if starts else NodesFolder(run, self._start)
+        if self._start != newest.path.name:
+            self._start, self.latest = newest.path.name, LatestReport(0)
         passed_s, self.looked_at = time.monotonic() - self.looked_at, time.monotonic()
-        if starts and self._start != (newest := starts[-1].path.name):
-            self._start, self.latest = newest, LatestReport(0)
-        self.latest.update(None if values is None else reports.node_report(values), passed_s)
+        self.latest.look(newest, passed_s)
 
 
 _first_nodes: dict[Path, _FirstNode] = {}
