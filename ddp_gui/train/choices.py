@@ -267,10 +267,10 @@ def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
     return launcher.train_command(engine, plan.config, runs_dir)
 
 
-def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+def script(config: Config, runs_dir: Path, engine: Engine) -> str:
     """Return the script that Start would submit; empty if the engine needs no script."""
     try:
-        return engine.script(plan.config, runs_dir / "RUN") or ""
+        return engine.script(config, runs_dir / "RUN") or ""
     except ValueError as error:
         return f"# no script: {error}"
 

@@ -24,7 +24,7 @@ from ddp_gui.train.api import Api
 from ddp_gui.train.choices import BESIDE_PREVIEW, QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
 from ddp_gui.train.starts import NotInheritedError
-from trainers.contract.config import ConfigError
+from trainers.contract.config import Config, ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
 
@@ -258,7 +258,7 @@ class TrainPage:
         with gr.Accordion(
             "This job as a script",
             open=False,
-            visible=bool(self.engine.script_name),
+            visible=bool(choices.script(Config(), self.store.runs_dir, self.engine)),
             elem_classes="ddp-fold",
             elem_id="fold-script",
         ):
@@ -310,7 +310,7 @@ class TrainPage:
             choices.memory(planned, machine, self._predicted(planned)),
             "",
             choices.command(planned, self.store.runs_dir, self.engine),
-            choices.script(planned, self.store.runs_dir, self.engine),
+            choices.script(planned.config, self.store.runs_dir, self.engine),
             choices.code_settings(planned),
             choices.pick(
                 self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)

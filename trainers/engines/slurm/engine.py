@@ -15,6 +15,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
 from trainers.contract.tickets import Grant
 from trainers.engines.base import (
+    JOB_SCRIPT,
     Capacity,
     Description,
     Engine,
@@ -62,7 +63,6 @@ class SlurmEngine(Engine):
     """One cluster, with the permissions of the current user."""
 
     name = NAME
-    script_name = script.NAME
 
     def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()
@@ -99,7 +99,7 @@ class SlurmEngine(Engine):
             tickets.claim_ticket(run, None if grant is None else grant.token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
-            (run.path / script.NAME).write_text(text, encoding="utf-8")
+            (run.path / JOB_SCRIPT).write_text(text, encoding="utf-8")
             job_id = self._slurm.submit(text)
             handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())

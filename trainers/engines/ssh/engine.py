@@ -241,7 +241,6 @@ class SshEngine(Engine, HostChecks):
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
         self._site_file = site_file
         self.hosts = hosts
-        self.host_checks = self
         self._lost = LostHosts(self.hosts, partial(status_on, self), self.reap)
 
     def capacity(self, config: Config | None = None) -> Capacity:

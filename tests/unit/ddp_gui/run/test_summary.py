@@ -51,7 +51,6 @@ class Cluster:
 
     name = "cluster"
     is_this_machine = False
-    script_name = "job.sh"
 
     def capacity(self, config: Config | None = None) -> Capacity:
         del config
