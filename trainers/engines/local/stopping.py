@@ -360,11 +360,7 @@ class RunGuard:
         late_s = request.late_s if may_obey else STOP_GRACE_S
         self._escalation.request_stop(time.monotonic() - late_s, save=saves)
         if not may_obey:
-            words = {"state": "stopping", "reason": self.force_text()}
-            try:
-                diagnosis.append_within_limits(self._run, [("state", words)])
-            except OSError as error:
-                print(f"this could not be written to the events: {explain(error)}", flush=True)
+            self._note("state", {"state": "stopping", "reason": self.force_text()})
 
     def force_text(self) -> str:
         """Return how a script is, or was, ended by force."""
@@ -430,7 +426,7 @@ class RunGuard:
         self._escalation.note_life(now)
         if self._escalation.is_overdue(now) and not self._has_warned_of_wait:
             self._has_warned_of_wait = True
-            self._warn(diagnosis.stop_waits())
+            self._note("warning", diagnosis.stop_waits().fields())
 
     @property
     def has_other_machines(self) -> bool:
@@ -472,21 +468,20 @@ class RunGuard:
             tree.kill()
         elif found is not None:
             hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."
-            self._warn(replace(found, hint=hint))
+            self._note("warning", replace(found, hint=hint).fields())
         elif watch.has_passed:
             watch.forget()
             message = "The run continues: every rank sends heartbeats again."
-            self._warn(Cause(code="hang_over", message=message, hint="No action is needed."))
+            over = Cause(code="hang_over", message=message, hint="No action is needed.")
+            self._note("warning", over.fields())
 
-    def _warn(self, cause: Cause) -> None:
-        """Append a warning between rank 0's own events; if the disk is full, print it to the log only."""
+    def _note(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Append an event between rank 0's own ones; if the disk is full, print it to the log only."""
         try:
-            diagnosis.append_within_limits(self._run, [("warning", cause.fields())])
+            diagnosis.append_within_limits(self._run, [(kind, fields)])
         except OSError as error:
-            print(
-                f"this could not be written to the events: {cause.message} ({explain(error)})",
-                flush=True,
-            )
+            words = fields.get("message", fields.get("reason"))
+            print(f"this could not be written to the events: {words} ({explain(error)})", flush=True)
 
 
 POLL_EVERY_S = 0.25

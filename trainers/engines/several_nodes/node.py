@@ -18,6 +18,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -30,13 +31,12 @@ from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
 from trainers.engines.heartbeats import HeartbeatBoard
-from trainers.engines.local import hang_watch, script_process, torchrun_process
+from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
-from trainers.engines.local.torchrun_process import TorchrunProcess
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, STORE
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
 from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
@@ -147,8 +147,11 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         asked: list[Question] = []
         again: list[str] = []
 
-        def start(_run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
-            return start_torchrun(part, config, step, offset, stack)[0]
+        def start(
+            _run: RunDirectory, config: Config, step: int | None, offset: int
+        ) -> tuple[subprocess.Popen[bytes], Ranks]:
+            process, reporter = start_torchrun(part, config, step, offset, stack)
+            return process, RanksOfNodes(reporter)
 
         def goes_on(state: State, cause: Cause | None) -> str | None:
             plan = asked[0].answer() if asked else None
@@ -195,8 +198,8 @@ def follow(part: Part, resume_step: int | None) -> int:
         config = run.read_config()
         stack.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
         stack.callback(tree.kill)
-        started, reporter = start_torchrun(part, config, resume_step, None, stack)
-        torchrun, head = started.process, Head(folder, reporter)
+        torchrun, reporter = start_torchrun(part, config, resume_step, None, stack)
+        head = Head(reporter)
         while torchrun.poll() is None:
             tree.update()
             if head.must_terminate:
@@ -239,8 +242,8 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
 class Head:
     """Node 0, from another node's perspective. Without own reports, its silence proves nothing."""
 
-    def __init__(self, folder: NodesFolder, reporter: Reporter) -> None:
-        self._folder, self._reporter = folder, reporter
+    def __init__(self, reporter: Reporter) -> None:
+        self._folder, self._reporter = reporter.folder, reporter
         self._heard = LatestReport(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
@@ -283,7 +286,7 @@ def start_torchrun(
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> tuple[TorchrunProcess, Reporter]:
+) -> tuple[subprocess.Popen[bytes], Reporter]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
@@ -293,35 +296,21 @@ def start_torchrun(
         OSError: If it cannot be started, or the head cannot be reached.
     """
     run, node, folder = part.run, part.node, part.folder
-    run.logs.mkdir(exist_ok=True)
-    ending = "" if node.is_head else f"_{node.rank}"
-    log = run.logs / f"torchrun{ending}.log"
-    details = run.logs / f"{torchrun_process.DETAILS}{ending}"
-    arguments = node.torchrun_arguments(config, run.path, resume_step)
-    variables = {LOG_DIR: str(details), fence.VARIABLE: folder.path.name, **node.environment()}
+    variables = {fence.VARIABLE: folder.path.name, **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
-    board = HeartbeatBoard(config.world_size)
     if config.is_script:
         variables |= node.script_environment()
         if node.num_nodes == 1:
             variables[STORE] = MemoryFile("store").address
-        process = script_process.launch_script(
-            run,
-            config,
-            log,
-            details,
-            torchrun_process.with_board(variables, board),
-            resume_step,
-            meeting=node.rendezvous_arguments(config.nproc_per_node),
-            is_first_machine=node.is_head,
-        )
-    else:
-        process = torchrun_process.launch(arguments, log, details, board, variables)
-    here = Ranks(run, board)
+    board = HeartbeatBoard(config.world_size)
+    meeting = node.rendezvous_arguments(config.nproc_per_node)
+    process = torchrun_process.start_ranks(
+        run, config, resume_step, board, variables, meeting=meeting, machine=node.rank
+    )
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     peers = Peers(node, lease)
-    reporter = Reporter(folder, socket.gethostname(), here, node.ranks(config), peers)
+    reporter = Reporter(folder, socket.gethostname(), Ranks(run, board), node.ranks(config), peers)
     for begin, close in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),
@@ -330,8 +319,7 @@ def start_torchrun(
         begin()
         stack.callback(close)
 
-    ranks = RanksOfNodes(run, board, folder, reporter)
-    return TorchrunProcess(process=process, details=details, ranks=ranks), reporter
+    return process, reporter
 
 
 def _kill_without_folder(part: Part) -> None:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainers.contract.config import Config
@@ -321,14 +320,6 @@ class Node:
     def ranks(self, config: Config) -> range:
         """Return the global ranks on this node."""
         return range(self.rank * config.nproc_per_node, (self.rank + 1) * config.nproc_per_node)
-
-    def torchrun_arguments(self, config: Config, run_dir: Path, resume_step: int | None) -> list[str]:
-        """Return torchrun's arguments on this node."""
-        resume = [] if resume_step is None else ["--resume", str(resume_step)]
-        return [
-            *self.rendezvous_arguments(config.nproc_per_node),
-            *("-m", "trainers.worker", str(run_dir), *resume),
-        ]
 
     def rendezvous_arguments(self, num_ranks: int) -> list[str]:
         """Return torchrun's arguments for the rendezvous.

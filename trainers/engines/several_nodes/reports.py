@@ -24,7 +24,6 @@ from trainers.contract import fence
 from trainers.contract.fence import SupersededError
 from trainers.contract.heartbeats import Beat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.engines.several_nodes.peers import Endpoint, Peers
@@ -86,16 +85,13 @@ class RanksOfNodes(Ranks):
     """The ranks of all nodes, from node 0's perspective.
 
     Args:
-        board: Has the heartbeats of the ranks of node 0.
         reporter: Of node 0. Without its own reports, the silence of other nodes proves nothing: they use the
             same disk.
     """
 
-    def __init__(
-        self, run: RunDirectory, board: HeartbeatBoard, folder: NodesFolder, reporter: Reporter
-    ) -> None:
-        super().__init__(run, board)
-        self._folder, self._reporter, self._peers = folder, reporter, reporter.peers
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(reporter.ranks.run, reporter.ranks.board)
+        self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
         self.num_machines = self._peers.node.num_nodes
         self._others = {number: LatestReport(number) for number in range(1, self.num_machines)}
         self._ranks_a_node = self.num_ranks // self.num_machines
@@ -363,7 +359,7 @@ class Reporter:
     def __init__(
         self, folder: NodesFolder, host: str, ranks: Ranks, own: Sequence[int], peers: Peers
     ) -> None:
-        self._folder, self._host, self._ranks, self._own = folder, host, ranks, own
+        self.folder, self._host, self.ranks, self._own = folder, host, ranks, own
         self.peers = peers
         self._node = peers.node.rank
         self._seen: dict[int, int] = {}
@@ -395,14 +391,14 @@ class Reporter:
                 endpoints=self.peers.endpoints(),
                 unreachable=self.peers.unreachable(),
             )
-            self.could_write = self._may_write() and self._folder.write(str(self._node), asdict(report))
+            self.could_write = self._may_write() and self.folder.write(str(self._node), asdict(report))
             if self._is_over.wait(REPORT_EVERY_S):
                 return
 
     def _may_write(self) -> bool:
         """Renew the lease if the shared folder answers and this start is still the latest."""
         try:
-            fence.require_newest(self._folder.run_dir)
+            fence.require_newest(self.folder.run_dir)
         except SupersededError:
             self.peers.lease.end_now()
             return False
@@ -414,25 +410,23 @@ class Reporter:
 
     def _rank_report(self, rank: int) -> RankReport:
         """Return a rank's report; its process is sampled only if no heartbeat came since the last report."""
-        beat = self._ranks.beat(rank)
+        beat = self.ranks.beat(rank)
         is_silent = beat is not None and self._seen.get(rank) == beat.count
         if beat is not None:
             self._seen[rank] = beat.count
-        return RankReport(beat=beat, effort=self._ranks.effort(rank) if is_silent else None)
+        return RankReport(beat=beat, effort=self.ranks.effort(rank) if is_silent else None)
 
     def _answer_loop(self) -> None:
         answered = 0
         while not self._is_over.wait(REPORT_EVERY_S / 4):
-            asked = number_of(self._folder.read("question"))
+            asked = number_of(self.folder.read("question"))
             if asked <= answered:
                 continue
             answered = asked
-            self._ranks.ask()
-            stacks = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
-            collectives = {
-                rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))
-            }
-            self._folder.write(
+            self.ranks.ask()
+            stacks = {rank: asdict(self.ranks.stacks(rank)) for rank in self._own}
+            collectives = {rank: answer.decode() for rank in self._own if (answer := self.ranks.answer(rank))}
+            self.folder.write(
                 f"{self._node}-answers", {"number": asked, "stacks": stacks, "collectives": collectives}
             )
 

@@ -48,7 +48,7 @@ def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> Reporter:
 
 
 def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
-    return RanksOfNodes(run, HeartbeatBoard(2), folder, reporter_of(run, folder, 0))
+    return RanksOfNodes(reporter_of(run, folder, 0))
 
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
@@ -114,14 +114,14 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     folder.write(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
-    head, mute = Head(folder, reporter), Head(folder, silent_reporter)
+    head, mute = Head(reporter), Head(silent_reporter)
     now = head._looked_at
     assert head.why_to_end(now + 1) is None
     assert head.why_to_end(now + LOST_AFTER_S) is None
     assert mute.why_to_end(now + 9 * LOST_AFTER_S) is None, "the disk is full"
     silent = head.why_to_end(now + 2 + LOST_AFTER_S)
     assert silent is not None and "Node 0 (pc1, rank 0) has not been heard" in silent
-    told = Head(folder, reporter)
+    told = Head(reporter)
     folder.order_end(within_s=10.0)
     now = told._looked_at
     assert told.why_to_end(now + 1) is None, "it may still end by itself"
