@@ -41,7 +41,7 @@ def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str 
     return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 
-def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
+def resume_command(engine: Engine, run: RunDirectory, step: int) -> str:
     """Return the command that resumes a run from its checkpoint of `step`."""
     return _in_the_project(shlex.join(engine.command(run.read_config(), shown_run_dir(run.path), step)))
 

@@ -260,7 +260,7 @@ class Supervisor:
     @property
     def is_end_requested(self) -> bool:
         """True if the system requested the end (SIGTERM)."""
-        return self._guard.is_end_requested
+        return self._guard.escalation.is_end_requested
 
     @property
     def is_stop_asked(self) -> bool:
@@ -304,7 +304,7 @@ class Supervisor:
         return torchrun.returncode
 
     def _handle_sigterm(self) -> None:
-        if not self._guard.is_end_requested:
+        if not self._guard.escalation.is_end_requested:
             self._told_to_end()
         self._guard.request_end()
 
@@ -371,7 +371,7 @@ class Supervisor:
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
             )
         recorded = self._status.state
-        by_system = self._guard.is_end_requested
+        by_system = self._guard.escalation.is_end_requested
         if self._is_script:
             self._conclude_script(exit_code)
         elif recorded in ("finished", "stopped"):
@@ -381,15 +381,15 @@ class Supervisor:
             self._finish("finished", exit_code, diagnosis.late_failure_warning(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif self._guard.is_forced and recorded == "starting" and not by_system:
+        elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
-        elif self._guard.is_forced:
+        elif self._guard.escalation.is_forced:
             self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
             # When the system ends the entire job, remote ranks may exit before the signal arrives here.
-            if self._guard.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
+            if self._guard.escalation.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
@@ -402,13 +402,15 @@ class Supervisor:
         ends = spool.read_ends(self._run.path, diagnosis.shape(self._run)[0])
         has_ended = bool(ends) and all(end == spool.DONE for end in ends)
         is_done = exit_code == 0 or has_ended
-        if self._guard.is_forced and not has_ended:  # otherwise SIGTERM came while torchrun was ending
-            by_system = self._guard.is_end_requested
+        if (
+            self._guard.escalation.is_forced and not has_ended
+        ):  # otherwise SIGTERM came while torchrun was ending
+            by_system = self._guard.escalation.is_end_requested
             self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
             self._finish("stopped", exit_code, None)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif is_done and self._guard.is_stop_requested:
+        elif is_done and self._guard.escalation.is_stop_requested:
             self._reason = "The script stopped as it was asked to."
             self._finish("stopped", exit_code, None)
         elif is_done:
@@ -440,7 +442,7 @@ class Supervisor:
             # It waits to be restarted: one state, without an end before it. If the engine wanted the end, it
             # is no fault of the run.
             state, reason = "queued", f"{again} {diagnosis.GOES_ON}"
-            cause = None if self._guard.is_end_requested else cause
+            cause = None if self._guard.escalation.is_end_requested else cause
         else:
             if cause is not None and state != "finished":
                 kept = diagnosis.what_is_kept(self._run, self._num_steps)

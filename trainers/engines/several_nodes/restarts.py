@@ -21,6 +21,7 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import LOOK_EVERY_S, LatestReport, NodesFolder
+from trainers.machine import threads
 from trainers.machine.environment import now_unix_s
 
 SILENT_AFTER_S = 15.0
@@ -76,15 +77,12 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     return f"Node 0 ({host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
-_lock = threading.Lock()
 log = logging.getLogger(__name__)
 
 POLL_EVERY_S = 1.0
 # Node 0 reports every second, but a shared file system may be slow.
 PATIENCE_OF_STOP_S = 15.0
 WATCHED_S = 180.0
-
-_watched: set[Path] = set()
 
 
 def watch_for_stop(
@@ -95,12 +93,7 @@ def watch_for_stop(
     Args:
         end: Cancels the run's job and writes its final events.
     """
-    with _lock:
-        if run.path in _watched:
-            return
-        _watched.add(run.path)
-    name = f"stop-{run.run_id}"
-    threading.Thread(target=_watch, args=(run, read_status, end), name=name, daemon=True).start()
+    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status, end))
 
 
 def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]) -> None:
@@ -121,9 +114,6 @@ def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[
             time.sleep(POLL_EVERY_S)
     except OSError as error:
         log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
-    finally:
-        with _lock:
-            _watched.discard(run.path)
 
 
 def _signs_of_life(run: RunDirectory) -> list[object]:

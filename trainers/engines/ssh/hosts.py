@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from trainers.contract import events
 from trainers.contract import status as status_file
@@ -24,6 +24,8 @@ from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
 from trainers.engines.ssh.site import SshHost
+from trainers.files import typed
+from trainers.files.typed import FieldError, Limit
 
 LIMIT_S = 20.0
 # A clock difference shifts a host's telemetry on the common time axis by the same amount.
@@ -184,8 +186,8 @@ class Start:
         run_dir: Folder of the run's copy on its host; empty: the hosts share the folder of the runs.
     """
 
-    tag: str
-    hosts: tuple[str, ...]
+    tag: Annotated[str, Limit(least=1)]
+    hosts: Annotated[tuple[str, ...], Limit(least=1)]
     run_dir: str = ""
 
     @property
@@ -196,15 +198,10 @@ class Start:
     @classmethod
     def of(cls, handle: Handle) -> Start | None:
         """Return the start in a handle, or None."""
-        if not isinstance(handle, dict):
+        try:
+            return typed.read(cls, handle, ignores_unknown=True)
+        except FieldError:
             return None
-        tag, hosts = handle.get("tag"), handle.get("hosts")
-        if not isinstance(tag, str) or not tag or not isinstance(hosts, list) or not hosts:
-            return None
-        if not all(isinstance(name, str) for name in hosts):
-            return None
-        run_dir = handle.get("run_dir", "")
-        return cls(tag=tag, hosts=tuple(hosts), run_dir=run_dir if isinstance(run_dir, str) else "")
 
 
 POLL_S = 0.2
