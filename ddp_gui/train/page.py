@@ -213,7 +213,7 @@ class TrainPage:
         form = self.form
         self._choices = Choices(form, self.source, self.api.recipe)
         self._choices.add_dataset_and_model()
-        self._own = own_data.add_controls(form)
+        self._own = own_data.OwnDataSection(form)
         self._choices.add_fine_tuning()
         self._about = gr.Markdown(elem_classes="ddp-note")
         self._where.add_controls()
@@ -369,14 +369,8 @@ class TrainPage:
         )
 
     def _connect_own_data(self) -> None:
-        for inspected in own_data.connect_own_data(
-            self._own,
-            self.form,
-            self.api,
-            self.uploads,
-            self._controls,
-            self._filled_from,
-            self._choices.filled,
+        for inspected in self._own.connect(
+            self.api, self.uploads, self._controls, self._filled_from, self._choices.filled
         ):
             fitted = self._choices.fit_model_after(inspected.then)
             fitted.then(None, None, self._preview_trigger, js=ANEW, **QUIET)
