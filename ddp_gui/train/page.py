@@ -13,6 +13,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.shell import visible
+from ddp_gui.launch import launcher
 from ddp_gui.operations import USER_ERRORS, as_current_user, shown_as_text, text_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
@@ -309,7 +310,7 @@ class TrainPage:
             choices.warnings(warnings_before_start(planned, machine)),
             choices.memory(planned, machine, self._predicted(planned)),
             "",
-            choices.command(planned, self.store.runs_dir, self.engine),
+            launcher.train_command(self.engine, planned.config, self.store.runs_dir),
             choices.script(planned.config, self.store.runs_dir, self.engine),
             choices.code_settings(planned),
             choices.pick(

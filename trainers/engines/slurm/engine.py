@@ -84,7 +84,7 @@ class SlurmEngine(Engine):
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""
-        applied, gres = self._where.applied(config), self._where.gres(config)
+        applied, gres = self._site.applied(config), self._where.gres(config)
         return script.batch_script(
             applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
         )

@@ -60,7 +60,7 @@ def ask_facts(
     """
     script = scripts.filled(
         _FACTS,
-        capacity=scripts.capacity(),
+        capacity=scripts.CAPACITY,
         token=shlex.quote(str(token_file)),
         project=shlex.quote(host.project_there),
         python=shlex.quote(host.python_there),
@@ -364,6 +364,6 @@ def _state_of(ssh: Ssh, host: SshHost) -> tuple[str, str]:
 
 def _capacity_of(ssh: Ssh, host: SshHost) -> HostCapacity:
     try:
-        return scripts.read_capacity(ssh.ask(host, scripts.capacity()))
+        return scripts.read_capacity(ssh.ask(host, scripts.CAPACITY))
     except ValueError as error:
         raise SshError(f"{host.name}: {error}") from error

@@ -145,7 +145,7 @@ def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     said = [
         subprocess.run(["sh"], input=text, env=environment, capture_output=True, text=True, check=True).stdout
-        for text in (scripts.capacity(), scripts.state())
+        for text in (scripts.CAPACITY, scripts.state())
     ]
     assert scripts.read_capacity(said[0]).num_cores >= 1 and said[1] == ""
 
