@@ -457,15 +457,10 @@ class Engine(ABC):
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill every process of a live run without saving. The status is final when this returns.
 
-        Args:
-            rank: Kill (SIGKILL) only the process of this rank, on this machine; the run then fails as if the
-                rank had crashed.
-
         Raises:
-            ValueError: If the rank has no process.
             OSError: If the run's folder cannot be written.
         """
 

@@ -124,10 +124,8 @@ class SlurmEngine(Engine):
         restarts.watch_for_stop(run, lambda: status_on(self, run), end)
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        if rank is not None:
-            raise ValueError("only a run on this machine has ranks to kill")
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 

@@ -319,10 +319,8 @@ class SshEngine(Engine, HostChecks):
         )
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        if rank is not None:
-            raise ValueError("only a run on this machine has ranks to kill")
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
