@@ -19,6 +19,7 @@ from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness, registry
 from trainers.engines.base import CODE_PLACE, Engine
+from trainers.engines.local import stopping
 from trainers.files import installation
 from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
 from trainers.machine.os_errors import explain
@@ -41,7 +42,7 @@ def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str 
     return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 
-def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
+def resume_command(engine: Engine, run: RunDirectory, step: int) -> str:
     """Return the command that resumes a run from its checkpoint of `step`."""
     return _in_the_project(shlex.join(engine.command(run.read_config(), shown_run_dir(run.path), step)))
 
@@ -266,7 +267,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
         where = f"this run is on {engine.name}"
         raise ValueError(f"a single rank can be killed from here only on this machine; {where}")
     try:
-        engine.kill(run, status, number)
+        stopping.kill_rank(run, status, number)
     except OSError as error:
         raise _not_writable(run, "kill a rank", error) from error
     return number

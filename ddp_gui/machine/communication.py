@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ddp_gui.devices.capacity import Machine
-from trainers.engines.base import Engine, LinkReport
+from trainers.engines.base import Engine, HostChecks, LinkReport
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,
@@ -90,7 +90,7 @@ class LinkChecks:
     """The last check of an engine's links; thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
-        self._checks = engine.host_checks
+        self._checks = engine if isinstance(engine, HostChecks) else None
         self._lock = threading.Lock()
         self._is_running = False
         self._started_unix_s: float | None = None

@@ -21,7 +21,7 @@ from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.missing import list_missing, list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
-from trainers.engines.base import Engine
+from trainers.engines.base import Engine, HostChecks
 from trainers.files import installation
 from trainers.machine import hardware, host, processes
 from trainers.machine.host import CoreReader
@@ -106,8 +106,9 @@ class MachineReport:
         self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
         self._standby = SlowReading(engine.preparation.kept_ready, RUNS_EVERY_S)
-        hosts = engine.host_checks
-        self._hosts = None if hosts is None else SlowReading(lambda: hosts.report(runs_dir), HOSTS_EVERY_S)
+        self._hosts = None
+        if isinstance(engine, HostChecks):
+            self._hosts = SlowReading(lambda: engine.report(runs_dir), HOSTS_EVERY_S)
         self._taken_bytes = SlowReading(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 

@@ -149,11 +149,13 @@ class Scheduler:
     def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
 
+        Args:
+            plan: its configuration was checked by `refuse_for_engine`.
+
         Raises:
             ValueError: if it is not allowed, or the run could never start.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_engine(plan.config)
         self.refuse_for_disk(owner)  # measures all runs of the owner: not while the queue is locked
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
@@ -169,13 +171,12 @@ class Scheduler:
         return self._launch_if_granted(placed[0])
 
     def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placed:
-        """Resume an ended run from a checkpoint, or queue it.
+        """Resume an ended run from a checkpoint, or queue it; see `start`.
 
         Raises:
             ValueError: if it is not allowed, the run could never start, or it is live.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_engine(plan.config)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)

@@ -81,7 +81,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "kills_ranks": engine.is_this_machine,
         # The page knows the current checkpoints and replaces the placeholder.
         "resume_command": {
-            "text": launcher.send_resume(engine, view.run, ANY_STEP),
+            "text": launcher.resume_command(engine, view.run, ANY_STEP),
             "placeholder": str(ANY_STEP),
         },
         "run_dir": run_dir,

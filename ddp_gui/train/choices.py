@@ -17,7 +17,6 @@ from ddp_gui.auth.rights import current_user
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.http import shell
 from ddp_gui.http.shell import as_html
-from ddp_gui.launch import launcher
 from ddp_gui.operations import as_current_user
 from ddp_gui.plan import package_install, recipe
 from ddp_gui.plan import plan as plan_module
@@ -262,15 +261,10 @@ def machine(machine: Machine) -> str:
     return f'<p class="ddp-machine">{html.escape(machine.describe())}</p>'
 
 
-def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
-    """Return the command that starts the job with the page's engine."""
-    return launcher.train_command(engine, plan.config, runs_dir)
-
-
-def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+def script(config: Config, runs_dir: Path, engine: Engine) -> str:
     """Return the script that Start would submit; empty if the engine needs no script."""
     try:
-        return engine.script(plan.config, runs_dir / "RUN") or ""
+        return engine.script(config, runs_dir / "RUN") or ""
     except ValueError as error:
         return f"# no script: {error}"
 

@@ -43,22 +43,6 @@ def suggestion_button(values: Mapping[str, Any], words: str) -> str:
     return f'<button type="button" class="ddp-suggestion" data-values="{sent}">{as_html(words)}</button>'
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Hidden controls that receive a clicked suggestion."""
-
-    button: gr.Button
-    values: gr.Textbox
-
-
-def add_place() -> Place:
-    """Lay out the hidden controls."""
-    return Place(
-        button=gr.Button("Use", elem_id="suggestion", elem_classes="ddp-nowhere"),
-        values=gr.Textbox(visible=False, max_length=MAX_CHARACTERS),
-    )
-
-
 def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
     """Return updates that set the controls of `FIELDS` to suggested values; others stay unchanged.
 

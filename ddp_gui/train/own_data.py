@@ -7,7 +7,6 @@ import html
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -311,51 +310,125 @@ SMALLEST_LOWERED = 4
 LAST_COLUMN = ("found automatically", "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Controls:
-    """The section's controls that are not fields of the form."""
+class OwnDataSection:
+    """The section of the form; it is visible only while own data is selected.
 
-    group: gr.Column
-    upload: gr.UploadButton
-    inspect_button: gr.Button
-    result: gr.HTML
-    suggestion: fill_in.Place
-    entered: gr.Textbox
-    choose: gr.Button
+    Attributes:
+        choose: Selects own data, as the list of data sets does.
+    """
 
+    def __init__(self, form: Form) -> None:
+        """Lay out the section."""
+        self._form = form
+        # Hidden controls that receive a clicked suggestion.
+        self._suggest = gr.Button("Use", elem_id="suggestion", elem_classes="ddp-nowhere")
+        self._suggested = gr.Textbox(visible=False, max_length=fill_in.MAX_CHARACTERS)
+        # The path when its field last lost focus: losing focus without a change needs no inspection.
+        self._entered = gr.Textbox(visible=False)
+        # assets/js/train/form.js clicks this button when a file is dropped.
+        self.choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
+        with gr.Column(visible=False, elem_id="own-data") as self._group:
+            with gr.Group():
+                form.add_controls("data_path")
+            with gr.Row():
+                self._upload = gr.UploadButton(
+                    "Upload a file", file_types=list(KINDS), size="md", elem_id="upload-own-data"
+                )
+                self._inspect = gr.Button("Inspect", size="md", elem_id="inspect-button")
+            with gr.Group(elem_classes="ddp-fold"), gr.Row():
+                form.add_controls("data_task", "label_column", "skip_unreadable")
+            # The buttons of the inspection's result fill in both fields.
+            with gr.Accordion(
+                "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
+            ):
+                form.add_controls("images_path", "data_reading")
+            self._result = gr.HTML(NOT_INSPECTED, elem_id="own-data-seen")
 
-def add_controls(form: Form) -> Controls:
-    """Lay out the section; it is visible only while own data is selected."""
-    place = fill_in.add_place()
-    # The path when its field last lost focus: losing focus without a change needs no inspection.
-    entered = gr.Textbox(visible=False)
-    # assets/js/train/form.js clicks this button when a file is dropped.
-    choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
-    with gr.Column(visible=False, elem_id="own-data") as group:
-        with gr.Group():
-            form.add_controls("data_path")
-        with gr.Row():
-            upload = gr.UploadButton(
-                "Upload a file", file_types=list(KINDS), size="md", elem_id="upload-own-data"
-            )
-            inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
-        with gr.Group(elem_classes="ddp-fold"), gr.Row():
-            form.add_controls("data_task", "label_column", "skip_unreadable")
-        # The buttons of the inspection's result fill in both fields.
-        with gr.Accordion(
-            "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
-        ):
-            form.add_controls("images_path", "data_reading")
-        result = gr.HTML(NOT_INSPECTED, elem_id="own-data-seen")
-    return Controls(
-        group=group,
-        upload=upload,
-        inspect_button=inspect_button,
-        result=result,
-        suggestion=place,
-        entered=entered,
-        choose=choose,
-    )
+    def connect(
+        self, api: Api, uploads: Uploads, controls: list[Any], filled_from: gr.Textbox, filled: gr.Textbox
+    ) -> list[Any]:
+        """Connect the events; return those after which the plan must be updated.
+
+        Args:
+            filled_from: changes when the form was filled in from a run.
+            filled: JSON of the values filled in by rules (`fill_in.by_rules`).
+        """
+        form, fields = self._form, self._form.controls
+        path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
+        assert (
+            isinstance(path, gr.Textbox)
+            and isinstance(images, gr.Textbox)
+            and isinstance(reading, gr.Textbox)
+        )
+
+        @as_current_user
+        def take(uploaded: str) -> str:
+            try:
+                return str(uploads.keep(uploaded))
+            except (ValueError, OSError) as error:
+                raise shown_as_text(explain(error)) from error
+
+        @as_current_user
+        async def inspect(filled: str, *values: Any) -> list[Any]:
+            return await _inspect(form, api, filled, form.to_raw(*values), anew=False)
+
+        @as_current_user
+        async def inspect_again(filled: str, *values: Any) -> list[Any]:
+            return await _inspect(form, api, filled, form.to_raw(*values), anew=True)
+
+        fields["dataset"].change(partial(_show, form), fields["dataset"], self._group, **BESIDE_PREVIEW)
+        # Users continue to type while data is inspected; "always_last" inspects the latest input.
+        options: dict[str, Any] = {
+            "inputs": [filled, *controls],
+            "outputs": [
+                self._result,
+                fields["label_column"],
+                fields["model"],
+                filled,
+                *(fields[name] for name in recipe.FIELDS),
+            ],
+            "trigger_mode": "always_last",
+            "concurrency_limit": None,
+            "show_progress_on": self._result,
+            "api_visibility": "private",
+        }
+        self._upload.upload(
+            take,
+            self._upload,
+            path,
+            concurrency_limit=None,
+            api_visibility="private",
+        ).success(None, path, self._entered, js=AS_IT_IS)
+        gr.on([path.submit, path.blur], None, path, self._entered, js=AS_IT_IS)
+        suggested = self._suggest.click(
+            partial(fill_in.suggestion_updates, form),
+            [self._suggested, reading],
+            [fields[name] for name in fill_in.FIELDS],
+            js=fill_in.CLICKED,
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+            # Gradio's default drops a second change while the first is on its way.
+            trigger_mode="always_last",
+        ).success(inspect, **options)
+        pressed = self._inspect.click(inspect_again, **options)
+        given = gr.on(
+            [
+                self._entered.change,
+                fields["data_task"].input,
+                fields["label_column"].input,
+                fields["skip_unreadable"].input,
+                images.submit,
+                images.blur,
+                reading.submit,
+                reading.blur,
+                fields["dataset"].input,
+                filled_from.change,
+            ],
+            inspect,
+            **options,
+        )
+        return [suggested, pressed, given]
 
 
 def start_button_text(error: ConfigError, form: Form) -> str:
@@ -364,94 +437,6 @@ def start_button_text(error: ConfigError, form: Form) -> str:
         return NOT_YET
     is_faulty = isinstance(error, FaultyDataError)
     return faulty(str(form.controls["data_path"].label)) if is_faulty else ""
-
-
-def connect_own_data(
-    own: Controls,
-    form: Form,
-    api: Api,
-    uploads: Uploads,
-    controls: list[Any],
-    filled_from: gr.Textbox,
-    filled: gr.Textbox,
-) -> list[Any]:
-    """Connect the events; return those after which the plan must be updated.
-
-    Args:
-        filled_from: changes when the form was filled in from a run.
-        filled: JSON of the values filled in by rules (`fill_in.by_rules`).
-    """
-    fields = form.controls
-    path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
-    assert isinstance(path, gr.Textbox) and isinstance(images, gr.Textbox) and isinstance(reading, gr.Textbox)
-
-    @as_current_user
-    def take(uploaded: str) -> str:
-        try:
-            return str(uploads.keep(uploaded))
-        except (ValueError, OSError) as error:
-            raise shown_as_text(explain(error)) from error
-
-    @as_current_user
-    async def inspect(filled: str, *values: Any) -> list[Any]:
-        return await _inspect(form, api, filled, form.to_raw(*values), anew=False)
-
-    @as_current_user
-    async def inspect_again(filled: str, *values: Any) -> list[Any]:
-        return await _inspect(form, api, filled, form.to_raw(*values), anew=True)
-
-    fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **BESIDE_PREVIEW)
-    # Users continue to type while data is inspected; "always_last" inspects the latest input.
-    options: dict[str, Any] = {
-        "inputs": [filled, *controls],
-        "outputs": [
-            own.result,
-            fields["label_column"],
-            fields["model"],
-            filled,
-            *(fields[name] for name in recipe.FIELDS),
-        ],
-        "trigger_mode": "always_last",
-        "concurrency_limit": None,
-        "show_progress_on": own.result,
-        "api_visibility": "private",
-    }
-    own.upload.upload(
-        take,
-        own.upload,
-        path,
-        concurrency_limit=None,
-        api_visibility="private",
-    ).success(None, path, own.entered, js=AS_IT_IS)
-    gr.on([path.submit, path.blur], None, path, own.entered, js=AS_IT_IS)
-    suggested = own.suggestion.button.click(
-        partial(fill_in.suggestion_updates, form),
-        [own.suggestion.values, reading],
-        [fields[name] for name in fill_in.FIELDS],
-        js=fill_in.CLICKED,
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
-        trigger_mode="always_last",  # Gradio's default drops a second change while the first is on its way
-    ).success(inspect, **options)
-    pressed = own.inspect_button.click(inspect_again, **options)
-    given = gr.on(
-        [
-            own.entered.change,
-            fields["data_task"].input,
-            fields["label_column"].input,
-            fields["skip_unreadable"].input,
-            images.submit,
-            images.blur,
-            reading.submit,
-            reading.blur,
-            fields["dataset"].input,
-            filled_from.change,
-        ],
-        inspect,
-        **options,
-    )
-    return [suggested, pressed, given]
 
 
 def _show(form: Form, dataset: str) -> Any:

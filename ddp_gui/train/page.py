@@ -13,6 +13,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.shell import visible
+from ddp_gui.launch import launcher
 from ddp_gui.operations import USER_ERRORS, as_current_user, shown_as_text, text_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
@@ -24,7 +25,7 @@ from ddp_gui.train.api import Api
 from ddp_gui.train.choices import BESIDE_PREVIEW, QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
 from ddp_gui.train.starts import NotInheritedError
-from trainers.contract.config import ConfigError
+from trainers.contract.config import Config, ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
 
@@ -213,7 +214,7 @@ class TrainPage:
         form = self.form
         self._choices = Choices(form, self.source, self.api.recipe)
         self._choices.add_dataset_and_model()
-        self._own = own_data.add_controls(form)
+        self._own = own_data.OwnDataSection(form)
         self._choices.add_fine_tuning()
         self._about = gr.Markdown(elem_classes="ddp-note")
         self._where.add_controls()
@@ -258,7 +259,7 @@ class TrainPage:
         with gr.Accordion(
             "This job as a script",
             open=False,
-            visible=bool(self.engine.script_name),
+            visible=bool(choices.script(Config(), self.store.runs_dir, self.engine)),
             elem_classes="ddp-fold",
             elem_id="fold-script",
         ):
@@ -309,8 +310,8 @@ class TrainPage:
             choices.warnings(warnings_before_start(planned, machine)),
             choices.memory(planned, machine, self._predicted(planned)),
             "",
-            choices.command(planned, self.store.runs_dir, self.engine),
-            choices.script(planned, self.store.runs_dir, self.engine),
+            launcher.train_command(self.engine, planned.config, self.store.runs_dir),
+            choices.script(planned.config, self.store.runs_dir, self.engine),
             choices.code_settings(planned),
             choices.pick(
                 self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)
@@ -369,14 +370,8 @@ class TrainPage:
         )
 
     def _connect_own_data(self) -> None:
-        for inspected in own_data.connect_own_data(
-            self._own,
-            self.form,
-            self.api,
-            self.uploads,
-            self._controls,
-            self._filled_from,
-            self._choices.filled,
+        for inspected in self._own.connect(
+            self.api, self.uploads, self._controls, self._filled_from, self._choices.filled
         ):
             fitted = self._choices.fit_model_after(inspected.then)
             fitted.then(None, None, self._preview_trigger, js=ANEW, **QUIET)

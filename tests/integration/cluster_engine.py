@@ -127,7 +127,7 @@ class ClusterEngine(Engine):
         self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         job = self._job_of(run)
         job.ends_as = "stopped"
         job.kill()

@@ -26,7 +26,7 @@ from tests.harness import (
 from tests.integration.samples_worker import ADDRESS
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.engine import LocalEngine
+from trainers.engines.local import stopping
 from trainers.files.json_files import write_json_atomically
 
 Look = tuple[int, int, int, int]  # sample, step, rank, micro-batch
@@ -110,7 +110,7 @@ def treated(shared_launcher: Launcher) -> Treated:
     # Slow the rank again, so that the run does not get far before the kill.
     answers["again"] = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
     live.wait_for("checkpoint", lambda event: event["step"] > answers["again"]["step"])
-    LocalEngine().kill(live.run, liveness.read_status(live.run), 1)
+    stopping.kill_rank(live.run, liveness.read_status(live.run), 1)
     state = live.wait_for_end().state
     live.wait_for_no_process(END_TIMEOUT_S)
     saved = max(item.step for item in live.run.list_checkpoints())
@@ -182,4 +182,4 @@ def test_run_goes_on_with_the_same_bits_after_a_rank_was_slowed_down_and_killed(
 
 def test_rank_of_a_run_that_has_ended_cannot_be_killed(treated: Treated) -> None:
     with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine now"):
-        LocalEngine().kill(treated.resumed.run, liveness.read_status(treated.resumed.run), 0)
+        stopping.kill_rank(treated.resumed.run, liveness.read_status(treated.resumed.run), 0)

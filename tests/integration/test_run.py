@@ -194,7 +194,7 @@ def test_the_copied_commands_run_as_they_are_in_an_empty_terminal(tmp_path: Path
     newest = max(item.step for item in run.list_checkpoints())
     longer = json.loads(run.config.read_text()) | {"max_steps": 40}
     run.config.write_text(json.dumps(longer))
-    ended = in_an_empty_terminal(launcher_module.send_resume(LocalEngine(), run, newest))
+    ended = in_an_empty_terminal(launcher_module.resume_command(LocalEngine(), run, newest))
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert all_events(run)[-1]["state"] == "finished"
     assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 41))

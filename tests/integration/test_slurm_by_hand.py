@@ -12,8 +12,7 @@ import pytest
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import status as status_file
-from trainers.engines.base import submitted_script
-from trainers.engines.slurm import script
+from trainers.engines.base import JOB_SCRIPT, submitted_script
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
 
@@ -26,7 +25,7 @@ def test_the_script_works_by_hand(slurm_with_gpus: SlurmCluster, tmp_path: Path)
         tmp_path / "a folder's runs", nproc_per_node=1, num_epochs=1, partition="gpu", gpu_type="k80"
     )
     run.logs.mkdir(exist_ok=True)
-    file = run.path / script.NAME
+    file = run.path / JOB_SCRIPT
     file.write_text(engine.script(run.read_config(), run.path))
     assert submitted_script(engine, run) == file.read_text()
     slurm_with_gpus.ask("sbatch", str(file))

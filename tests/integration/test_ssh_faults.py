@@ -118,7 +118,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         saved = run.list_checkpoints()[-1].step
         again = engine.start(run, saved)
         again.wait_until_owned()
-        assert again.start.hosts == tuple({"pc1", "pc2"} - {name})
+        assert {again.place} == {"pc1", "pc2"} - {name}
         wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
         engine.stop(run, liveness.read_status(run), save=False)
         again.wait_for_end()

@@ -25,7 +25,7 @@ from trainers.engines import liveness, registry
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.register import engine_of
-from trainers.engines.ssh.unshared import UnsharedSshEngine
+from trainers.engines.ssh.unshared import Rsync
 from trainers.files.plain_files import REPOSITORY
 
 PATIENCE_S = 180.0
@@ -169,18 +169,16 @@ def test_a_run_that_is_started_by_hand_and_ends_unseen_is_found_by_the_next_page
 
 
 def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
-    engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path
+    engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = create_run(tmp_path / "runs")
     other = create_run(tmp_path / "runs", num_nodes=1)
-    assert isinstance(engine, UnsharedSshEngine)
-    rsync = engine.copies._rsync
-    send = rsync.send
+    send = Rsync.send
 
     def slowly(*arguments: Any, **options: Any) -> None:
-        send(*arguments[:3], "--bwlimit=300", *arguments[3:], **options)
+        send(*arguments, "--bwlimit=300", **options)
 
-    rsync.send = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(Rsync, "send", slowly)
     # Remove the copied code.
     subprocess.run(["rm", "-rf", str(ssh_hosts.brought / "code")], check=True)
     engine.start(run)

@@ -87,9 +87,9 @@ class WholeNumber:
 
     def checked(self, value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not float(value).is_integer() or not self.least <= value <= self.most:
+        if not is_number or not self.least <= value <= self.most or not float(value).is_integer():
             allowed = f"a whole number from {self.least:,} to {self.most:,}"
-            raise ValueError(f"{self.name} is {value!r}; allowed: {allowed}")
+            raise ValueError(f"{self.name} is {value!r:.80}; allowed: {allowed}")
         return int(value)
 
 

@@ -262,6 +262,8 @@ class StartError(RuntimeError):
 # In the run's log folder: what the process says that owns the run.
 SUPERVISOR_LOG = "supervisor.log"
 MOST_LAST_WORDS_BYTES = 16 * 1024
+# In the run's folder: the script that submitted it, if its engine uses one.
+JOB_SCRIPT = "job.sh"
 MAX_SCRIPT_BYTES = 100_000
 
 
@@ -332,7 +334,7 @@ class Description:
 
 
 class HostChecks(ABC):
-    """Reports on the hosts of an engine that knows them by name, and measurements between them."""
+    """Base of an engine that knows its hosts by name: reports on them, and measurements between them."""
 
     @abstractmethod
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
@@ -401,10 +403,6 @@ class Engine(ABC):
     # rank, to demonstrate how the others react. Other engines schedule runs themselves, so the queue submits
     # each run immediately.
     is_this_machine: ClassVar[bool] = False
-    # File in the run's folder with the script that submitted it; empty: the engine uses none.
-    script_name: ClassVar[str] = ""
-    # For an engine that knows its hosts by name.
-    host_checks: HostChecks | None = None
     preparation: Preparation = Preparation()
     # The site file that the engine was created from.
     _site_file: Path | None = None
@@ -459,15 +457,10 @@ class Engine(ABC):
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     @abstractmethod
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill every process of a live run without saving. The status is final when this returns.
 
-        Args:
-            rank: Kill (SIGKILL) only the process of this rank, on this machine; the run then fails as if the
-                rank had crashed.
-
         Raises:
-            ValueError: If the rank has no process.
             OSError: If the run's folder cannot be written.
         """
 
@@ -505,8 +498,8 @@ def status_on(engine: Engine, run: RunDirectory) -> Status:
 
 def submitted_script(engine: Engine, run: RunDirectory) -> str | None:
     """Return the script that submitted a run; None if there is none, or it is not a plain file."""
-    if engine.script_name:
-        with contextlib.suppress(OSError, ValueError), open_plain(run.path / engine.script_name) as file:
+    if not engine.is_this_machine:
+        with contextlib.suppress(OSError, ValueError), open_plain(run.path / JOB_SCRIPT) as file:
             return file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     return None
 

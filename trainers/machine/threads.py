@@ -24,6 +24,16 @@ STUCK_AFTER_S = 30.0
 COMPLAIN_EVERY_S = 60.0
 
 
+_lock = threading.Lock()
+
+
+def run_once(name: str, do: Callable[[], None]) -> None:
+    """Call a function in a daemon thread, unless a thread of this name is alive. Returns immediately."""
+    with _lock:
+        if all(thread.name != name for thread in threading.enumerate()):
+            threading.Thread(target=do, name=name, daemon=True).start()
+
+
 class PeriodicThread:
     """Calls `one_pass` repeatedly in a thread, until closed; it returns the seconds to rest."""
 

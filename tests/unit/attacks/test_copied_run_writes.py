@@ -55,7 +55,7 @@ def test_torchruns_log_and_folder_replace_what_lies_there(
     details.symlink_to(elsewhere)
     monkeypatch.setattr(torchrun_process, "torchrun_program", lambda: ["true"])
     monkeypatch.setattr(torchrun_process.fork_server, "can_fork", lambda: False)
-    torchrun_process.launch([], log, details, None, {}).wait()
+    torchrun_process.launch([], log, details, {}).wait()
     assert (elsewhere / ".bashrc").read_text() == "as it was\n"
     assert not log.is_symlink() and not details.is_symlink()
 

@@ -15,7 +15,7 @@ from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, without_advice
 from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, Status
-from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
+from trainers.engines.local.torchrun import first_failed_rank, output_of, rank_exit_codes
 from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
@@ -214,33 +214,30 @@ class _Failure:
 
 
 def explain_end(
-    run: RunDirectory,
-    torchrun_log: Path,
-    torchrun_dir: Path,
-    exit_code: int,
-    why_ended: Callable[[int], str] = lambda _rank: "",
+    run: RunDirectory, exit_code: int, why_ended: Callable[[int], str] = lambda _rank: ""
 ) -> Cause:
     """Return the first cause of a failed run. All its processes on this machine must have ended.
 
     Args:
-        torchrun_log, torchrun_dir: Of this machine; those of other machines have a number as suffix.
+        exit_code: Of this machine's torchrun.
         why_ended: Returns why the launcher of a rank's machine has killed it; empty if it has not.
     """
-    failures = _failures(run, torchrun_log, torchrun_dir)
-    num_machines = _num_machines(run)
-    for node in range(1, num_machines):
-        log = torchrun_log.with_name(f"{torchrun_log.stem}_{node}{torchrun_log.suffix}")
-        folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
-        failures += _failures(run, log, folder, first_rank=node * num_ranks(run) // num_machines)
+    num_ranks, num_machines = shape(run)
+    failures = [
+        failure
+        for machine in range(num_machines)
+        for failure in _failures(run, machine, first_rank=machine * num_ranks // num_machines)
+    ]
+    log_end = _tail(output_of(run)[0])
     if not failures:
-        return _torchrun_ended(exit_code, torchrun_log)
+        return _torchrun_ended(exit_code, log_end)
     causes = [failure for failure in failures if not failure.is_consequence]
-    ended = next((why for rank in range(num_ranks(run)) if (why := why_ended(rank))), "")
+    ended = next((why for rank in range(num_ranks) if (why := why_ended(rank))), "")
     if ended and all(failure.was_killed for failure in causes):
         return _node_ended(ended)
     if not causes:
-        return _peer_lost(run, failures, first_failed_rank(_tail(torchrun_log)))
-    first = _first_failure(causes, _tail(torchrun_log))
+        return _peer_lost(num_ranks, failures, first_failed_rank(log_end))
+    first = _first_failure(causes, log_end)
     if first.was_killed:
         return _rank_killed(first, asked=_kill_requests(run))
     if TIMEOUT_ERRORS.search(first.message):
@@ -289,17 +286,16 @@ def signal_name(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-def _failures(
-    run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, first_rank: int = 0
-) -> list[_Failure]:
+def _failures(run: RunDirectory, machine: int, first_rank: int) -> list[_Failure]:
     """Return the failures of one machine's ranks. Its folder counts local ranks from 0.
 
     Args:
         first_rank: Global rank of the machine's first rank.
     """
-    exit_codes = rank_exit_codes(_tail(torchrun_log), first_rank)
+    log, folder = output_of(run, machine)
+    exit_codes = rank_exit_codes(_tail(log), first_rank)
     by_rank = {}
-    for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
+    for path in folder.glob("*/attempt_*/*/error.json"):
         failure = _read_error_file(path, first_rank + int(path.parent.name), exit_codes)
         by_rank[failure.rank] = failure
     for rank, exit_code in exit_codes.items():
@@ -391,7 +387,7 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """Explain a collective's timeout: the rank that did not wait, or has the lowest step, is missing."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
-    absent = [rank for rank in range(num_ranks(run)) if rank not in waited]
+    absent = [rank for rank in range(shape(run)[0]) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
     who = "" if late is None else f"; rank {late} never arrived"
     log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
@@ -428,20 +424,13 @@ def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
     return [index_of.get(first + local) for local in range(config.nproc_per_node)]
 
 
-def _num_machines(run: RunDirectory) -> int:
-    """Return the number of machines; 1 if the configuration has been damaged since the start."""
+def shape(run: RunDirectory) -> tuple[int, int]:
+    """Return the numbers of ranks and machines; (0, 1) if the configuration is damaged."""
     try:
-        return run.read_config().num_nodes
+        config = run.read_config()
     except (OSError, ValueError):
-        return 1
-
-
-def num_ranks(run: RunDirectory) -> int:
-    """Return the number of ranks; 0 if the configuration has been damaged since the start."""
-    try:
-        return run.read_config().world_size
-    except (OSError, ValueError):
-        return 0
+        return 0, 1
+    return config.world_size, config.num_nodes
 
 
 def _rank_behind(run: RunDirectory) -> int | None:
@@ -455,7 +444,7 @@ def _rank_behind(run: RunDirectory) -> int | None:
     return int(min(steps, key=lambda rank: steps[rank]))
 
 
-def _peer_lost(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None) -> Cause:
     """Explain an end in which every rank only lost a peer: the lost peer is the rank without an error.
 
     Args:
@@ -463,7 +452,7 @@ def _peer_lost(run: RunDirectory, failures: list[_Failure], first_rank: int | No
             SIGTERM proves nothing.
     """
     failed = {item.rank for item in failures}
-    silent = [rank for rank in range(num_ranks(run)) if rank not in failed]
+    silent = [rank for rank in range(num_ranks) if rank not in failed]
     told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
     if first_rank is not None and first_rank in told_to_end:
         return _rank_terminated(first_rank)
@@ -508,8 +497,8 @@ def _connection_lost(failures: list[_Failure]) -> Cause:
     )
 
 
-def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
-    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
+def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
+    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(log_end):
         return Cause(
             code="torchrun_terminated",
             message=(
@@ -529,7 +518,7 @@ def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
             message="The ranks ended before training was done, without an error.",
             hint="torchrun returned exit code 0; the logs of the ranks show their last output.",
         )
-    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it wrote nothing"]
+    last_words = log_end.strip().splitlines()[-1:] or ["it wrote nothing"]
     return Cause(
         code="torchrun_failed",
         message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
@@ -560,20 +549,15 @@ RETRY_S = 0.5
 def append_final_events(run: RunDirectory, words: Sequence[Words]) -> None:
     """Append events; retry for some seconds while the disk is full."""
     rest = list(words)
-    retry_write("the final events", lambda: _append(run, rest))
+    retry_write("the final events", lambda: append_within_limits(run, rest))
 
 
-def append_within_limits(run: RunDirectory, words: Sequence[Words]) -> None:
-    """Append events.
+def append_within_limits(run: RunDirectory, rest: list[Words]) -> None:
+    """Append events, and remove those from the list that were written.
 
     Raises:
         OSError: If the disk is full before all are written.
     """
-    _append(run, list(words))
-
-
-def _append(run: RunDirectory, rest: list[Words]) -> None:
-    """Append events and remove the written ones from the list; on a full disk the rest stays in it."""
     now = now_unix_s()
     file = EventFile(run.events)
     try:

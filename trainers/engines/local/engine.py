@@ -150,11 +150,9 @@ class LocalEngine(Engine):
         stopping.watch_supervisor(run, partial(status_on, self))
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
-        """Kill one rank, or the supervisor and its descendants; then write the final events in its place."""
-        if rank is not None:
-            stopping.kill_rank(run, status, rank)
-        elif (supervisor := stopping.supervisor_of(run, status)) is not None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
+        """Kill the supervisor and its descendants, then write the final events in its place."""
+        if (supervisor := stopping.supervisor_of(run, status)) is not None:
             message = stopping.KILLED_MESSAGE
             stopping.end_supervisor(run, status, supervisor, partial(status_on, self), message)
 

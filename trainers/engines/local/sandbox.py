@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.torchrun import STORE, torchrun_options
+from trainers.engines.local.torchrun import STORE
 from trainers.files import plain_files
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import REPOSITORY
@@ -63,13 +63,13 @@ def is_confined(run: RunDirectory) -> bool:
     return (run.path / RECORD).exists()
 
 
-def rendezvous(run: RunDirectory, details: Path) -> dict[str, str]:
+def rendezvous(run: RunDirectory) -> dict[str, str]:
     """Return the environment for the rendezvous of the ranks inside the sandbox, through files of the run."""
     folder = run.path / "rendezvous"
     plain_files.remove(folder)
     folder.mkdir()
     agents, ranks = (str(folder / name) for name in _FILES)
-    return {**torchrun_options(details), "PET_RDZV_ENDPOINT": agents, STORE: ranks}
+    return {"PET_RDZV_ENDPOINT": agents, STORE: ranks}
 
 
 def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[str]) -> list[str]:

@@ -242,37 +242,37 @@ class Ranks:
     num_machines = 1
 
     def __init__(self, run: RunDirectory, board: HeartbeatBoard) -> None:
-        self._run = run
-        self._board = board
+        self.run = run
+        self.board = board
         self.num_ranks = board.num_ranks
 
     def beat(self, rank: int) -> Beat | None:
         """Return a rank's latest heartbeat; None before its first."""
-        return self._board.read(rank)
+        return self.board.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
         """Return the resources that a rank's process has used so far; None if it has ended."""
-        beat = self._board.read(rank)
+        beat = self.board.read(rank)
         return None if beat is None else processes.sample_effort(beat.pid)
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in."""
-        self._board.ask()
+        self.board.ask()
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request; None if it has not answered."""
-        return self._board.answer(rank)
+        return self.board.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
         """Return a rank's stacks, after the latest request. Takes seconds."""
-        beat = self._board.read(rank)
+        beat = self.board.read(rank)
         if beat is None:
             return Stacks(threads=(), source="It has not begun.")
-        return read(beat.pid, self._run.rank_log(rank))
+        return read(beat.pid, self.run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a rank's stacks without its cooperation; None if they cannot be read."""
-        beat = self._board.read(rank)
+        beat = self.board.read(rank)
         return None if beat is None else read_at_once(beat.pid)
 
     def host(self, rank: int) -> str:

@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from trainers.engines.local.stacks import Ranks
 from trainers.files import private_files
 from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import ForeignFileError, open_own
-from trainers.machine import processes
+from trainers.machine import processes, threads
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 from trainers.watch import spool
@@ -83,6 +82,7 @@ class Escalation:
         self._grown_at = self._moved_at = 0.0
         self._alive_at = -math.inf
         self._terminated_at: float | None = None
+        # True if the system requested the end (SIGTERM).
         self.is_end_requested = False
 
     @property
@@ -293,6 +293,7 @@ class RunGuard:
     """Reads a run's stop requests and watches its ranks; `enforce` uses force at the deadlines.
 
     Attributes:
+        escalation: The state of the stop requests.
         commands_offset: Offset in `commands.jsonl` at which this start of the run begins to read.
         unanswered: IDs of the stop requests that the run has not answered.
         fatal: Why the run was ended: a hang or a lost node; None otherwise.
@@ -301,7 +302,7 @@ class RunGuard:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._requests = StopRequests(run.commands)
-        self._escalation = Escalation(time.monotonic())
+        self.escalation = Escalation(time.monotonic())
         self._saving_sampled_at = self._life_sampled_at = 0.0
         self._io_bytes = 0
         self._ranks: Ranks | None = None
@@ -314,19 +315,6 @@ class RunGuard:
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
 
-    @property
-    def is_stop_requested(self) -> bool:
-        return self._escalation.is_stop_requested
-
-    @property
-    def is_forced(self) -> bool:
-        return self._escalation.is_forced
-
-    @property
-    def is_end_requested(self) -> bool:
-        """True if the system requested the end (SIGTERM)."""
-        return self._escalation.is_end_requested
-
     def watch_ranks(self, config: Config, ranks: Ranks) -> None:
         """Start watching these ranks."""
         self._ranks = ranks
@@ -335,22 +323,22 @@ class RunGuard:
 
     def request_end(self) -> None:
         """Record that the system requests the end: SIGTERM is sent without delay."""
-        self._escalation.is_end_requested = True
-        self._escalation.request_stop(time.monotonic(), save=False)
+        self.escalation.is_end_requested = True
+        self.escalation.request_stop(time.monotonic(), save=False)
 
     def read_requests(self) -> None:
         """Record new stop requests. Each sets a deadline for the use of force."""
         for request in self._requests.read():
             self.unanswered.append(request.id)
             if self._script is None:
-                self._escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+                self.escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
             else:
                 self._request_stop_of_script(request)
 
     def watch_script(self, config: Config) -> None:
         """Note that the run is a user's script, which may not ask whether it should stop."""
         self._script = config
-        self._escalation.term_grace_s = SCRIPT_TERM_GRACE_S
+        self.escalation.term_grace_s = SCRIPT_TERM_GRACE_S
 
     def _request_stop_of_script(self, request: StopRequest) -> None:
         """Give a script that asks, or saves, the usual time to stop; end any other one now."""
@@ -358,13 +346,9 @@ class RunGuard:
         self._was_asked, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
         may_obey = self._was_asked or saves
         late_s = request.late_s if may_obey else STOP_GRACE_S
-        self._escalation.request_stop(time.monotonic() - late_s, save=saves)
+        self.escalation.request_stop(time.monotonic() - late_s, save=saves)
         if not may_obey:
-            words = {"state": "stopping", "reason": self.force_text()}
-            try:
-                diagnosis.append_within_limits(self._run, [("state", words)])
-            except OSError as error:
-                print(f"this could not be written to the events: {explain(error)}", flush=True)
+            self._note("state", {"state": "stopping", "reason": self.force_text()})
 
     def force_text(self) -> str:
         """Return how a script is, or was, ended by force."""
@@ -381,9 +365,9 @@ class RunGuard:
         self.unanswered = [request for request in self.unanswered if request not in answered]
         *earlier, newest = [state, *(event["state"] for event in batch if event["kind"] == "state")]
         if "stopping" in earlier and newest in ("running", "paused"):
-            self._escalation.take_back()  # the run could not save, so it refused the stop and continues
+            self.escalation.take_back()  # the run could not save, so it refused the stop and continues
         if newest != state:
-            self._escalation.state_changed(time.monotonic())
+            self.escalation.state_changed(time.monotonic())
 
     def enforce(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
         """Use force if a stop request has timed out, a node is lost, or the run hangs."""
@@ -393,11 +377,11 @@ class RunGuard:
 
     def _escalate(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
         now = time.monotonic()
-        if self.is_stop_requested and now - self._saving_sampled_at >= SAVING_SAMPLE_S:
+        if self.escalation.is_stop_requested and now - self._saving_sampled_at >= SAVING_SAMPLE_S:
             self._saving_sampled_at = now
-            self._escalation.note_saving(self._sample_saving(), now)
+            self.escalation.note_saving(self._sample_saving(), now)
         self._sample_life(state, now)
-        action = self._escalation.decide(state, now)
+        action = self.escalation.decide(state, now)
         if action == "terminate":
             tree.update(now=True)
             torchrun.terminate()
@@ -422,15 +406,15 @@ class RunGuard:
     def _sample_life(self, state: State, now: float) -> None:
         """Sample whether the run works, if force depends on it; warn once that the stop waits."""
         is_due = now - self._life_sampled_at >= LIFE_SAMPLE_S
-        if self._watch is None or not is_due or not self._escalation.depends_on_life(state, now):
+        if self._watch is None or not is_due or not self.escalation.depends_on_life(state, now):
             return
         self._life_sampled_at = now
         if not self._watch.is_at_work():
             return
-        self._escalation.note_life(now)
-        if self._escalation.is_overdue(now) and not self._has_warned_of_wait:
+        self.escalation.note_life(now)
+        if self.escalation.is_overdue(now) and not self._has_warned_of_wait:
             self._has_warned_of_wait = True
-            self._warn(diagnosis.stop_waits())
+            self._note("warning", diagnosis.stop_waits().fields())
 
     @property
     def has_other_machines(self) -> bool:
@@ -460,7 +444,7 @@ class RunGuard:
         watch = self._watch
         if watch is None or state not in events.LIVE_STATES:
             return
-        if self.is_stop_requested:
+        if self.escalation.is_stop_requested:
             # Keep following: `is_at_work` needs current watches.
             watch.follow()
             return
@@ -472,21 +456,20 @@ class RunGuard:
             tree.kill()
         elif found is not None:
             hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."
-            self._warn(replace(found, hint=hint))
+            self._note("warning", replace(found, hint=hint).fields())
         elif watch.has_passed:
             watch.forget()
             message = "The run continues: every rank sends heartbeats again."
-            self._warn(Cause(code="hang_over", message=message, hint="No action is needed."))
+            over = Cause(code="hang_over", message=message, hint="No action is needed.")
+            self._note("warning", over.fields())
 
-    def _warn(self, cause: Cause) -> None:
-        """Append a warning between rank 0's own events; if the disk is full, print it to the log only."""
+    def _note(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Append an event between rank 0's own ones; if the disk is full, print it to the log only."""
         try:
-            diagnosis.append_within_limits(self._run, [("warning", cause.fields())])
+            diagnosis.append_within_limits(self._run, [(kind, fields)])
         except OSError as error:
-            print(
-                f"this could not be written to the events: {cause.message} ({explain(error)})",
-                flush=True,
-            )
+            words = fields.get("message", fields.get("reason"))
+            print(f"this could not be written to the events: {words} ({explain(error)})", flush=True)
 
 
 POLL_EVERY_S = 0.25
@@ -502,8 +485,8 @@ KILLED_MESSAGE = "The run was killed with all its processes."
 ReadStatus = Callable[[RunDirectory], Status]
 WatchAction = Literal["wait", "continue", "kill"]
 
-_watched: dict[Path, float] = {}
-_lock = threading.Lock()
+# Time of the latest stop request of each run.
+_asked_at: dict[Path, float] = {}
 
 
 class SupervisorWatchdog:
@@ -535,19 +518,14 @@ class SupervisorWatchdog:
 
 def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
     """Watch the supervisor of a run that has just been sent a stop request. Returns immediately."""
-    with _lock:
-        is_watched = run.path in _watched
-        _watched[run.path] = time.monotonic()
-    if not is_watched:
-        threading.Thread(
-            target=_watch, args=(run, read_status), name=f"stop-{run.run_id}", daemon=True
-        ).start()
+    _asked_at[run.path] = time.monotonic()
+    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status))
 
 
 def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
     watchdog = SupervisorWatchdog(time.monotonic())
     try:
-        while time.monotonic() - _watched[run.path] < WATCHED_S:
+        while time.monotonic() - _asked_at[run.path] < WATCHED_S:
             status = read_status(run)
             supervisor = supervisor_of(run, status)
             if supervisor is None:
@@ -569,9 +547,6 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
         return  # it has ended, as requested
     except (private_files.ForeignFileError, FileNotFoundError) as error:
         log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
-    finally:
-        with _lock:
-            _watched.pop(run.path, None)
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:

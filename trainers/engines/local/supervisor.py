@@ -36,8 +36,9 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import LOCAL, Handle, process_handle
 from trainers.engines.local import diagnosis, notify, torchrun_process
 from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import RunGuard
-from trainers.engines.local.torchrun_process import Template, TorchrunProcess
+from trainers.engines.local.torchrun_process import Template
 from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
@@ -135,7 +136,7 @@ WAIT_POLL_S = 0.5
 # torchrun on other machines polls its ranks several times a second, and a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
-Starter = Callable[[RunDirectory, Config, int | None, int], TorchrunProcess]
+Starter = Callable[[RunDirectory, Config, int | None, int], tuple[subprocess.Popen[bytes], Ranks | None]]
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
 
 
@@ -242,7 +243,6 @@ class Supervisor:
         self._goes_on, self._told_to_end = goes_on, told_to_end
         self._resume_step = resume_step
         self._is_script = False
-        self._torchrun_dir = run.logs / torchrun_process.DETAILS
         if run.events.exists():
             # Cut off an incomplete line that a crash left, before any offset into the file is taken.
             EventFile(run.events).close()
@@ -260,7 +260,7 @@ class Supervisor:
     @property
     def is_end_requested(self) -> bool:
         """True if the system requested the end (SIGTERM)."""
-        return self._guard.is_end_requested
+        return self._guard.escalation.is_end_requested
 
     @property
     def is_stop_asked(self) -> bool:
@@ -304,7 +304,7 @@ class Supervisor:
         return torchrun.returncode
 
     def _handle_sigterm(self) -> None:
-        if not self._guard.is_end_requested:
+        if not self._guard.escalation.is_end_requested:
             self._told_to_end()
         self._guard.request_end()
 
@@ -332,11 +332,11 @@ class Supervisor:
         return True
 
     def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
-        started = self._start(self._run, config, self._resume_step, self._guard.commands_offset)
-        self._torchrun_dir = started.details
-        if started.ranks is not None:
-            self._guard.watch_ranks(config, started.ranks)
-        return started.process
+        offset = self._guard.commands_offset
+        process, ranks = self._start(self._run, config, self._resume_step, offset)
+        if ranks is not None:
+            self._guard.watch_ranks(config, ranks)
+        return process
 
     def _follow_events(self) -> None:
         """Update `status.json` to the latest state in the run's events."""
@@ -371,7 +371,7 @@ class Supervisor:
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
             )
         recorded = self._status.state
-        by_system = self._guard.is_end_requested
+        by_system = self._guard.escalation.is_end_requested
         if self._is_script:
             self._conclude_script(exit_code)
         elif recorded in ("finished", "stopped"):
@@ -381,15 +381,15 @@ class Supervisor:
             self._finish("finished", exit_code, diagnosis.late_failure_warning(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif self._guard.is_forced and recorded == "starting" and not by_system:
+        elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
-        elif self._guard.is_forced:
+        elif self._guard.escalation.is_forced:
             self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
             # When the system ends the entire job, remote ranks may exit before the signal arrives here.
-            if self._guard.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
+            if self._guard.escalation.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
@@ -399,16 +399,18 @@ class Supervisor:
 
         A process that aborts in torch's destructors after its script has ended does not count as failed.
         """
-        ends = spool.read_ends(self._run.path, diagnosis.num_ranks(self._run))
+        ends = spool.read_ends(self._run.path, diagnosis.shape(self._run)[0])
         has_ended = bool(ends) and all(end == spool.DONE for end in ends)
         is_done = exit_code == 0 or has_ended
-        if self._guard.is_forced and not has_ended:  # otherwise SIGTERM came while torchrun was ending
-            by_system = self._guard.is_end_requested
+        if (
+            self._guard.escalation.is_forced and not has_ended
+        ):  # otherwise SIGTERM came while torchrun was ending
+            by_system = self._guard.escalation.is_end_requested
             self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
             self._finish("stopped", exit_code, None)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif is_done and self._guard.is_stop_requested:
+        elif is_done and self._guard.escalation.is_stop_requested:
             self._reason = "The script stopped as it was asked to."
             self._finish("stopped", exit_code, None)
         elif is_done:
@@ -421,10 +423,7 @@ class Supervisor:
         """Return the cause of a failure; wait some seconds for evidence from other machines."""
         deadline = time.monotonic() + OTHERS_KNOW_WITHIN_S
         while True:
-            log = self._run.logs / torchrun_process.LOG
-            cause = diagnosis.explain_end(
-                self._run, log, self._torchrun_dir, exit_code, self._guard.why_ended
-            )
+            cause = diagnosis.explain_end(self._run, exit_code, self._guard.why_ended)
             if self._kills.has_just_killed:
                 return diagnosis.with_lack_of_memory(cause)
             if cause.code not in diagnosis.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
@@ -438,14 +437,17 @@ class Supervisor:
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the final events, unless rank 0 has, then the final status."""
         self.cause = cause
-        why = None if state == "finished" else self._goes_on(state, cause)
-        if why is not None:
-            self._record_restart(cause, why)
-            return
-        if cause is not None and state != "finished":
-            kept = diagnosis.what_is_kept(self._run, self._num_steps)
-            cause = replace(cause, hint=f"{cause.hint} {kept}")
-        reason = cause.message if cause else self._reason or "The run ended."
+        again = None if state == "finished" else self._goes_on(state, cause)
+        if again is not None:
+            # It waits to be restarted: one state, without an end before it. If the engine wanted the end, it
+            # is no fault of the run.
+            state, reason = "queued", f"{again} {diagnosis.GOES_ON}"
+            cause = None if self._guard.escalation.is_end_requested else cause
+        else:
+            if cause is not None and state != "finished":
+                kept = diagnosis.what_is_kept(self._run, self._num_steps)
+                cause = replace(cause, hint=f"{cause.hint} {kept}")
+            reason = cause.message if cause else self._reason or "The run ended."
         is_said = self._status.state == state
         words = diagnosis.causes_of_end(state, reason, cause, self._guard.unanswered, is_said=is_said)
         if words:
@@ -453,27 +455,14 @@ class Supervisor:
         self._status = replace(
             self._status,
             state=state,
-            exit_code=exit_code,
-            error=None if cause is None or state in diagnosis.GOOD_ENDS else f"{cause.message} {cause.hint}",
-            ended_unix_s=now_unix_s(),
+            exit_code=None if again is not None else exit_code,
+            error=f"{cause.message} {cause.hint}" if cause is not None and state == "failed" else None,
+            ended_unix_s=None if again is not None else now_unix_s(),
             last_seen_unix_s=now_unix_s(),
         )
         diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
             diagnosis.append_final_events(self._run, [("warning", problem.fields())])
-
-    def _record_restart(self, cause: Cause | None, why: str) -> None:
-        """Record that the run waits to be restarted: as one state, without an end before it."""
-        reason, unanswered = f"{why} {diagnosis.GOES_ON}", self._guard.unanswered
-        cause = (
-            None if self._guard.is_end_requested else cause
-        )  # the engine wanted the end: no fault of the run
-        words = diagnosis.causes_of_end("queued", reason, cause, unanswered, is_said=False)
-        diagnosis.append_final_events(self._run, words)
-        self._status = replace(
-            self._status, state="queued", error=None, ended_unix_s=None, last_seen_unix_s=now_unix_s()
-        )
-        diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
 
 
 def _own_handle() -> Handle:

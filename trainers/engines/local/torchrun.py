@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, facilities
 from trainers.machine.host import MemoryFile
@@ -81,10 +82,17 @@ def torchrun_command(
     return literal_command(arguments, program)
 
 
-def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-    """Return torchrun's arguments of the literal command."""
+def worker_arguments(
+    config: Config, run_dir: Path | str, resume_step: int | None = None, meeting: Sequence[str] = ()
+) -> list[str]:
+    """Return torchrun's arguments of the literal command.
+
+    Args:
+        meeting: Its arguments for the rendezvous; empty: the ranks meet on this machine.
+    """
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
-    return torchrun_arguments(config.nproc_per_node, "trainers.worker", str(run_dir), *resume)
+    here = (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
+    return [*(meeting or here), "-m", "trainers.worker", str(run_dir), *resume]
 
 
 def by_hand(module: str, *arguments: str) -> str:
@@ -120,6 +128,12 @@ def torchrun_options(log_dir: Path) -> Mapping[str, str]:
     """Return options as environment variables, so that the arguments stay those of the literal command."""
     # A host name that does not resolve (offline, VPN) must not matter on one machine.
     return {LOG_DIR: str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
+
+
+def output_of(run: RunDirectory, machine: int = 0) -> tuple[Path, Path]:
+    """Return torchrun's log on a machine of a run, and its folder with each rank's error file."""
+    name = f"torchrun_{machine}" if machine else "torchrun"
+    return run.logs / f"{name}.log", run.logs / name
 
 
 class RendezvousFiles:

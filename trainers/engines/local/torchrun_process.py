@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.contract import heartbeats
@@ -23,8 +22,10 @@ from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
     IS_WARM,
+    LOG_DIR,
     SUPERVISED,
     RendezvousFiles,
+    output_of,
     torchrun_options,
     torchrun_program,
     worker_arguments,
@@ -70,33 +71,14 @@ def _multiprocessing_config() -> dict[str, str]:
     return found
 
 
-# In the run's log folder: the output of torchrun, and a folder with each rank's error file.
-LOG = "torchrun.log"
-DETAILS = "torchrun"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TorchrunProcess:
-    """A running torchrun.
-
-    Attributes:
-        details: Its folder with each rank's error file.
-        ranks: Its ranks, to be watched; None in a sandbox.
-    """
-
-    process: subprocess.Popen[bytes]
-    details: Path
-    ranks: Ranks | None
-
-
 def start(
     run: RunDirectory,
     config: Config,
     resume_step: int | None,
     commands_offset: int,
     template: Template | None = None,
-) -> TorchrunProcess:
-    """Start torchrun for a run.
+) -> tuple[subprocess.Popen[bytes], Ranks | None]:
+    """Start torchrun for a run; return it, and its ranks to be watched; None in a sandbox.
 
     Args:
         commands_offset: Offset in `commands.jsonl` from which the ranks read.
@@ -105,22 +87,46 @@ def start(
     Raises:
         OSError: If it cannot be started.
     """
-    run.logs.mkdir(exist_ok=True)
-    log, details = run.logs / LOG, run.logs / DETAILS
     is_confined = config.is_script and sandbox.is_confined(run)
     # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
     board = None if is_confined else HeartbeatBoard(config.world_size)
-    meeting = sandbox.rendezvous(run, details) if is_confined else _rendezvous_environment(details)
-    variables = {**meeting, COMMANDS_OFFSET: str(commands_offset)}
+    files = sandbox.rendezvous(run) if is_confined else RendezvousFiles().environment
+    # Memory files end with this process, so nothing needs to be removed.
+    variables = {**torchrun_options(output_of(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
+    process = start_ranks(run, config, resume_step, board, variables, template=template)
+    return process, None if board is None else Ranks(run, board)
+
+
+def start_ranks(
+    run: RunDirectory,
+    config: Config,
+    resume_step: int | None,
+    board: HeartbeatBoard | None,
+    variables: Mapping[str, str],
+    *,
+    meeting: Sequence[str] = (),
+    machine: int = 0,
+    template: Template | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start torchrun with a run's ranks, or its script's.
+
+    Args:
+        variables: Added to its environment: the rendezvous, and settings for the ranks.
+        meeting: torchrun's arguments for the rendezvous; empty: the ranks meet on this machine.
+        machine: Number of this machine; its torchrun has an own log.
+        template: Becomes torchrun, if it is alive; it is not used for scripts.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    run.logs.mkdir(exist_ok=True)
+    log, details = output_of(run, machine)
+    variables = with_board({**variables, LOG_DIR: str(details)}, board)
     if config.is_script:
-        variables = with_board(variables, board)
-        process = script_process.launch_script(run, config, log, details, variables, resume_step)
-    else:
-        command = worker_arguments(config, run.path, resume_step)
-        process = launch(command, log, details, board, variables, template)
-    return TorchrunProcess(
-        process=process, details=details, ranks=None if board is None else Ranks(run, board)
-    )
+        return script_process.launch_script(
+            run, config, log, details, variables, resume_step, meeting=meeting, is_first_machine=machine == 0
+        )
+    return launch(worker_arguments(config, run.path, resume_step, meeting), log, details, variables, template)
 
 
 class Template:
@@ -150,12 +156,6 @@ class Template:
         return self.process if self.process.poll() is None else None
 
 
-def _rendezvous_environment(details: Path) -> dict[str, str]:
-    """Return the environment for the rendezvous of torchrun and its ranks on this machine."""
-    # Memory files end with this process, so nothing needs to be removed.
-    return {**torchrun_options(details), **RendezvousFiles().environment}
-
-
 def with_board(variables: Mapping[str, str], board: HeartbeatBoard | None) -> dict[str, str]:
     """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
     address = {} if board is None else {heartbeats.ADDRESS: board.address}
@@ -166,7 +166,6 @@ def launch(
     arguments: Sequence[str],
     log: Path,
     details: Path,
-    board: HeartbeatBoard | None,
     variables: Mapping[str, str],
     template: Template | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -181,7 +180,7 @@ def launch(
     """
     for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
-    variables = environment.for_a_child(with_board(variables, board))
+    variables = environment.for_a_child(variables)
     if template is not None:
         process = template.run(arguments, log, {**variables, IS_WARM: "1"})
         if process is not None:

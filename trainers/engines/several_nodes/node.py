@@ -5,8 +5,8 @@ of other nodes (`follow`) run torchrun and report. All exchange reports through 
 other over the network.
 
 When a node is lost, the run may restart without it, so the lost node must certainly have stopped. `Lease`
-guarantees that: a launcher kills its ranks if for `LEASE_S` it has neither written to the shared folder nor
-been vouched for by the nodes that it depends on.
+(`peers.py`) guarantees that: a launcher kills its ranks if for `LEASE_S` it has neither written to the shared
+folder nor been vouched for by the nodes that it depends on.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.contract import fence
@@ -32,21 +31,19 @@ from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
 from trainers.engines.heartbeats import HeartbeatBoard
-from trainers.engines.local import hang_watch, script_process, torchrun_process
+from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, LOG_DIR, STORE
-from trainers.engines.local.torchrun_process import TorchrunProcess
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, STORE
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
-from trainers.engines.several_nodes.peers import Node, Peers
+from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
 from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOOK_EVERY_S,
     LatestReport,
-    NodeReport,
     NodesFolder,
     RanksOfNodes,
     Reporter,
@@ -56,62 +53,6 @@ from trainers.files.json_files import remove_half_written
 from trainers.machine import lifeline, os_errors
 from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
-
-# At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
-LEASE_S = 20.0
-LEASE_POLL_S = 0.25
-
-
-class Lease:
-    """Calls `end` once, in its own thread, if nothing renews the lease for `LEASE_S`.
-
-    Time during which this process was suspended does not count, because all machines may have been suspended.
-    A launcher that was suspended alone finds at its next check of the folder that its start is over.
-    """
-
-    def __init__(self, end: Callable[[], None], length_s: float = LEASE_S) -> None:
-        self._end = end
-        self._length_s = length_s
-        self._num_renewals = 0
-        self._silent_s = 0.0
-        self._must_end = threading.Event()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._enforce, name="lease", daemon=True)
-
-    def begin(self) -> None:
-        """Start enforcing the lease."""
-        self._thread.start()
-
-    def renew(self) -> None:
-        """Renew the lease. May be called from any thread."""
-        self._num_renewals += 1
-
-    @property
-    def is_fresh(self) -> bool:
-        """True if it was renewed recently, so that this launcher may is_confirmed_alive for others."""
-        return self._silent_s < self._length_s / 2
-
-    def end_now(self) -> None:
-        """End this launcher without delay: its start is over."""
-        self._must_end.set()
-
-    def close(self) -> None:
-        """Stop enforcing the lease."""
-        self._is_over.set()
-
-    def _enforce(self) -> None:
-        seen, looked_at = self._num_renewals, time.monotonic()
-        while not self._is_over.is_set():
-            is_told = self._must_end.wait(LEASE_POLL_S)
-            now = time.monotonic()
-            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
-            newest = self._num_renewals
-            self._silent_s = 0.0 if newest != seen else self._silent_s + passed_s
-            seen = newest
-            if is_told or self._silent_s >= self._length_s:
-                self._end()
-                return
-
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600
@@ -185,21 +126,6 @@ class Part:
         return LEASE_S if is_replaced else math.inf
 
 
-@dataclass(frozen=True)
-class HeadConnection:
-    """A node's connection to node 0.
-
-    Attributes:
-        is_possible: Returns True if this node's last report could be written.
-        learn: Called with each report of node 0.
-        given_up: Nodes that this one has given up; they learn it when they ask.
-    """
-
-    is_possible: Callable[[], bool] = lambda: False
-    learn: Callable[[NodeReport], None] = lambda _report: None
-    given_up: set[int] = field(default_factory=set)
-
-
 def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> int:
     """Own the run and run node 0's part of it; return torchrun's exit code.
 
@@ -221,8 +147,11 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         asked: list[Question] = []
         again: list[str] = []
 
-        def start(_run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
-            return start_torchrun(part, config, step, offset, stack)[0]
+        def start(
+            _run: RunDirectory, config: Config, step: int | None, offset: int
+        ) -> tuple[subprocess.Popen[bytes], Ranks]:
+            process, reporter = start_torchrun(part, config, step, offset, stack)
+            return process, RanksOfNodes(reporter)
 
         def goes_on(state: State, cause: Cause | None) -> str | None:
             plan = asked[0].answer() if asked else None
@@ -269,8 +198,8 @@ def follow(part: Part, resume_step: int | None) -> int:
         config = run.read_config()
         stack.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
         stack.callback(tree.kill)
-        started, hearing = start_torchrun(part, config, resume_step, None, stack)
-        torchrun, head = started.process, Head(folder, hearing.is_possible, hearing.learn)
+        torchrun, reporter = start_torchrun(part, config, resume_step, None, stack)
+        head = Head(reporter)
         while torchrun.poll() is None:
             tree.update()
             if head.must_terminate:
@@ -280,7 +209,7 @@ def follow(part: Part, resume_step: int | None) -> int:
                 tree.kill()
                 folder.write(f"{part.node.rank}-ended", {"why": why})
                 if head.is_lost:
-                    hearing.given_up.add(0)
+                    reporter.peers.given_up.add(0)
                     _end_in_place_of_head(part, why, stops)
                 return 1
             time.sleep(POLL_S)
@@ -311,22 +240,10 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
 
 
 class Head:
-    """Node 0, from another node's perspective.
+    """Node 0, from another node's perspective. Without own reports, its silence proves nothing."""
 
-    Args:
-        can_hear: True if this node's last report could be written. Otherwise silence proves nothing.
-        learn: Called with each report of node 0.
-    """
-
-    def __init__(
-        self,
-        folder: NodesFolder,
-        can_hear: Callable[[], bool],
-        learn: Callable[[NodeReport], None] = lambda _report: None,
-    ) -> None:
-        self._folder = folder
-        self._can_hear = can_hear
-        self._learn = learn
+    def __init__(self, reporter: Reporter) -> None:
+        self._folder, self._reporter = reporter.folder, reporter
         self._heard = LatestReport(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
@@ -336,11 +253,9 @@ class Head:
         """Check about once a second; return why this node must end, or None."""
         if now - self._looked_at >= LOOK_EVERY_S:
             passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
-            values = self._folder.read("0")
-            report = None if values is None else reports.node_report(values)
-            self._heard.update(report, passed_s if self._can_hear() else 0.0)
+            report = self._heard.look(self._folder, passed_s if self._reporter.could_write else 0.0)
             if report is not None:
-                self._learn(report)
+                self._reporter.peers.learn(report.endpoints)
             if not self._was_terminated and self._folder.read(reports.TERMINATE) is not None:
                 self._was_terminated = self._terminates = True
             within_s = self._folder.end_within_s()
@@ -371,69 +286,31 @@ def start_torchrun(
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> tuple[TorchrunProcess, HeadConnection]:
+) -> tuple[subprocess.Popen[bytes], Reporter]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
-        torchrun, and this node's connection to node 0.
+        torchrun, and what reports its ranks.
 
     Raises:
         OSError: If it cannot be started, or the head cannot be reached.
     """
     run, node, folder = part.run, part.node, part.folder
-    run.logs.mkdir(exist_ok=True)
-    ending = "" if node.is_head else f"_{node.rank}"
-    log = run.logs / f"torchrun{ending}.log"
-    details = run.logs / f"{torchrun_process.DETAILS}{ending}"
-    arguments = node.torchrun_arguments(config, run.path, resume_step)
-    variables = {LOG_DIR: str(details), fence.VARIABLE: folder.path.name, **node.environment()}
+    variables = {fence.VARIABLE: folder.path.name, **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
-    board = HeartbeatBoard(config.world_size)
     if config.is_script:
         variables |= node.script_environment()
         if node.num_nodes == 1:
             variables[STORE] = MemoryFile("store").address
-        process = script_process.launch_script(
-            run,
-            config,
-            log,
-            details,
-            torchrun_process.with_board(variables, board),
-            resume_step,
-            meeting=node.rendezvous_arguments(config.nproc_per_node),
-            is_first_machine=node.is_head,
-        )
-    else:
-        process = torchrun_process.launch(arguments, log, details, board, variables)
-    here = Ranks(run, board)
-    lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
-    given_up: set[int] = set()
-    peers = Peers(
-        node.rank,
-        node.address,
-        bind_to=node.bind_to,
-        standing_of=lambda other: (
-            "given up" if other in given_up else "good" if lease.is_fresh else "unknown"
-        ),
-        note=lambda: lease.renew() if peers.is_confirmed_alive(node.num_nodes) else None,
-        given_up=lease.end_now,
+    board = HeartbeatBoard(config.world_size)
+    meeting = node.rendezvous_arguments(config.nproc_per_node)
+    process = torchrun_process.start_ranks(
+        run, config, resume_step, board, variables, meeting=meeting, machine=node.rank
     )
-
-    def may_write() -> bool:
-        """Renew the lease if the shared folder answers and this start is still the latest."""
-        try:
-            fence.require_newest(run.path)
-        except SupersededError:
-            lease.end_now()
-            return False
-        except OSError as error:
-            print(f"the run's folder does not answer: {os_errors.explain(error)}", flush=True)
-            return False
-        lease.renew()
-        return True
-
-    reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config), peers, may_write)
+    lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
+    peers = Peers(node, lease)
+    reporter = Reporter(folder, socket.gethostname(), Ranks(run, board), node.ranks(config), peers)
     for begin, close in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),
@@ -442,15 +319,7 @@ def start_torchrun(
         begin()
         stack.callback(close)
 
-    def can_hear() -> bool:
-        return reporter.could_write
-
-    def learn(report: NodeReport) -> None:
-        peers.learn(report.endpoints)
-
-    ranks = RanksOfNodes(run, board, folder, node.num_nodes, can_hear, peers, given_up)
-    started = TorchrunProcess(process=process, details=details, ranks=ranks)
-    return started, HeadConnection(is_possible=can_hear, learn=learn, given_up=given_up)
+    return process, reporter
 
 
 def _kill_without_folder(part: Part) -> None:

@@ -1,7 +1,7 @@
 """Addresses of the nodes, and the launchers' questions to each other over UDP.
 
 Each launcher asks every other one once a second. An answer proves that the network between the two works, and
-has the answering node's opinion of the asking one (`Standing`). Files in the run's folder cannot show this: a
+has the answering node's opinion of the asking one. Files in the run's folder cannot show this: a
 node that has lost the network to its peers may still reach the file server.
 """
 
@@ -17,8 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainers.contract.config import Config
 from trainers.engines.local import hang_watch
@@ -76,8 +75,60 @@ ASK_EVERY_S = 1.0
 # Answers arrive every second; a busy machine may be one or two late.
 UNREACHABLE_AFTER_S = 4.0
 MAX_BYTES = 512
-# A node's opinion of another one. "unknown": the node may be cut off itself, so it vouches for no one.
-Standing = Literal["good", "unknown", "given up"]
+# At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
+LEASE_S = 20.0
+LEASE_POLL_S = 0.25
+
+
+class Lease:
+    """Calls `end` once, in its own thread, if nothing renews the lease for `LEASE_S`.
+
+    Time during which this process was suspended does not count, because all machines may have been suspended.
+    A launcher that was suspended alone finds at its next check of the folder that its start is over.
+    """
+
+    def __init__(self, end: Callable[[], None], length_s: float = LEASE_S) -> None:
+        self._end = end
+        self._length_s = length_s
+        self._num_renewals = 0
+        self._silent_s = 0.0
+        self._must_end = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._enforce, name="lease", daemon=True)
+
+    def begin(self) -> None:
+        """Start enforcing the lease."""
+        self._thread.start()
+
+    def renew(self) -> None:
+        """Renew the lease. May be called from any thread."""
+        self._num_renewals += 1
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if it was renewed recently, so that this launcher may vouch for others."""
+        return self._silent_s < self._length_s / 2
+
+    def end_now(self) -> None:
+        """End this launcher without delay: its start is over."""
+        self._must_end.set()
+
+    def close(self) -> None:
+        """Stop enforcing the lease."""
+        self._is_over.set()
+
+    def _enforce(self) -> None:
+        seen, looked_at = self._num_renewals, time.monotonic()
+        while not self._is_over.is_set():
+            is_told = self._must_end.wait(LEASE_POLL_S)
+            now = time.monotonic()
+            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
+            newest = self._num_renewals
+            self._silent_s = 0.0 if newest != seen else self._silent_s + passed_s
+            seen = newest
+            if is_told or self._silent_s >= self._length_s:
+                self._end()
+                return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,31 +154,22 @@ class Peers:
     """The other launchers, as this one reaches them over the network.
 
     Args:
-        address: Of this node, as the other nodes reach it.
-        standing_of: Returns this node's opinion of another one.
-        note: Called after each round of questions.
-        given_up: Called when a node answers that it has given up this one.
+        lease: Renewed when the others confirm that this node is alive; ended when one has given it up.
+
+    Attributes:
+        given_up: Nodes that this one has given up; they learn it when they ask.
     """
 
-    def __init__(
-        self,
-        node: int,
-        address: str,
-        *,
-        bind_to: str,
-        standing_of: Callable[[int], Standing],
-        note: Callable[[], None] = lambda: None,
-        given_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._node = node
-        self._standing_of = standing_of
-        self._note, self._given_up = note, given_up
+    def __init__(self, node: Node, lease: Lease) -> None:
+        self.node, self.lease = node, lease
+        self.given_up: set[int] = set()
+        bind_to = node.bind_to
         family = socket.AF_INET6 if ":" in bind_to else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
         self._socket.bind((bind_to, 0))
         self._socket.settimeout(ASK_EVERY_S / 4)
         port = self._socket.getsockname()[1]
-        self.endpoint = Endpoint(address=address, port=port, key=secrets.token_hex(16))
+        self.endpoint = Endpoint(address=node.address, port=port, key=secrets.token_hex(16))
         self._peers: dict[int, _Peer] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -145,7 +187,7 @@ class Peers:
         """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
             known = self._peers.get(node)
-            if node == self._node or (known is not None and known.endpoint == endpoint):
+            if node == self.node.rank or (known is not None and known.endpoint == endpoint):
                 continue
             with contextlib.suppress(OSError):  # a name that does not resolve now: tried again in a second
                 found = socket.getaddrinfo(
@@ -157,7 +199,9 @@ class Peers:
     def endpoints(self) -> dict[int, Endpoint]:
         """Return the endpoints of all known launchers, including this one."""
         with self._lock:
-            return {self._node: self.endpoint} | {node: peer.endpoint for node, peer in self._peers.items()}
+            return {self.node.rank: self.endpoint} | {
+                node: peer.endpoint for node, peer in self._peers.items()
+            }
 
     def unreachable(self) -> dict[int, float]:
         """Return the seconds without an answer of each node that has answered before and does not now."""
@@ -173,7 +217,7 @@ class Peers:
 
         Node 0 depends on all other nodes, every other node on node 0.
         """
-        needed = range(1, num_nodes) if self._node == 0 else (0,)
+        needed = range(1, num_nodes) if self.node.is_head else (0,)
         with self._lock:
             return len(needed) > 0 and all(
                 (peer := self._peers.get(node)) is not None
@@ -194,7 +238,8 @@ class Peers:
             if now - asked_at >= ASK_EVERY_S:
                 asked_at = now
                 self._ask_all()
-                self._note()
+                if self.is_confirmed_alive(self.node.num_nodes):
+                    self.lease.renew()
             try:
                 data, place = self._socket.recvfrom(MAX_BYTES)
             except OSError:  # no data, or the network is down
@@ -208,7 +253,7 @@ class Peers:
             peers = list(self._peers.items())
         for _, peer in peers:
             peer.number = peer.number or secrets.token_hex(8)
-            question = {"key": peer.endpoint.key, "from": self._node, "number": peer.number}
+            question = {"key": peer.endpoint.key, "from": self.node.rank, "number": peer.number}
             self._send(question, peer.place)
 
     def _handle_datagram(self, data: bytes, place: Any) -> None:
@@ -221,8 +266,8 @@ class Peers:
         node, number = message["from"], message.get("number")
         if "key" in message:
             if isinstance(number, str) and self._is_own_key(message["key"]):
-                standing = self._standing_of(node)
-                self._send({"from": self._node, "number": number, "standing": standing}, place)
+                answer = {"from": self.node.rank, "number": number, "standing": self._standing_of(node)}
+                self._send(answer, place)
             return
         with self._lock:
             peer = self._peers.get(node)
@@ -231,7 +276,16 @@ class Peers:
             peer.number, peer.silent_s, peer.has_answered = "", 0.0, True
             peer.is_good = message.get("standing") == "good"
         if message.get("standing") == "given up":
-            self._given_up()
+            self.lease.end_now()
+
+    def _standing_of(self, node: int) -> str:
+        """Return this node's opinion of another one.
+
+        "unknown": this node may be cut off itself, so it vouches for no one.
+        """
+        if node in self.given_up:
+            return "given up"
+        return "good" if self.lease.is_fresh else "unknown"
 
     def _is_own_key(self, key: Any) -> bool:
         """Compare as bytes: `compare_digest` raises an error for text that is not ASCII."""
@@ -266,14 +320,6 @@ class Node:
     def ranks(self, config: Config) -> range:
         """Return the global ranks on this node."""
         return range(self.rank * config.nproc_per_node, (self.rank + 1) * config.nproc_per_node)
-
-    def torchrun_arguments(self, config: Config, run_dir: Path, resume_step: int | None) -> list[str]:
-        """Return torchrun's arguments on this node."""
-        resume = [] if resume_step is None else ["--resume", str(resume_step)]
-        return [
-            *self.rendezvous_arguments(config.nproc_per_node),
-            *("-m", "trainers.worker", str(run_dir), *resume),
-        ]
 
     def rendezvous_arguments(self, num_ranks: int) -> list[str]:
         """Return torchrun's arguments for the rendezvous.

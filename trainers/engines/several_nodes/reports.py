@@ -16,13 +16,14 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainers.contract import fence
+from trainers.contract.fence import SupersededError
 from trainers.contract.heartbeats import Beat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.engines.several_nodes.peers import Endpoint, Peers
@@ -54,12 +55,16 @@ class LatestReport:
         self.report: NodeReport | None = None
         self.silent_s = 0.0
 
-    def update(self, report: NodeReport | None, passed_s: float) -> None:
-        """Record a check `passed_s` after the last one."""
+    def look(self, folder: NodesFolder, passed_s: float) -> NodeReport | None:
+        """Read the node's report, `passed_s` after the last check; None if it is missing or invalid."""
+        report = None
+        with contextlib.suppress(FieldError):
+            report = typed.read(NodeReport, folder.read(str(self.number)))
         if report is not None and (self.report is None or report.count != self.report.count):
             self.report, self.silent_s = report, 0.0
         else:
             self.silent_s += passed_s
+        return report
 
     @property
     def is_lost(self) -> bool:
@@ -80,34 +85,19 @@ class RanksOfNodes(Ranks):
     """The ranks of all nodes, from node 0's perspective.
 
     Args:
-        board: Has the heartbeats of the ranks of node 0.
-        can_hear: True if this node's last report could be written. Otherwise the silence of other nodes
-            proves nothing: they use the same disk.
-        peers: The other launchers over the network, if they can be asked.
-        given_up: Nodes that are given up are added to this set.
+        reporter: Of node 0. Without its own reports, the silence of other nodes proves nothing: they use the
+            same disk.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        board: HeartbeatBoard,
-        folder: NodesFolder,
-        num_nodes: int,
-        can_hear: Callable[[], bool],
-        peers: Peers | None = None,
-        given_up: set[int] | None = None,
-    ) -> None:
-        super().__init__(run, board)
-        self._folder = folder
-        self._can_hear = can_hear
-        self._others = {number: LatestReport(number) for number in range(1, num_nodes)}
-        self.num_machines = num_nodes
-        self._ranks_a_node = self.num_ranks // num_nodes
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(reporter.ranks.run, reporter.ranks.board)
+        self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
+        self.num_machines = self._peers.node.num_nodes
+        self._others = {number: LatestReport(number) for number in range(1, self.num_machines)}
+        self._ranks_a_node = self.num_ranks // self.num_machines
         self._looked_at = time.monotonic()
         self._number = 0
-        self._peers = peers
         self._cut, self._cut_at = "", float("-inf")
-        self._given_up = set() if given_up is None else given_up
 
     def beat(self, rank: int) -> Beat | None:
         """Return a rank's latest heartbeat, from shared memory or from its node's report."""
@@ -144,8 +134,8 @@ class RanksOfNodes(Ranks):
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while time.monotonic() < deadline:
             raw = self._answers_of(node).get("stacks", {}).get(str(rank))
-            if (found := stacks_of(raw)) is not None:
-                return found
+            with contextlib.suppress(FieldError):
+                return typed.read(Stacks, raw)
             time.sleep(ANSWER_POLL_S)
         return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not report its position.")
 
@@ -167,11 +157,9 @@ class RanksOfNodes(Ranks):
         if now - self._looked_at >= LOOK_EVERY_S:
             passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
             for node in self._others.values():
-                values = self._folder.read(str(node.number))
-                report = None if values is None else node_report(values)
-                node.update(report, passed_s if self._can_hear() else 0.0)
+                node.look(self._folder, passed_s if self._reporter.could_write else 0.0)
             self._note_reachability(now)
-        self._given_up.update(node.number for node in self._others.values() if node.is_lost)
+        self._peers.given_up.update(node.number for node in self._others.values() if node.is_lost)
         return next((node.words for node in self._others.values() if node.is_lost), "")
 
     def terminate_elsewhere(self) -> None:
@@ -189,8 +177,6 @@ class RanksOfNodes(Ranks):
 
     def _note_reachability(self, now: float) -> None:
         """Note pairs of nodes that do not reach each other although both write to the folder."""
-        if self._peers is None:
-            return
         heard = {number: node.report for number, node in self._others.items() if node.report is not None}
         for report in heard.values():
             self._peers.learn(report.endpoints)
@@ -236,6 +222,7 @@ class NodesFolder:
     """
 
     def __init__(self, run: RunDirectory, start: str) -> None:
+        self.run_dir = run.path
         self._all = run.path / "nodes"
         self.path = self._all / start
 
@@ -262,7 +249,7 @@ class NodesFolder:
 
     def is_there(self) -> bool:
         """True if the folder has been created, on this machine or another."""
-        for above in (self._all.parent, self._all):
+        for above in (self.run_dir, self._all):
             ask_anew(above)
         return self.path.is_dir()
 
@@ -363,32 +350,23 @@ class Reporter:
 
     Args:
         ranks: The ranks of the run; only those in `own` are on this node.
-        peers: The other launchers over the network, if they can be asked.
-        may_write: Called before each report; checks on the shared folder that this start is still the latest.
+        peers: The other launchers over the network.
+
+    Attributes:
+        could_write: True if the last report could be written.
     """
 
     def __init__(
-        self,
-        folder: NodesFolder,
-        node: int,
-        host: str,
-        ranks: Ranks,
-        own: Sequence[int],
-        peers: Peers | None = None,
-        may_write: Callable[[], bool] = lambda: True,
+        self, folder: NodesFolder, host: str, ranks: Ranks, own: Sequence[int], peers: Peers
     ) -> None:
-        self._folder = folder
-        self._node = node
-        self._host = host
-        self._ranks = ranks
-        self._own = own
-        self._peers = peers
-        self._may_write = may_write
+        self.folder, self._host, self.ranks, self._own = folder, host, ranks, own
+        self.peers = peers
+        self._node = peers.node.rank
         self._seen: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._report_loop, name="node-report", daemon=True)]
-        if node != 0:
+        if self._node != 0:
             self._threads.append(threading.Thread(target=self._answer_loop, name="node-answers", daemon=True))
         self.could_write = True
 
@@ -410,34 +388,45 @@ class Reporter:
                 count=self._count,
                 host=self._host,
                 ranks=ranks,
-                endpoints={} if self._peers is None else self._peers.endpoints(),
-                unreachable={} if self._peers is None else self._peers.unreachable(),
+                endpoints=self.peers.endpoints(),
+                unreachable=self.peers.unreachable(),
             )
-            self.could_write = self._may_write() and self._folder.write(str(self._node), asdict(report))
+            self.could_write = self._may_write() and self.folder.write(str(self._node), asdict(report))
             if self._is_over.wait(REPORT_EVERY_S):
                 return
 
+    def _may_write(self) -> bool:
+        """Renew the lease if the shared folder answers and this start is still the latest."""
+        try:
+            fence.require_newest(self.folder.run_dir)
+        except SupersededError:
+            self.peers.lease.end_now()
+            return False
+        except OSError as error:
+            print(f"the run's folder does not answer: {explain(error)}", flush=True)
+            return False
+        self.peers.lease.renew()
+        return True
+
     def _rank_report(self, rank: int) -> RankReport:
         """Return a rank's report; its process is sampled only if no heartbeat came since the last report."""
-        beat = self._ranks.beat(rank)
+        beat = self.ranks.beat(rank)
         is_silent = beat is not None and self._seen.get(rank) == beat.count
         if beat is not None:
             self._seen[rank] = beat.count
-        return RankReport(beat=beat, effort=self._ranks.effort(rank) if is_silent else None)
+        return RankReport(beat=beat, effort=self.ranks.effort(rank) if is_silent else None)
 
     def _answer_loop(self) -> None:
         answered = 0
         while not self._is_over.wait(REPORT_EVERY_S / 4):
-            asked = number_of(self._folder.read("question"))
+            asked = number_of(self.folder.read("question"))
             if asked <= answered:
                 continue
             answered = asked
-            self._ranks.ask()
-            stacks = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
-            collectives = {
-                rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))
-            }
-            self._folder.write(
+            self.ranks.ask()
+            stacks = {rank: asdict(self.ranks.stacks(rank)) for rank in self._own}
+            collectives = {rank: answer.decode() for rank in self._own if (answer := self.ranks.answer(rank))}
+            self.folder.write(
                 f"{self._node}-answers", {"number": asked, "stacks": stacks, "collectives": collectives}
             )
 
@@ -446,19 +435,3 @@ def number_of(question: Mapping[str, Any] | None) -> int:
     """Return the number of a question or an answer; 0 without one."""
     number = (question or {}).get("number")
     return number if isinstance(number, int) else 0
-
-
-def node_report(values: Mapping[str, Any]) -> NodeReport | None:
-    """Parse a node's report; None if it is invalid."""
-    try:
-        return typed.read(NodeReport, values)
-    except FieldError:
-        return None
-
-
-def stacks_of(raw: Any) -> Stacks | None:
-    """Parse stacks that a node has sent; None if they are invalid."""
-    try:
-        return typed.read(Stacks, raw)
-    except FieldError:
-        return None

@@ -19,9 +19,9 @@ from trainers.contract.status import Handle, Status
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
-from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import LOOK_EVERY_S, LatestReport, NodesFolder
+from trainers.machine import threads
 from trainers.machine.environment import now_unix_s
 
 SILENT_AFTER_S = 15.0
@@ -42,11 +42,11 @@ class _FirstNode:
     def look(self, run: RunDirectory) -> None:
         """Read the report of the latest start."""
         starts = NodesFolder.of_run(run)
-        values = starts[-1].read("0") if starts else None
+        newest = starts[-1] if starts else NodesFolder(run, self._start)
+        if self._start != newest.path.name:
+            self._start, self.latest = newest.path.name, LatestReport(0)
         passed_s, self.looked_at = time.monotonic() - self.looked_at, time.monotonic()
-        if starts and self._start != (newest := starts[-1].path.name):
-            self._start, self.latest = newest, LatestReport(0)
-        self.latest.update(None if values is None else reports.node_report(values), passed_s)
+        self.latest.look(newest, passed_s)
 
 
 _first_nodes: dict[Path, _FirstNode] = {}
@@ -77,15 +77,12 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     return f"Node 0 ({host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
-_lock = threading.Lock()
 log = logging.getLogger(__name__)
 
 POLL_EVERY_S = 1.0
 # Node 0 reports every second, but a shared file system may be slow.
 PATIENCE_OF_STOP_S = 15.0
 WATCHED_S = 180.0
-
-_watched: set[Path] = set()
 
 
 def watch_for_stop(
@@ -96,12 +93,7 @@ def watch_for_stop(
     Args:
         end: Cancels the run's job and writes its final events.
     """
-    with _lock:
-        if run.path in _watched:
-            return
-        _watched.add(run.path)
-    name = f"stop-{run.run_id}"
-    threading.Thread(target=_watch, args=(run, read_status, end), name=name, daemon=True).start()
+    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status, end))
 
 
 def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]) -> None:
@@ -122,9 +114,6 @@ def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[
             time.sleep(POLL_EVERY_S)
     except OSError as error:
         log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
-    finally:
-        with _lock:
-            _watched.discard(run.path)
 
 
 def _signs_of_life(run: RunDirectory) -> list[object]:

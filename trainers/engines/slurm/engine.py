@@ -15,6 +15,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
 from trainers.contract.tickets import Grant
 from trainers.engines.base import (
+    JOB_SCRIPT,
     Capacity,
     Description,
     Engine,
@@ -62,7 +63,6 @@ class SlurmEngine(Engine):
     """One cluster, with the permissions of the current user."""
 
     name = NAME
-    script_name = script.NAME
 
     def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()
@@ -84,7 +84,7 @@ class SlurmEngine(Engine):
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""
-        applied, gres = self._where.applied(config), self._where.gres(config)
+        applied, gres = self._site.applied(config), self._where.gres(config)
         return script.batch_script(
             applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
         )
@@ -99,7 +99,7 @@ class SlurmEngine(Engine):
             tickets.claim_ticket(run, None if grant is None else grant.token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
-            (run.path / script.NAME).write_text(text, encoding="utf-8")
+            (run.path / JOB_SCRIPT).write_text(text, encoding="utf-8")
             job_id = self._slurm.submit(text)
             handle = {"job_id": job_id}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
@@ -124,10 +124,8 @@ class SlurmEngine(Engine):
         restarts.watch_for_stop(run, lambda: status_on(self, run), end)
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        if rank is not None:
-            raise ValueError("only a run on this machine has ranks to kill")
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 

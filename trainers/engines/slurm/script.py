@@ -11,7 +11,6 @@ from trainers.contract.config import Config
 from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.files.plain_files import REPOSITORY
 
-NAME = "job.sh"
 LOG = "slurm.log"
 # Slurm sends the warning signal this long before the end of the job; saving a checkpoint must fit into it.
 WARNING_S = 90

@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from trainers.contract.config import Config
 from trainers.engines import site_file
 from trainers.engines.slurm import client
+from trainers.files.typed import Limit
 
 # The page sets these options itself, so a line of the site file would conflict with them.
 OWN_OPTIONS = frozenset(
@@ -24,6 +25,7 @@ OWN_OPTIONS = frozenset(
 MAX_LINE = 200
 _LINE = re.compile(r"--([a-z][a-z0-9-]*)(=[^\s#].*)?")
 _NAME = re.compile(r"[\w.@+-]+")
+AtLeastOne = Annotated[int, Limit(low=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,12 @@ class TimeRule:
 class NumberRule:
     """The rule for a number that jobs may request."""
 
-    default: int | None = None
-    fixed: int | None = None
-    maximum: int | None = None
+    default: AtLeastOne | None = None
+    fixed: AtLeastOne | None = None
+    maximum: AtLeastOne | None = None
     hidden: bool = False
 
     def __post_init__(self) -> None:
-        for value in (self.default, self.fixed, self.maximum):
-            if value is not None and value < 1:
-                raise ValueError(f"{value} is not possible; allowed: 1 or more")
         if self.maximum is not None and (self.default or 0) > self.maximum:
             raise ValueError(f"default is {self.default}; allowed: at most {self.maximum}")
         _check_choice(self.default, self.fixed, ())
@@ -92,22 +91,14 @@ class NumberRule:
 class NodesRule:
     """The rule for the number of nodes. It has no default, because the number also affects training."""
 
-    maximum: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.maximum is not None and self.maximum < 1:
-            raise ValueError(f"maximum is {self.maximum}; allowed: 1 or more")
+    maximum: AtLeastOne | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestartsRule:
     """The largest number of restarts of a run after its time limit, a preemption or a node failure."""
 
-    maximum: int = 3
-
-    def __post_init__(self) -> None:
-        if self.maximum < 0:
-            raise ValueError(f"maximum is {self.maximum}; allowed: 0 or more")
+    maximum: Annotated[int, Limit(low=0)] = 3
 
 
 @dataclass(frozen=True, kw_only=True)

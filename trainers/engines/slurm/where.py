@@ -42,10 +42,6 @@ class Where:
         default = self._site.partition.default
         return sorted(found, key=lambda each: each.name != default if default else not each.is_default)
 
-    def applied(self, config: Config) -> Config:
-        """Return the configuration with the site's fixed values, and its defaults for empty fields."""
-        return self._site.applied(config)
-
     def partition_of(self, config: Config) -> Partition:
         """Return the configuration's partition; the default if it names none or an unknown one."""
         found = self.partitions()

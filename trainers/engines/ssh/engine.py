@@ -241,7 +241,6 @@ class SshEngine(Engine, HostChecks):
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
         self._site_file = site_file
         self.hosts = hosts
-        self.host_checks = self
         self._lost = LostHosts(self.hosts, partial(status_on, self), self.reap)
 
     def capacity(self, config: Config | None = None) -> Capacity:
@@ -283,9 +282,7 @@ class SshEngine(Engine, HostChecks):
         allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
-    def start(
-        self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None
-    ) -> SshLaunch:
+    def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run on the first free hosts."""
         lock = run.acquire_lock()
         try:
@@ -322,10 +319,8 @@ class SshEngine(Engine, HostChecks):
         )
         return command_id
 
-    def kill(self, run: RunDirectory, status: Status, rank: int | None = None) -> None:
+    def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
-        if rank is not None:
-            raise ValueError("only a run on this machine has ranks to kill")
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
@@ -365,7 +360,7 @@ class SshEngine(Engine, HostChecks):
         """Return the active run of each host, or an error. Launchers of ended runs will exit soon."""
         return hosts_module.users_of(self.hosts)
 
-    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
+    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
         """Start a run on its hosts and record that. The caller holds the run's lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)

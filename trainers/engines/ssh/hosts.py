@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from trainers.contract import events
 from trainers.contract import status as status_file
@@ -24,6 +24,8 @@ from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
 from trainers.engines.ssh.site import SshHost
+from trainers.files import typed
+from trainers.files.typed import FieldError, Limit
 
 LIMIT_S = 20.0
 # A clock difference shifts a host's telemetry on the common time axis by the same amount.
@@ -58,7 +60,7 @@ def ask_facts(
     """
     script = scripts.filled(
         _FACTS,
-        capacity=scripts.capacity(),
+        capacity=scripts.CAPACITY,
         token=shlex.quote(str(token_file)),
         project=shlex.quote(host.project_there),
         python=shlex.quote(host.python_there),
@@ -184,8 +186,8 @@ class Start:
         run_dir: Folder of the run's copy on its host; empty: the hosts share the folder of the runs.
     """
 
-    tag: str
-    hosts: tuple[str, ...]
+    tag: Annotated[str, Limit(least=1)]
+    hosts: Annotated[tuple[str, ...], Limit(least=1)]
     run_dir: str = ""
 
     @property
@@ -196,15 +198,10 @@ class Start:
     @classmethod
     def of(cls, handle: Handle) -> Start | None:
         """Return the start in a handle, or None."""
-        if not isinstance(handle, dict):
+        try:
+            return typed.read(cls, handle, ignores_unknown=True)
+        except FieldError:
             return None
-        tag, hosts = handle.get("tag"), handle.get("hosts")
-        if not isinstance(tag, str) or not tag or not isinstance(hosts, list) or not hosts:
-            return None
-        if not all(isinstance(name, str) for name in hosts):
-            return None
-        run_dir = handle.get("run_dir", "")
-        return cls(tag=tag, hosts=tuple(hosts), run_dir=run_dir if isinstance(run_dir, str) else "")
 
 
 POLL_S = 0.2
@@ -277,7 +274,7 @@ class Hosts:
     """
 
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
-        self._ssh, self._is_shared = ssh, is_shared
+        self.ssh, self._is_shared = ssh, is_shared
         self.by_name: Mapping[str, SshHost] = {host.name: host for host in hosts}
         self._states = {host.name: _OfHost(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
         self._capacities = {
@@ -307,7 +304,7 @@ class Hosts:
         try:
             found = self._for_each(
                 lambda name: ask_facts(
-                    self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
+                    self.ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
             )
         finally:
@@ -332,7 +329,7 @@ class Hosts:
     def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
         """Run one script per host in parallel; return the outputs or errors."""
         return self._for_each(
-            lambda name: self._ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
+            lambda name: self.ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
             list(scripts_by_name),
         )
 
@@ -343,7 +340,7 @@ class Hosts:
             SshError: If it is unknown.
         """
         host = self.by_name[name]
-        return host.address or self._ssh.address_of(host)
+        return host.address or self.ssh.address_of(host)
 
     def _for_each(
         self, ask: Callable[[str], Answer], names: Sequence[str] | None = None
@@ -367,6 +364,6 @@ def _state_of(ssh: Ssh, host: SshHost) -> tuple[str, str]:
 
 def _capacity_of(ssh: Ssh, host: SshHost) -> HostCapacity:
     try:
-        return scripts.read_capacity(ssh.ask(host, scripts.capacity()))
+        return scripts.read_capacity(ssh.ask(host, scripts.CAPACITY))
     except ValueError as error:
         raise SshError(f"{host.name}: {error}") from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.machine import threads
 from trainers.machine.environment import now_unix_s
 
 log = logging.getLogger(__name__)
@@ -47,18 +47,11 @@ class LostHosts:
         self._hosts = hosts
         self._read_status = read_status
         self._reap = reap
-        self._watched: set[str] = set()
         self._recorded: set[str] = set()
-        self._lock = threading.Lock()
 
     def watch(self, run: RunDirectory, start: Start) -> None:
         """Watch a run whose first host did not answer. Returns immediately."""
-        with self._lock:
-            if start.tag in self._watched:
-                return
-            self._watched.add(start.tag)
-        name = f"lost-{run.run_id}"
-        threading.Thread(target=self._watch, args=(run, start), name=name, daemon=True).start()
+        threads.run_once(f"lost-{start.tag}", lambda: self._watch(run, start))
 
     def _watch(self, run: RunDirectory, start: Start) -> None:
         try:
@@ -69,9 +62,6 @@ class LostHosts:
                 self._reap(start)
         except (OSError, ValueError) as error:
             log.warning("what has become of %s cannot be found out: %s", run.run_id, error)
-        finally:
-            with self._lock:
-                self._watched.discard(start.tag)
 
     def _is_lost(self, run: RunDirectory, start: Start) -> bool:
         """Wait; return True if the host is lost, False if it answers or the run has ended."""

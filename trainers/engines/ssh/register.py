@@ -11,7 +11,7 @@ from trainers.engines.ssh import site
 from trainers.engines.ssh.client import Ssh
 from trainers.engines.ssh.engine import NAME, SshEngine
 from trainers.engines.ssh.hosts import Hosts
-from trainers.engines.ssh.unshared import Copies, Layout, UnsharedSshEngine
+from trainers.engines.ssh.unshared import UnsharedSshEngine
 from trainers.machine.os_errors import explain
 
 
@@ -29,10 +29,9 @@ def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) ->
     ssh = Ssh(read.config, variables)
     if read.shared:
         return SshEngine(site_file, Hosts(read.hosts, ssh))
-    layout = Layout(folder=read.folder)
-    # The code is copied to the layout's folder.
-    hosts = Hosts([replace(host, project=layout.code) for host in read.hosts], ssh, is_shared=False)
-    return UnsharedSshEngine(site_file, hosts, Copies(ssh, hosts.by_name, layout))
+    # The code is copied to the site's folder.
+    copied = [replace(host, project=f"{read.folder}/code") for host in read.hosts]
+    return UnsharedSshEngine(site_file, Hosts(copied, ssh, is_shared=False), read.folder)
 
 
 @register_engine(

@@ -44,7 +44,8 @@ _STATE = """\
 [ -e "$lock" ] || exit 0
 flock -n -s "$lock" true || cat "$lock"
 """
-_CAPACITY = """\
+# Prints a host's resources.
+CAPACITY = """\
 unset OMP_NUM_THREADS
 echo "cores $(nproc)"
 sed -n 's/^MemTotal: *\\([0-9]*\\) kB/memory_kib \\1/p' /proc/meminfo
@@ -106,13 +107,8 @@ def state() -> str:
     return filled(_STATE, lock=_LOCK)
 
 
-def capacity() -> str:
-    """Return the script that prints a host's resources."""
-    return _CAPACITY
-
-
 def read_capacity(output: str) -> HostCapacity:
-    """Parse the output of the `capacity` script.
+    """Parse the output of the script `CAPACITY`.
 
     Raises:
         ValueError: If it is invalid.

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.events.run_view import RunView
+from ddp_gui.launch import launcher
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run.summary import describe_configuration, summarise
-from ddp_gui.train import choices
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from tests.unit.stand_in import FakeDevices
@@ -51,7 +51,6 @@ class Cluster:
 
     name = "cluster"
     is_this_machine = False
-    script_name = "job.sh"
 
     def capacity(self, config: Config | None = None) -> Capacity:
         del config
@@ -67,4 +66,4 @@ def test_the_page_offers_and_shows_what_its_own_engine_says(tmp_path: Path, cata
     here = Scheduler(tmp_path, FakeDevices(None, ()), lambda _: None, engine).capacity()
     assert (here.num_gpus, here.default_ranks(), here.num_cores) == (8, 8, 64)
     planned = plan_module.make(plan_module.parse({"nproc_per_node": 4}, here), catalogue, here)
-    assert "&& submit 4 '" in choices.command(planned, tmp_path, engine)
+    assert "&& submit 4 '" in launcher.train_command(engine, planned.config, tmp_path)

@@ -66,7 +66,8 @@ def test_a_rank_to_slow_down_must_be_named_and_the_delay_has_an_end() -> None:
     asked = {"name": "slow_rank", "id": "a", "rank": 1, "delay_ms": 200}
     command = commands.parse(asked)
     assert commands.arguments_of(command) == {"rank": 1, "delay_ms": 200}
-    for changes in ({"rank": None}, {"rank": -1}, {"rank": True}, {"delay_ms": 1001}, {"delay_ms": 0.5}):
+    wrong = ({"rank": None}, {"rank": -1}, {"rank": True}, {"rank": 10**400}, {"delay_ms": 0.5})
+    for changes in (*wrong, {"delay_ms": 1001}, {"delay_ms": float("nan")}):
         (name,) = changes
         with pytest.raises(ValueError, match=rf"{name} is .*; allowed: a whole number from 0 to"):
             commands.parse(asked | changes)

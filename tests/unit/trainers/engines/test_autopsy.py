@@ -92,7 +92,6 @@ class Remains:
     def __init__(self, folder: Path) -> None:
         self.run = rundir.create(folder, Config(nproc_per_node=2))
         self.log = self.run.logs / "torchrun.log"
-        self.folder = self.run.logs / "torchrun"
 
     def summary(self, first: int, first_code: int, others: dict[int, int] | None = None) -> None:
         """Write torchrun's final summary."""
@@ -118,7 +117,7 @@ class Remains:
 
     def explain(self, exit_code: int = 1) -> Cause:
         """Return the diagnosed cause."""
-        return diagnosis.explain_end(self.run, self.log, self.folder, exit_code)
+        return diagnosis.explain_end(self.run, exit_code)
 
 
 @pytest.fixture
@@ -382,7 +381,7 @@ def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) 
     remains.error_file(0, LOST_PEER)
     cause = remains.explain()
     assert cause.code == "rank_left" and "exit()" not in f"{cause.message} {cause.hint}"
-    here = (remains.run, remains.log, remains.folder, 1)
+    here = (remains.run, 1)
     cause = diagnosis.explain_end(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
     assert cause.code == "node_ended" and cause.rank is None and "Node 0 is silent." in cause.message
     log = remains.log.with_name(f"{remains.log.stem}_1{remains.log.suffix}")
@@ -435,7 +434,7 @@ def test_nothing_at_all_is_still_a_cause(remains: Remains) -> None:
     "damage", ["", "{", "[]", '{"message": null}', '{"message": "plain text"}', '{"message": {}}', "{}"]
 )
 def test_damaged_error_file_does_not_break_the_autopsy(remains: Remains, damage: str) -> None:
-    path = remains.folder / "x" / "attempt_0" / "1" / "error.json"
+    path = remains.run.logs / "torchrun" / "x" / "attempt_0" / "1" / "error.json"
     path.parent.mkdir(parents=True)
     path.write_text(damage)
     remains.summary(1, 1)

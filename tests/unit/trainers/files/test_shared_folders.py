@@ -91,7 +91,8 @@ def test_a_first_node_that_reports_is_not_taken_for_deaf(
         time.sleep(0.05)
     assert not ended.is_set()
     assert ended.wait(SOON_S), "but one that reports nothing more is"
-    wait_until("the watch being over", lambda: run.path not in restarts._watched, SOON_S)
+    watch = f"stop-{run.path}"
+    wait_until("its end", lambda: all(each.name != watch for each in threading.enumerate()), SOON_S)
 
 
 def test_data_that_another_machine_prepared_meanwhile_is_used(

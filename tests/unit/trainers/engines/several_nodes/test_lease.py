@@ -12,11 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.harness import create_run, wait_until
+from tests.unit.trainers.engines.several_nodes.conftest import peers_of
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, ScriptSignals
-from trainers.engines.several_nodes.node import LEASE_S, Lease, Part
-from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Node, Peers
+from trainers.engines.several_nodes.node import Part
+from trainers.engines.several_nodes.peers import (
+    LEASE_S,
+    UNREACHABLE_AFTER_S,
+    Endpoint,
+    Lease,
+    Node,
+    Peers,
+)
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 
 SOON_S = 20.0
@@ -60,9 +68,7 @@ def test_a_node_that_nobody_replaces_waits_for_its_folder(
 @pytest.fixture
 def pair() -> list[Peers]:
     """Return two launchers that know each other's endpoints and confirm every node."""
-    made = [
-        Peers(node, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good") for node in (0, 1)
-    ]
+    made = [peers_of(node) for node in (0, 1)]
     made[1].learn(made[0].endpoints())
     made[0].learn(made[1].endpoints())
     return made
@@ -83,7 +89,7 @@ def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[P
 
 def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     true = pair[0].endpoint
-    stranger = Peers(1, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good")
+    stranger = peers_of(1)
     stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
     for peers in (pair[0], stranger):
         peers.begin()

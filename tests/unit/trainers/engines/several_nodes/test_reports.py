@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
+from tests.unit.trainers.engines.several_nodes.conftest import peers_of
 from trainers.contract.heartbeats import COMPUTING, Place
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatBoard
@@ -21,6 +22,7 @@ from trainers.engines.several_nodes.node import Head
 from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOST_AFTER_S,
+    LatestReport,
     NodeReport,
     NodesFolder,
     RanksOfNodes,
@@ -35,14 +37,18 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoar
     """Run the reporter of node 1; its rank 1 is this process."""
     board = HeartbeatBoard(2)
     Place(board.address, 1).beat(COMPUTING, 41)
-    reporter = Reporter(folder, 1, "pc2", Ranks(run, board), (1,))
+    reporter = Reporter(folder, "pc2", Ranks(run, board), (1,), peers_of(1))
     reporter.begin()
     yield board
     reporter.close()
 
 
-def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) -> RanksOfNodes:
-    return RanksOfNodes(run, HeartbeatBoard(2), folder, 2, lambda: can_hear)
+def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> Reporter:
+    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatBoard(2)), (node,), peers_of(node))
+
+
+def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
+    return RanksOfNodes(reporter_of(run, folder, 0))
 
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
@@ -96,25 +102,26 @@ def test_a_node_that_never_comes_is_lost_too(
 def test_a_damaged_report_is_none(folder: NodesFolder, damaged: str) -> None:
     (folder.path / "1.json").write_text(damaged)
     (folder.path / "1.json").chmod(0o600)
-    values = folder.read("1")
-    assert values is None or reports.node_report(values) is None
+    assert LatestReport(1).look(folder, 1.0) is None
 
 
 def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
-    folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
+    reporter, silent_reporter = (reporter_of(run, folder, 1) for _ in range(2))
+    silent_reporter.could_write = False
     folder.write(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
-    head, mute = Head(folder, lambda: True), Head(folder, lambda: False)
+    head, mute = Head(reporter), Head(silent_reporter)
     now = head._looked_at
     assert head.why_to_end(now + 1) is None
     assert head.why_to_end(now + LOST_AFTER_S) is None
     assert mute.why_to_end(now + 9 * LOST_AFTER_S) is None, "the disk is full"
     silent = head.why_to_end(now + 2 + LOST_AFTER_S)
     assert silent is not None and "Node 0 (pc1, rank 0) has not been heard" in silent
-    told = Head(folder, lambda: True)
+    told = Head(reporter)
     folder.order_end(within_s=10.0)
     now = told._looked_at
     assert told.why_to_end(now + 1) is None, "it may still end by itself"

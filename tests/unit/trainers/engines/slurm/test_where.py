@@ -259,7 +259,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b'; allowed: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
-        ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
+        ("[slurm.memory_gb]\nmaximum = 0", "slurm.memory_gb.maximum is 0; allowed: a whole number from 1"),
         ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
         ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page sets --output itself"),
     ],

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,8 +29,10 @@ from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.hosts import Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
+from trainers.engines.ssh.unshared import RemoteCopy
 
 REPOSITORY = Path(__file__).resolve().parents[5]
+SOON_S = 60.0
 
 
 def test_a_host_that_could_not_write_the_end_of_a_lost_run_lets_it_be_written_again(
@@ -145,7 +148,7 @@ def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     said = [
         subprocess.run(["sh"], input=text, env=environment, capture_output=True, text=True, check=True).stdout
-        for text in (scripts.capacity(), scripts.state())
+        for text in (scripts.CAPACITY, scripts.state())
     ]
     assert scripts.read_capacity(said[0]).num_cores >= 1 and said[1] == ""
 
@@ -166,6 +169,29 @@ def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SshError, match="install OpenSSH"):
         Ssh(variables={"PATH": str(tmp_path / "empty")}).ask(pc1, "true")
     assert client.CONNECT_WITHIN_S < client.ANSWER_WITHIN_S
+
+
+def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path) -> None:
+    for program in ("ssh", "rsync"):
+        (tmp_path / program).write_text("#!/bin/sh\ncat >/dev/null\n")
+        (tmp_path / program).chmod(0o755)
+    ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    run, start = rundir.create(tmp_path / "runs", Config()), Start(tag="t", hosts=("pc1",), run_dir="/x")
+    run.write_status(Status(state="queued", engine="ssh", handle=start.handle))
+    copy = RemoteCopy(ssh, run, start, SshHost(name="pc1", project="/code"))
+    is_starting, goes_on, has_ended = (threading.Event() for _ in range(3))
+
+    def start_there() -> None:
+        is_starting.set()
+        goes_on.wait(SOON_S)
+
+    copy.send("/data", start_there, has_ended.set)
+    assert is_starting.wait(SOON_S) and copy.words == "Starting on pc1 …"
+    assert copy.is_alive and copy.cancel()
+    goes_on.set()
+    assert copy.is_sent.wait(SOON_S) and has_ended.is_set(), "what was started there is ended"
+    recorded = status_file.read(run.status)
+    assert recorded is not None and recorded.state == "stopped" and copy.is_alive is False
 
 
 @pytest.fixture
