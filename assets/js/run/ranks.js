@@ -149,7 +149,7 @@ export class RanksPanel {
     this.rows = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
     this.groups = new NodeGroups(this.list, this.rows, onToggle);
-    this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
+    this.empty = paragraph("empty", "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
     this.replicas = new ReplicaBadge(summary);

@@ -509,7 +509,7 @@ export class WhoSawWhat {
       this.followed = sample;
       this.way.replaceChildren(wayTable(found, this.ranksPerReplica));
     } catch (error) {
-      this.way.replaceChildren(el("p", { class: "ddp-hint" }, error.message));
+      this.way.replaceChildren(paragraph("hint", error.message));
     }
     if (this.data?.picture) this.drawGrid();
   }

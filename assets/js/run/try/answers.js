@@ -10,7 +10,7 @@ export class Answer {
     this.name = el("h3", { hidden: true });
     this.title = el("p", { class: "ddp-try-says", role: "status" });
     this.bars = el("ol", { class: "ddp-try-bars" });
-    this.more = el("p", { class: "ddp-hint" });
+    this.more = paragraph("hint");
     this.seen = el("div", { class: "ddp-try-seen" });
     this.element = el("div", {}, this.name, this.title, this.bars, this.more);
   }
@@ -164,7 +164,7 @@ function tableOf({ columns, rows }) {
 export class History {
   constructor(onChoose) {
     this.onChoose = onChoose;
-    this.words = el("p", { class: "ddp-hint" });
+    this.words = paragraph("hint");
     this.bars = el("div", { class: "ddp-try-history" });
     this.element = el("div", { class: "ddp-try-past", hidden: true }, this.words, this.bars);
   }
