@@ -8,13 +8,13 @@ import { term } from "../../shared/terms.js";
 import { paragraph } from "../../shared/widgets.js";
 import { samples } from "../try/answers.js";
 import { CurveView, SurfaceView } from "./drawings.js";
-import { ImagesView, RowsView, TextsView } from "./lists.js";
+import { makeImagesView, makeTextsView, RowsView } from "./lists.js";
 
 // Each view has an `element` and an `update(content, step)` that returns the caption.
 const VIEWS = {
   text: () => new TextView(),
-  images: () => new ImagesView(),
-  texts: () => new TextsView(),
+  images: makeImagesView,
+  texts: makeTextsView,
   rows: () => new RowsView(),
   surface: () => new SurfaceView(),
   curve: () => new CurveView(),
