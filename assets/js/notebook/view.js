@@ -74,18 +74,18 @@ class LossChart {
   }
 
   drawGrid({ across, up, last, low, high, width }) {
-    for (const { place, step } of ticks(low, high, 4, false)) {
+    for (const { place, step } of ticks(low, high, 4)) {
       const y = up(place);
       this.grid.append(
         svg("path", { d: `M${MARGIN.left},${y}H${width - MARGIN.right}` }),
-        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step, false)),
+        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step)),
       );
     }
-    for (const { place, step } of ticks(0, last, Math.max(2, width / 150), false)) {
+    for (const { place, step } of ticks(0, last, Math.max(2, width / 150))) {
       const [x, y] = [across(place), HEIGHT - 6];
       const anchor = place === 0 ? "start" : "middle";
       if (x < width - 70) {
-        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step, false)));
+        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step)));
       }
     }
     this.grid.append(svg("text", { x: width - MARGIN.right, y: HEIGHT - 6, "text-anchor": "end" }, "step"));

@@ -7,7 +7,7 @@ import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { paragraph } from "../../shared/widgets.js";
 import { samples } from "../try/answers.js";
-import { CurveView, SurfaceView } from "./drawings.js";
+import { makeCurveView, makeSurfaceView } from "./drawings.js";
 import { makeImagesView, makeTextsView, RowsView } from "./lists.js";
 
 // Each view has an `element` and an `update(content, step)` that returns the caption.
@@ -16,8 +16,8 @@ const VIEWS = {
   images: makeImagesView,
   texts: makeTextsView,
   rows: () => new RowsView(),
-  surface: () => new SurfaceView(),
-  curve: () => new CurveView(),
+  surface: makeSurfaceView,
+  curve: makeCurveView,
 };
 
 export class SamplePanel {
@@ -32,11 +32,16 @@ export class SamplePanel {
     if (!sample || !(sample.type in VIEWS)) return;
     show(this.empty, false);
     if (this.type !== sample.type) {
+      this.close();
       this.type = sample.type;
       this.view = VIEWS[sample.type]();
       this.place.replaceChildren(this.view.element);
     }
     setText(this.caption, this.view.update(sample.content, sample.step));
+  }
+
+  close() {
+    this.view?.close?.();
   }
 }
 
