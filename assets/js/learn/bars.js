@@ -127,8 +127,6 @@ export class BarsPicture {
     });
     return el("div", { class: "ddp-bar", "aria-hidden": "true" }, insides);
   }
-
-  close() {}
 }
 
 // The waterfall from the ideal speed-up N to the measured one: what each part of a step costs with N ranks
@@ -237,8 +235,6 @@ export class WaterfallPicture {
       : "Appears when both runs have been measured.";
     this.box.replaceChildren(paragraph("empty", words));
   }
-
-  close() {}
 }
 
 /** Each bar starts where the previous one ends. */

@@ -3,10 +3,10 @@
 import { Editor } from "../script/editor.js";
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
-import { ConnectionNote, StatePill, buttonRow, collapsed, paragraph, textButton } from "../shared/widgets.js";
+import { ConnectionNote, StatePill, buttonRow, collapsed, textButton } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
-import { LessonEnd } from "./lesson.js";
+import { LessonEnd, lessonHead } from "./lesson.js";
 import { blocks, inlines } from "./text.js";
 
 const READ_EVERY_MS = 700;
@@ -62,17 +62,11 @@ export class CodeLessonView {
   }
 
   layOut() {
-    const { number, title, minutes, summary, task, refused } = this.lesson;
+    const { task, refused } = this.lesson;
     return el(
       "div",
       { class: "ddp ddp-learn-page ddp-lesson" },
-      el(
-        "header",
-        { class: "ddp-lesson-head" },
-        el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
-        el("h1", {}, `${number}. ${title}`),
-        paragraph("caption", `${summary} About ${minutes} minutes.`),
-      ),
+      lessonHead(this.lesson),
       refused ? el("p", { class: "ddp-problem", role: "alert" }, `No script can be run: ${refused}.`) : null,
       section("Task", "lesson-task", el("div", { class: "ddp-lesson-text" }, blocks(task))),
       el(

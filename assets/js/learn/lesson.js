@@ -12,6 +12,19 @@ import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress
 import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
 
+// The head of a lesson.
+
+export function lessonHead({ number, title, minutes, summary }, ...more) {
+  return el(
+    "header",
+    { class: "ddp-lesson-head" },
+    el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
+    el("h1", {}, `${number}. ${title}`),
+    paragraph("caption", `${summary} About ${minutes} minutes.`),
+    more,
+  );
+}
+
 // The end of a lesson: a link to the next one, and buttons to repeat it.
 
 export class LessonEnd {
@@ -138,7 +151,7 @@ export class LessonView {
     this.note = new ConnectionNote();
     this.foot = new LessonEnd(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
-    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot);
+    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, lessonHead(lesson, this.way), ...Object.values(this.sections), this.foot);
     this.endTheme = onThemeChange(() => {
       for (const run of this.allRuns) run.redraw();
       this.update();
@@ -160,18 +173,6 @@ export class LessonView {
     if (!this.progress.isLocked) return "predict";
     if (!this.isRevealed) return "run";
     return this.progress.isDone ? "done" : "check";
-  }
-
-  head() {
-    const { number, title, minutes, summary } = this.lesson;
-    return el(
-      "header",
-      { class: "ddp-lesson-head" },
-      el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
-      el("h1", {}, `${number}. ${title}`),
-      paragraph("caption", `${summary} About ${minutes} minutes.`),
-      this.way,
-    );
   }
 
   makeSections() {
@@ -391,6 +392,6 @@ export class LessonView {
     this.isClosed = true;
     this.endReading();
     this.endTheme();
-    for (const picture of this.pictures) picture.close();
+    for (const picture of this.pictures) picture.close?.();
   }
 }

@@ -125,8 +125,6 @@ class NumberPicture {
     // A narrow picture has space for two runs.
     this.element.classList.toggle("ddp-lesson-wide", runs.length > 2);
   }
-
-  close() {}
 }
 
 /** A number with all digits. */

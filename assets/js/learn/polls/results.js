@@ -147,7 +147,7 @@ export class PollRuns {
   }
 
   close() {
-    for (const picture of this.pictures) picture.close();
+    for (const picture of this.pictures) picture.close?.();
   }
 }
 
