@@ -1,7 +1,7 @@
 // A lesson in code: the task, an editor with the script, Run, and a check of what the run did.
 
 import { Editor } from "../script/editor.js";
-import { el, section, setText, show } from "../shared/dom.js";
+import { el, section, setText, show, showText } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
 import { ConnectionNote, StatePill, buttonRow, collapsed, textButton } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
@@ -117,8 +117,7 @@ export class CodeLessonView {
       this.result = null;
       this.keep();
     } catch (error) {
-      setText(this.problem, error.message);
-      show(this.problem, true);
+      showText(this.problem, error.message);
     }
     this.isStarting = false;
     this.update();

@@ -1,6 +1,6 @@
 // The questions of a lesson, from the prediction to the last check, and the outcome of its runs for each.
 
-import { el, show, setText } from "../shared/dom.js";
+import { el, show, setText, showText } from "../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare_figure.js";
@@ -69,14 +69,12 @@ export class OutcomeNote {
   update({ verdict, reasons, numbers }, sentence = SENTENCES[verdict] ?? "") {
     const isDoubtful = verdict === "otherwise" || (verdict !== "unmeasured" && reasons.length > 0);
     this.element.dataset.verdict = verdict;
-    this.words.textContent = sentence;
-    show(this.words, sentence !== "");
+    showText(this.words, sentence);
     this.reasons.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));
     show(this.reasons, reasons.length > 0);
     // A failure is already shown in the row of the run.
     const told = numbers.filter(({ unit }) => unit !== "flag");
-    this.numbers.textContent = told.length > 0 ? `Measured: ${told.map(measuredWords).join("; ")}.` : "";
-    show(this.numbers, told.length > 0);
+    showText(this.numbers, told.length > 0 ? `Measured: ${told.map(measuredWords).join("; ")}.` : "");
     show(this.again, isDoubtful && this.hasAgain);
     show(this.element, sentence !== "" || reasons.length > 0 || told.length > 0);
   }
@@ -218,8 +216,7 @@ export class Prediction {
       const { prediction } = this.progress;
       const right = measuredChoice(outcome, this.about.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
-      setText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
-      show(this.outcome, right !== null);
+      showText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
       if (outcome) this.measured.update(outcome);
       show(this.because, right === this.about.right);
       return;

@@ -3,7 +3,7 @@
 
 import { valueAt, Traces } from "../charts/traces.js";
 import { ticks, tickWords, pathOf } from "../charts/plot.js";
-import { el, setAttribute, setText, svg, show } from "../shared/dom.js";
+import { el, setAttribute, setText, svg, show, showText } from "../shared/dom.js";
 import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
 import { RanksPanel } from "../run/ranks.js";
@@ -208,9 +208,7 @@ class View {
     ];
     if (left !== null) parts.push(`about ${duration(left)} left`);
     setText(this.values, parts.join(" · "));
-    const words = gone ?? error ?? (this.isLive ? this.note : this.head.reason);
-    setText(this.words, words);
-    show(this.words, Boolean(words));
+    showText(this.words, gone ?? error ?? (this.isLive ? this.note : this.head.reason));
   }
 
   /** Called every second: the colours of the notebook, and whether the kernel answers. */

@@ -2,7 +2,7 @@
 
 import { Editor, markList, openInEditor } from "../script/editor.js";
 import { orShowError } from "../shared/dialog.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, makeButton, section, setText, show, showText } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { paragraph, textButton } from "../shared/widgets.js";
 import { callEndpoint, lessonPage } from "../shared/net.js";
@@ -49,8 +49,7 @@ export class ScriptPanel {
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;
     if (payload.script) {
       this.showReplaced(payload.script.replaced ?? []);
-      setText(this.about, parametersInWords(payload.script));
-      show(this.about, this.about.textContent !== "");
+      showText(this.about, parametersInWords(payload.script));
     }
     const now = JSON.stringify([this.findings, this.error]);
     if (now === this.drawn) return;

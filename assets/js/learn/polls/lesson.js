@@ -1,7 +1,7 @@
 // A lesson in a poll: the open polls, joining one, and the lesson whose prediction and runs belong to it.
 
 import { person } from "../../auth/person.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { el, setText, show, showText } from "../../shared/dom.js";
 import { fetchJson, address, callEndpoint, askEvery } from "../../shared/net.js";
 import { orShowError, showError } from "../../shared/dialog.js";
 import { buttonLink, textButton } from "../../shared/widgets.js";
@@ -97,8 +97,7 @@ class FollowedPoll {
     const isIn = this.state.state === "open" && mine !== null;
     setText(this.words, isIn ? SENT : WORDS[this.state.state]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
-    setText(this.trouble, trouble);
-    show(this.trouble, Boolean(trouble));
+    showText(this.trouble, trouble);
   }
 
   close() {

@@ -1,7 +1,7 @@
 // A poll on a phone: the question, the answer, and the result. Logged-in users are redirected to the lesson.
 
 import { person } from "../../auth/person.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { el, setText, showText } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { setPreference, preference } from "../../shared/browser.js";
 import { orShowError } from "../../shared/dialog.js";
@@ -82,8 +82,7 @@ class PhoneView {
     Object.assign(this.poll, { ...state, question: this.poll.question });
     const { state: now } = this.poll;
     if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
-    setText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
-    show(this.words, this.words.textContent !== "");
+    showText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
     if (now === "revealed") this.reveal().catch((error) => this.connection.heard(error));
   }
 

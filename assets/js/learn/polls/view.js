@@ -1,6 +1,6 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
-import { el, svg, setText, section, show } from "../../shared/dom.js";
+import { el, svg, setText, section, show, showText } from "../../shared/dom.js";
 import { address, fetchJson, callEndpoint, askEvery, lessonPage } from "../../shared/net.js";
 import { pollAddress, PollFeed, pollPage } from "./feed.js";
 import { number } from "../../shared/format.js";
@@ -223,8 +223,7 @@ export class PollView {
     const { state: now, num_answers: count, results, run_ids: runIds, trouble } = this.poll;
     setText(this.words, WORDS[now]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
-    show(this.trouble, Boolean(trouble));
-    setText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
+    showText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
     for (const { button, action, states } of this.buttons) {
       show(button, states.includes(now) || (action === "start" && Boolean(trouble)));
     }

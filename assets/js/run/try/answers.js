@@ -1,6 +1,6 @@
 // The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
-import { el, makeButton, setText, show } from "../../shared/dom.js";
+import { el, makeButton, setText, show, showText } from "../../shared/dom.js";
 import { capital, count, number, percent } from "../../shared/format.js";
 import { paintImage } from "../sample/lists.js";
 import { collapsed, makeTable, paragraph, scrollBox } from "../../shared/widgets.js";
@@ -25,8 +25,7 @@ export class Answer {
 
   /** `name` is that of the checkpoint or run, and `other` the answer next to it, if two are compared. */
   update(found, name = "", other = null) {
-    setText(this.name, name);
-    show(this.name, name !== "");
+    showText(this.name, name);
     if (found.value === undefined) this.updateClasses(found, other);
     else {
       this.bars.replaceChildren();
