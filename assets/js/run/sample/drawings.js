@@ -95,7 +95,7 @@ function surfaceFigure(content) {
       hovermode: "closest",
       images: [{ source: groundOf(content), ...place, ...sizes }],
       xaxis: { range: xRange, title: { text: names[0] ?? "first column" } },
-      yaxis: { range: yRange, title: { text: names[1] ?? "second column" } },
+      yaxis: { range: yRange, showgrid: false, title: { text: names[1] ?? "second column" } },
     },
   };
 }
