@@ -2,7 +2,7 @@
 // this only avoids offering actions that would fail.
 
 import { setPreference } from "../shared/browser.js";
-import { showError, showMessage, openDialog } from "../shared/dialog.js";
+import { orShowError, showMessage, openDialog } from "../shared/dialog.js";
 import { el, icon, makeButton, setText, show } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, askEvery } from "../shared/net.js";
 import { isDark, onThemeChange } from "../shared/theme.js";
@@ -45,13 +45,8 @@ const WHO_SEES = [
 
 /** Opens the dialog; saved settings take effect immediately for all users. */
 async function openClassSettings() {
-  let settings;
-  try {
-    settings = await callEndpoint("class_settings", null);
-  } catch (error) {
-    showError(error.message);
-    return;
-  }
+  const settings = await orShowError(callEndpoint("class_settings", null));
+  if (!settings) return;
   const choices = WHO_SEES.map(([value, title, words]) =>
     choice(value, title, words, settings.everyone_sees),
   );

@@ -1,20 +1,17 @@
 // The numbers of charts that are drawn without Plotly: ticks, labels, and the points of a path.
 
-import { count, percent } from "../shared/format.js";
+import { count } from "../shared/format.js";
 
 const FACTORS = [1, 2, 5, 10];
 
 /**
- * Ticks with their distance to the next one; the distance is 0 on a logarithmic axis.
- * @param {number} low a logarithm if the axis is logarithmic
- * @param {number} high like `low`
+ * Ticks with their distance to the next one.
+ * @param {number} low
+ * @param {number} high
  * @param {number} most
- * @param {boolean} isLogarithmic
  * @returns {{ place: number, step: number }[]}
  */
-export function ticks(low, high, most, isLogarithmic) {
-  // A logarithmic axis of less than about one decade gets linear ticks.
-  if (isLogarithmic && high - low > 0.7) return powers(low, high, most);
+export function ticks(low, high, most) {
   const wanted = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(wanted));
   const step = (FACTORS.find((factor) => factor * power >= wanted * (1 - 1e-9)) ?? 10) * power;
@@ -26,26 +23,13 @@ export function ticks(low, high, most, isLogarithmic) {
   }));
 }
 
-/** @type {(low: number, high: number, most: number) => { place: number, step: number }[]} */
-function powers(low, high, most) {
-  const factors = high - low < most / 3 ? [1, 2, 5] : [1];
-  const every = Math.max(1, Math.ceil((high - low) / most));
-  const found = [];
-  for (let power = Math.floor(low); power <= Math.ceil(high); power += every) {
-    found.push(...factors.map((factor) => ({ place: power + Math.log10(factor), step: 0 })));
-  }
-  return found.filter(({ place }) => place >= low && place <= high);
-}
-
 /**
  * A tick label with enough decimals to differ from its neighbours.
  * @param {number} value
  * @param {number} step
- * @param {boolean} isShare
  */
-export function tickWords(value, step, isShare) {
-  if (isShare) return percent(value, decimals(step * 100));
-  if (Math.abs(value) >= 1e9 || (step > 0 && step < 1e-6)) return value.toExponential(2);
+export function tickWords(value, step) {
+  if (Math.abs(value) >= 1e9 || step < 1e-6) return value.toExponential(2);
   const written = value.toFixed(decimals(step));
   const [, fraction = ""] = written.split(".");
   return Math.abs(value) < 1000 ? written : count(Math.trunc(Number(written))) + (fraction && `.${fraction}`);
@@ -53,7 +37,7 @@ export function tickWords(value, step, isShare) {
 
 /** @param {number} step */
 function decimals(step) {
-  return step > 0 ? Math.min(9, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))) : 0;
+  return Math.min(9, Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
 }
 
 /**

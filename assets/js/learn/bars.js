@@ -7,7 +7,7 @@ import { term } from "../shared/terms.js";
 import { color } from "../shared/theme.js";
 import { inlines } from "./text.js";
 import { speedUp } from "../runs/compare_figure.js";
-import { legendEntry } from "../shared/widgets.js";
+import { legendEntry, paragraph } from "../shared/widgets.js";
 
 /** The memory of a rank by category: field and label. */
 const HELD = {
@@ -70,7 +70,7 @@ function framed(words, caption) {
     { class: "ddp-card ddp-lesson-picture" },
     title,
     box,
-    el("p", { class: "ddp-hint" }, inlines(caption)),
+    paragraph("hint", inlines(caption)),
   );
   return { title, box, element };
 }
@@ -90,7 +90,7 @@ export class BarsPicture {
       .map((run) => ({ run, values: this.kind.values(run).filter(([, parts]) => !parts.includes(null)) }));
     const most = Math.max(0, ...measured.flatMap(({ values }) => values.map(([, parts]) => total(parts))));
     if (measured.length === 0) {
-      this.box.replaceChildren(el("p", { class: "ddp-empty" }, "The bars appear with the first run."));
+      this.box.replaceChildren(paragraph("empty", "The bars appear with the first run."));
       return;
     }
     this.box.replaceChildren(
@@ -127,8 +127,6 @@ export class BarsPicture {
     });
     return el("div", { class: "ddp-bar", "aria-hidden": "true" }, insides);
   }
-
-  close() {}
 }
 
 // The waterfall from the ideal speed-up N to the measured one: what each part of a step costs with N ranks
@@ -228,17 +226,15 @@ export class WaterfallPicture {
     const isMeasured = one?.head && many?.head;
     const found = isMeasured ? waterfall(one, many) : null;
     if (found) {
-      this.box.replaceChildren(table(found), el("p", { class: "ddp-hint" }, said(one, many)));
+      this.box.replaceChildren(table(found), paragraph("hint", said(one, many)));
       return;
     }
     const isTooShort = one?.isOver && many?.isOver;
     const words = isTooShort
       ? "Too few steps were sampled to divide them."
       : "Appears when both runs have been measured.";
-    this.box.replaceChildren(el("p", { class: "ddp-empty" }, words));
+    this.box.replaceChildren(paragraph("empty", words));
   }
-
-  close() {}
 }
 
 /** Each bar starts where the previous one ends. */

@@ -1,12 +1,12 @@
 // A lesson in code: the task, an editor with the script, Run, and a check of what the run did.
 
 import { Editor } from "../script/editor.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { el, section, setText, show, showText } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, runPage, askEvery } from "../shared/net.js";
-import { ConnectionNote, StatePill } from "../shared/widgets.js";
+import { ConnectionNote, StatePill, buttonRow, collapsed, textButton } from "../shared/widgets.js";
 import { keepProgress, progressName, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
-import { LessonEnd } from "./lesson.js";
+import { LessonEnd, lessonHead } from "./lesson.js";
 import { blocks, inlines } from "./text.js";
 
 const READ_EVERY_MS = 700;
@@ -34,10 +34,10 @@ export class CodeLessonView {
     this.timer = 0;
     this.editor = new Editor({ label: "The script", onChange: () => this.keepSoon() });
     this.editor.text = this.progress.code ?? lesson.script;
-    this.run = this.button("Run on two CPU ranks", () => this.start(), "ddp-button ddp-button-main");
+    this.run = textButton("Run on two CPU ranks", () => this.start(), "main");
     this.run.disabled = lesson.refused !== null;
-    this.reset = this.button("Start over with the first script", () => this.replace(lesson.script));
-    this.askSolution = this.button("Show the solution", () => this.showSolution());
+    this.reset = textButton("Start over with the first script", () => this.replace(lesson.script));
+    this.askSolution = textButton("Show the solution", () => this.showSolution());
     this.pill = new StatePill();
     this.state = el("p", { class: "ddp-buttons", role: "status", hidden: true }, this.pill);
     this.link = el("a", {}, "Open the run");
@@ -45,7 +45,7 @@ export class CodeLessonView {
     this.checks = el("ol", { class: "ddp-code-checks" });
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status" });
     this.hints = el("ul", { class: "ddp-code-hints" });
-    this.moreHints = this.button("Another hint", () => this.nextHint());
+    this.moreHints = textButton("Another hint", () => this.nextHint());
     this.note = new ConnectionNote();
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.solution = section("The solution", "lesson-solution", this.solutionBody());
@@ -61,29 +61,19 @@ export class CodeLessonView {
     return this.progress.runs.at(-1) ?? null;
   }
 
-  button(words, onclick, kind = "ddp-button") {
-    return makeButton({ class: kind, onclick }, words);
-  }
-
   layOut() {
-    const { number, title, minutes, summary, task, refused } = this.lesson;
+    const { task, refused } = this.lesson;
     return el(
       "div",
       { class: "ddp ddp-learn-page ddp-lesson" },
-      el(
-        "header",
-        { class: "ddp-lesson-head" },
-        el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
-        el("h1", {}, `${number}. ${title}`),
-        el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
-      ),
+      lessonHead(this.lesson),
       refused ? el("p", { class: "ddp-problem", role: "alert" }, `No script can be run: ${refused}.`) : null,
       section("Task", "lesson-task", el("div", { class: "ddp-lesson-text" }, blocks(task))),
       el(
         "div",
         { class: "ddp-code-columns" },
-        section("Script", "lesson-script", this.editor, el("div", { class: "ddp-buttons" }, this.run, this.reset), this.problem),
-        section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, el("div", { class: "ddp-buttons" }, this.moreHints, this.askSolution)),
+        section("Script", "lesson-script", this.editor, buttonRow(this.run, this.reset), this.problem),
+        section("What the run showed", "lesson-result", this.state, this.note, this.outcome, this.checks, this.hints, buttonRow(this.moreHints, this.askSolution)),
       ),
       this.solution,
       this.foot,
@@ -93,11 +83,8 @@ export class CodeLessonView {
   solutionBody() {
     this.solutionCode = el("pre", { class: "ddp-lesson-code", tabindex: 0 });
     this.explain = el("div", { class: "ddp-lesson-text" });
-    const use = this.button("Put it into the editor", () => this.replace(this.solutionCode.textContent));
-    return [
-      this.explain,
-      el("details", {}, el("summary", {}, "One way to write it"), this.solutionCode, use),
-    ];
+    const use = textButton("Put it into the editor", () => this.replace(this.solutionCode.textContent));
+    return [this.explain, collapsed(null, "One way to write it", this.solutionCode, use)];
   }
 
   keepSoon() {
@@ -130,8 +117,7 @@ export class CodeLessonView {
       this.result = null;
       this.keep();
     } catch (error) {
-      setText(this.problem, error.message);
-      show(this.problem, true);
+      showText(this.problem, error.message);
     }
     this.isStarting = false;
     this.update();

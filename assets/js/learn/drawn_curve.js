@@ -2,6 +2,7 @@
 
 import { el, svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
+import { collapsed } from "../shared/widgets.js";
 
 export const NUM_POINTS = 9;
 const WIDTH = 640;
@@ -52,19 +53,11 @@ export class DrawnCurve {
     );
     this.picture.addEventListener("pointerdown", (event) => this.begin(event));
     this.fields = this.values.map((_, index) => this.field(index));
-    this.numbers = el(
-      "details",
-      { class: "ddp-drawn-numbers" },
-      el("summary", {}, "As numbers"),
-      el(
-        "div",
-        {},
-        this.fields.map((field, index) =>
-          el("label", {}, el("span", {}, number(this.placeOf(index), 3)), field),
-        ),
-      ),
+    const labels = this.fields.map((field, index) =>
+      el("label", {}, el("span", {}, number(this.placeOf(index), 3)), field),
     );
-    this.element = el("div", { class: "ddp-drawn-box" }, this.picture, this.numbers);
+    const numbers = collapsed("ddp-drawn-numbers", "As numbers", el("div", {}, labels));
+    this.element = el("div", { class: "ddp-drawn-box" }, this.picture, numbers);
     this.show();
   }
 

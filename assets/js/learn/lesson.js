@@ -1,16 +1,29 @@
 // A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
-import { el, makeButton, show, setAttribute, section, setText } from "../shared/dom.js";
+import { el, show, setAttribute, section, setText } from "../shared/dom.js";
 import { address, callEndpoint, fetchJson, askEvery, lessonPage } from "../shared/net.js";
-import { ConnectionNote } from "../shared/widgets.js";
+import { ConnectionNote, buttonLink, buttonRow, paragraph, textButton } from "../shared/widgets.js";
 import { onThemeChange } from "../shared/theme.js";
-import { showError } from "../shared/dialog.js";
+import { orShowError, showError } from "../shared/dialog.js";
 import { LessonRun, chartStyles } from "./lesson_run.js";
 import { Finding, Prediction, Question } from "./questions.js";
 import { makePicture } from "./pictures.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
 import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
+
+// The head of a lesson.
+
+export function lessonHead({ number, title, minutes, summary }, ...more) {
+  return el(
+    "header",
+    { class: "ddp-lesson-head" },
+    el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
+    el("h1", {}, `${number}. ${title}`),
+    paragraph("caption", `${summary} About ${minutes} minutes.`),
+    more,
+  );
+}
 
 // The end of a lesson: a link to the next one, and buttons to repeat it.
 
@@ -21,18 +34,17 @@ export class LessonEnd {
    * @param {((withRuns: boolean) => void) | null} onReset null if the lesson cannot be reset
    */
   constructor(next, onReport, onReset = null) {
-    const again = (words, withRuns) =>
-      makeButton({ class: "ddp-button", onclick: () => onReset?.(withRuns) }, words);
+    const again = (words, withRuns) => textButton(words, () => onReset?.(withRuns));
     this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
-    this.next = el("a", { class: "ddp-button", href: next }, "Next lesson");
+    this.next = buttonLink("Next lesson", { href: next });
     this.hasNext = next !== null;
-    this.report = makeButton({ class: "ddp-button", onclick: onReport }, "Lab report");
+    this.report = textButton("Lab report", onReport);
     this.resets = onReset ? [again("Do it again", false), again("Do it again, delete its runs", true)] : [];
     this.element = el(
       "footer",
       { class: "ddp-lesson-foot" },
       this.done,
-      el("div", { class: "ddp-buttons" }, this.next, this.report, this.resets),
+      buttonRow(this.next, this.report, this.resets),
     );
   }
 
@@ -133,13 +145,13 @@ export class LessonView {
     for (const [number, made] of Object.entries(this.progress.attempts)) {
       for (const { choice, runId } of made) this.addAttempt(Number(number), choice, runId);
     }
-    this.start = makeButton({ class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
-    this.startNote = el("p", { class: "ddp-hint" });
+    this.start = textButton("", () => this.wantRuns(), "main");
+    this.startNote = paragraph("hint");
     this.way = new Way();
     this.note = new ConnectionNote();
     this.foot = new LessonEnd(lesson.next && lessonPage(lesson.next), () => openReportDialog(lesson.name), (withRuns) => this.reset(withRuns));
     this.sections = this.makeSections();
-    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot);
+    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, lessonHead(lesson, this.way), ...Object.values(this.sections), this.foot);
     this.endTheme = onThemeChange(() => {
       for (const run of this.allRuns) run.redraw();
       this.update();
@@ -163,18 +175,6 @@ export class LessonView {
     return this.progress.isDone ? "done" : "check";
   }
 
-  head() {
-    const { number, title, minutes, summary } = this.lesson;
-    return el(
-      "header",
-      { class: "ddp-lesson-head" },
-      el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
-      el("h1", {}, `${number}. ${title}`),
-      el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
-      this.way,
-    );
-  }
-
   makeSections() {
     const { before, see, explain, obstacles, way } = this.lesson;
     this.runList = el("ul", { class: "ddp-lesson-runs" }, this.runs);
@@ -191,7 +191,7 @@ export class LessonView {
       run: section(
         "2. Run",
         "lesson-run",
-        el("div", { class: "ddp-buttons" }, this.start, this.startNote),
+        buttonRow(this.start, this.startNote),
         this.note,
         this.runList,
       ),
@@ -209,15 +209,13 @@ export class LessonView {
         this.update();
       },
       onAttempt: async (which, choice) => {
-        try {
-          const { run_id: runId } = await callEndpoint("start_lesson_run", this.lesson.name, about.attempt.run, which, choice);
-          (this.progress.attempts[which] ??= []).push({ choice, runId });
-          this.keep();
-          this.addAttempt(which, choice, runId);
-          this.update();
-        } catch (error) {
-          showError(error.message);
-        }
+        const started = await orShowError(callEndpoint("start_lesson_run", this.lesson.name, about.attempt.run, which, choice));
+        if (!started) return;
+        const { run_id: runId } = started;
+        (this.progress.attempts[which] ??= []).push({ choice, runId });
+        this.keep();
+        this.addAttempt(which, choice, runId);
+        this.update();
       },
     }); // prettier-ignore
   }
@@ -250,7 +248,7 @@ export class LessonView {
     this.progress.runs = this.runs.map(({ runId }) => runId);
     this.keep();
     this.update();
-    this.read().catch((error) => showError(error.message));
+    orShowError(this.read());
   }
 
   /**
@@ -313,20 +311,12 @@ export class LessonView {
   async startUnlessStarted(run) {
     this.keep();
     if (this.adopt()) return;
-    try {
-      const { run_id: runId } = await callEndpoint(
-        "start_lesson_run",
-        this.lesson.name,
-        run.index,
-        null,
-        null,
-      );
-      run.started(runId);
+    const request = callEndpoint("start_lesson_run", this.lesson.name, run.index, null, null);
+    const started = await orShowError(request);
+    if (started) {
+      run.started(started.run_id);
       this.progress.runs = this.runs.map((each) => each.runId);
-    } catch (error) {
-      this.progress.isStarted = false;
-      showError(error.message);
-    }
+    } else this.progress.isStarted = false;
     this.keep();
   }
 
@@ -402,6 +392,6 @@ export class LessonView {
     this.isClosed = true;
     this.endReading();
     this.endTheme();
-    for (const picture of this.pictures) picture.close();
+    for (const picture of this.pictures) picture.close?.();
   }
 }

@@ -7,7 +7,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
 import { plainWords } from "./text.js";
-import { StatePill } from "../shared/widgets.js";
+import { StatePill, collapsed } from "../shared/widgets.js";
 
 /** @typedef {{ axis: string, smoothing: number }} Look the axis and the smoothing of a chart's curves */
 
@@ -62,12 +62,8 @@ export class LessonRun {
     this.words = el("span", { class: "ddp-lesson-run-words" });
     this.link = el("a", { hidden: true }, "Open the run");
     this.error = el("p", {});
-    this.details = el(
-      "details",
-      { class: "ddp-lesson-run-details", hidden: true },
-      el("summary", {}, "Full message with code locations"),
-      this.error,
-    );
+    const title = "Full message with code locations";
+    this.details = collapsed("ddp-lesson-run-details", title, this.error);
     this.sample = el("span", {}, lineSample(index));
     this.element = el(
       "li",

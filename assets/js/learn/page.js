@@ -7,6 +7,7 @@ import { LessonView } from "./lesson.js";
 import { joinedPoll, PollLessonView, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
 import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { paragraph } from "../shared/widgets.js";
 import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that unmounts it. */
@@ -106,17 +107,15 @@ class ListView {
       "div",
       { class: "ddp ddp-learn-page" },
       el("div", { class: "ddp-learn-title" }, el("h1", {}, "Learn"), reportButton()),
-      el(
-        "p",
-        { class: "ddp-caption" },
+      paragraph(
+        "caption",
         "Make a prediction, start real runs on this machine, and see what happens and why.",
       ),
       this.pollTools,
       el("ol", { class: "ddp-lessons" }, cards),
       el("h2", {}, "Lessons in code"),
-      el(
-        "p",
-        { class: "ddp-caption" },
+      paragraph(
+        "caption",
         "Each is a script with something missing or wrong. Change it and run it: what the run did is checked, not how the script is written.",
       ),
       el("ol", { class: "ddp-lessons" }, codeCards),
@@ -140,6 +139,6 @@ function card({ title, summary, minutes }, number, href, isDone, words) {
     { class: "ddp-card ddp-lesson-card", "data-done": isDone },
     el("h2", {}, el("a", { href }, `${number}. ${title}`)),
     el("p", {}, summary),
-    el("p", { class: "ddp-hint" }, [`${minutes} min`, words].filter(Boolean).join(" · ")),
+    paragraph("hint", [`${minutes} min`, words].filter(Boolean).join(" · ")),
   );
 }

@@ -9,6 +9,7 @@ import { term } from "../shared/terms.js";
 import { inlines } from "./text.js";
 import { instrumentOf } from "../run/look_closer/look_closer.js";
 import { fetchJson, runAddress } from "../shared/net.js";
+import { paragraph } from "../shared/widgets.js";
 import { BarsPicture, WaterfallPicture } from "./bars.js";
 
 const TOO_SHORT = "too short to measure";
@@ -31,7 +32,7 @@ export class CurvePicture {
       "div",
       { class: "ddp-lesson-picture" },
       this.chart,
-      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+      paragraph("hint", inlines(about.caption)),
     );
   }
 
@@ -98,7 +99,7 @@ class NumberPicture {
       "div",
       { class: "ddp-card ddp-lesson-picture" },
       this.box,
-      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+      paragraph("hint", inlines(about.caption)),
     );
   }
 
@@ -124,8 +125,6 @@ class NumberPicture {
     // A narrow picture has space for two runs.
     this.element.classList.toggle("ddp-lesson-wide", runs.length > 2);
   }
-
-  close() {}
 }
 
 /** A number with all digits. */
@@ -161,13 +160,13 @@ class InstrumentPicture {
     /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
     this.made = new Map();
     this.boxes = el("div", { class: "ddp-lesson-instruments" });
-    this.empty = el("p", { class: "ddp-empty" }, "Appears as soon as the run trains.");
+    this.empty = paragraph("empty", "Appears as soon as the run trains.");
     this.element = el(
       "div",
       { class: "ddp-card ddp-lesson-picture ddp-lesson-wide" },
       this.empty,
       this.boxes,
-      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+      paragraph("hint", inlines(about.caption)),
     );
   }
 
@@ -193,7 +192,7 @@ class InstrumentPicture {
         box.append(made.instrument?.element ?? el("p", {}, `There is no instrument ${this.about.instrument}.`));
         this.tell(run);
       },
-      (error) => box.append(el("p", { class: "ddp-hint" }, error.message)),
+      (error) => box.append(paragraph("hint", error.message)),
     ); // prettier-ignore
   }
 

@@ -1,12 +1,13 @@
 // The questions of a lesson, from the prediction to the last check, and the outcome of its runs for each.
 
-import { el, makeButton, show, setText } from "../shared/dom.js";
+import { el, show, setText, showText } from "../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare_figure.js";
 import { closeness, DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
 import { inlines } from "./text.js";
 import { select } from "../charts/chart.js";
+import { buttonRow, paragraph, textButton } from "../shared/widgets.js";
 
 /**
  * @typedef {object} Outcome
@@ -55,8 +56,8 @@ export class OutcomeNote {
   constructor(onAgain) {
     this.words = el("p", { class: "ddp-lesson-outcome" });
     this.reasons = el("ul", {});
-    this.numbers = el("p", { class: "ddp-hint" });
-    this.again = makeButton({ class: "ddp-button", onclick: onAgain }, "Measure again");
+    this.numbers = paragraph("hint");
+    this.again = textButton("Measure again", onAgain);
     this.hasAgain = onAgain !== null;
     this.element = el("div", { class: "ddp-lesson-note", role: "status", hidden: true }, this.words, this.reasons, this.numbers, this.again);
   } // prettier-ignore
@@ -68,14 +69,12 @@ export class OutcomeNote {
   update({ verdict, reasons, numbers }, sentence = SENTENCES[verdict] ?? "") {
     const isDoubtful = verdict === "otherwise" || (verdict !== "unmeasured" && reasons.length > 0);
     this.element.dataset.verdict = verdict;
-    this.words.textContent = sentence;
-    show(this.words, sentence !== "");
+    showText(this.words, sentence);
     this.reasons.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));
     show(this.reasons, reasons.length > 0);
     // A failure is already shown in the row of the run.
     const told = numbers.filter(({ unit }) => unit !== "flag");
-    this.numbers.textContent = told.length > 0 ? `Measured: ${told.map(measuredWords).join("; ")}.` : "";
-    show(this.numbers, told.length > 0);
+    showText(this.numbers, told.length > 0 ? `Measured: ${told.map(measuredWords).join("; ")}.` : "");
     show(this.again, isDoubtful && this.hasAgain);
     show(this.element, sentence !== "" || reasons.length > 0 || told.length > 0);
   }
@@ -180,11 +179,9 @@ export class Prediction {
     };
     this.drawn = this.isDrawn ? new DrawnCurve(describeDrawing(about), progress.prediction, take) : null;
     this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
-    this.button = makeButton(
-      { class: "ddp-button ddp-button-main", disabled: progress.prediction === null, onclick: onLock },
-      "Lock my prediction",
-    );
-    this.note = el("p", { class: "ddp-hint" }, "It cannot be changed afterwards.");
+    const disabled = progress.prediction === null;
+    this.button = textButton("Lock my prediction", onLock, "main", { disabled });
+    this.note = paragraph("hint", "It cannot be changed afterwards.");
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status", hidden: true });
     this.measured = new OutcomeNote(onAgain);
     this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(about.because));
@@ -193,7 +190,7 @@ export class Prediction {
       { class: "ddp-lesson-prediction" },
       this.isDrawn ? el("p", { class: "ddp-lesson-question" }, inlines(about.question)) : null,
       (this.drawn ?? this.choices)?.element,
-      el("div", { class: "ddp-buttons" }, this.button, this.note),
+      buttonRow(this.button, this.note),
       this.outcome,
       this.measured,
       this.because,
@@ -219,8 +216,7 @@ export class Prediction {
       const { prediction } = this.progress;
       const right = measuredChoice(outcome, this.about.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
-      setText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
-      show(this.outcome, right !== null);
+      showText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
       if (outcome) this.measured.update(outcome);
       show(this.because, right === this.about.right);
       return;
@@ -302,12 +298,12 @@ export class Question {
   attemptBox({ label, choices }, onAttempt) {
     const names = Object.keys(choices);
     let chosen = names[0];
-    this.start = makeButton({ class: "ddp-button ddp-button-main" }, "Run it");
-    this.start.addEventListener("click", async () => {
+    const start = async () => {
       this.start.disabled = true;
       await onAttempt(this.number, chosen);
       this.start.disabled = false;
-    });
+    };
+    this.start = textButton("Run it", start, "main");
     const choice = select(
       label,
       names.map((name) => [name, name]),

@@ -10,7 +10,7 @@ import {
   tableRow,
   textButton,
 } from "../shared/widgets.js";
-import { showError } from "../shared/dialog.js";
+import { orShowError } from "../shared/dialog.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint, askEvery } from "../shared/net.js";
@@ -182,15 +182,10 @@ export class JobCheck {
   /** Calls an endpoint for a button and shows the check that it returns. */
   async call(button, endpoint, ...values) {
     button.disabled = true;
-    try {
-      const check = await callEndpoint(endpoint, ...values);
-      this.take(check);
-      return check;
-    } catch (error) {
-      showError(error.message);
-      this.setButtons();
-      return null;
-    }
+    const check = await orShowError(callEndpoint(endpoint, ...values));
+    if (check) this.take(check);
+    else this.setButtons();
+    return check;
   }
 
   /** Polls a check until it has ended. */

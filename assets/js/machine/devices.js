@@ -1,7 +1,7 @@
 // The GPUs of this machine with their users, and the SSH hosts of runs with the bandwidth between them.
 
 import { person } from "../auth/person.js";
-import { showError } from "../shared/dialog.js";
+import { orShowError } from "../shared/dialog.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { UNKNOWN, bytes, count, dateTime, rate, shortTime } from "../shared/format.js";
 import { callEndpoint } from "../shared/net.js";
@@ -147,12 +147,9 @@ class Links {
 
   async begin() {
     this.start.disabled = true;
-    try {
-      this.update(await callEndpoint("measure_links"));
-    } catch (error) {
-      showError(error.message);
-      this.setButton();
-    }
+    const check = await orShowError(callEndpoint("measure_links"));
+    if (check) this.update(check);
+    else this.setButton();
   }
 
   setButton() {

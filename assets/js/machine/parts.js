@@ -140,7 +140,7 @@ export class Disk {
     this.space = new Space("Disk in use");
     this.forecast = el("p", { class: "ddp-forecast" });
     this.path = el("code", {});
-    const where = el("p", { class: "ddp-hint" }, "In ", this.path);
+    const where = paragraph("hint", "In ", this.path);
     this.element = section("Disk of the runs", "disk", this.space.elements, this.forecast, where);
   }
 

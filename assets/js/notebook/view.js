@@ -3,7 +3,7 @@
 
 import { valueAt, Traces } from "../charts/traces.js";
 import { ticks, tickWords, pathOf } from "../charts/plot.js";
-import { el, setAttribute, setText, svg, show } from "../shared/dom.js";
+import { el, setAttribute, setText, svg, show, showText } from "../shared/dom.js";
 import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
 import { RanksPanel } from "../run/ranks.js";
@@ -74,18 +74,18 @@ class LossChart {
   }
 
   drawGrid({ across, up, last, low, high, width }) {
-    for (const { place, step } of ticks(low, high, 4, false)) {
+    for (const { place, step } of ticks(low, high, 4)) {
       const y = up(place);
       this.grid.append(
         svg("path", { d: `M${MARGIN.left},${y}H${width - MARGIN.right}` }),
-        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step, false)),
+        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step)),
       );
     }
-    for (const { place, step } of ticks(0, last, Math.max(2, width / 150), false)) {
+    for (const { place, step } of ticks(0, last, Math.max(2, width / 150))) {
       const [x, y] = [across(place), HEIGHT - 6];
       const anchor = place === 0 ? "start" : "middle";
       if (x < width - 70) {
-        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step, false)));
+        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step)));
       }
     }
     this.grid.append(svg("text", { x: width - MARGIN.right, y: HEIGHT - 6, "text-anchor": "end" }, "step"));
@@ -208,9 +208,7 @@ class View {
     ];
     if (left !== null) parts.push(`about ${duration(left)} left`);
     setText(this.values, parts.join(" · "));
-    const words = gone ?? error ?? (this.isLive ? this.note : this.head.reason);
-    setText(this.words, words);
-    show(this.words, Boolean(words));
+    showText(this.words, gone ?? error ?? (this.isLive ? this.note : this.head.reason));
   }
 
   /** Called every second: the colours of the notebook, and whether the kernel answers. */

@@ -1,7 +1,7 @@
 // The lists of the queue page: waiting runs, live runs, the devices in use, and jobs of the engine.
 
 import { actionButton } from "../shared/dialog.js";
-import { el, section, setText, show, setAttribute } from "../shared/dom.js";
+import { el, section, setText, show, setAttribute, showText } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal, ranks } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
@@ -190,8 +190,7 @@ export class DeviceList {
   }
 
   update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {
-    setText(this.note, note ?? "");
-    show(this.note, Boolean(note));
+    showText(this.note, note);
     const newRow = () => el("li", {}, el("b", {}), el("span", {}));
     updateRows(this.gpus, gpus, ({ index }) => index, newRow, fillGpu);
     const limit =
@@ -256,11 +255,8 @@ export class EngineJobs {
     show(this.element, engine !== null);
     if (engine === null) return;
     const silentSince = engine.silent_since_unix_s;
-    show(this.silent, silentSince !== null);
-    if (silentSince !== null) {
-      const words = `Not known since ${clock(silentSince)}: ${engine.name} does not answer. Runs continue.`;
-      setText(this.silent, words);
-    }
+    const words = `Not known since ${clock(silentSince)}: ${engine.name} does not answer. Runs continue.`;
+    showText(this.silent, silentSince === null ? "" : words);
     this.table.update(engine.jobs);
     show(this.none, engine.jobs.length === 0 && silentSince === null);
   }

@@ -1,6 +1,6 @@
 // The queue page: runs that wait for GPUs or CPU ranks, devices in use, limits, and the tools for teachers.
 
-import { el, enable, section, setText, show, icon } from "../shared/dom.js";
+import { el, enable, section, setText, show, icon, showText } from "../shared/dom.js";
 import { openDialog, showMessage, actionButton } from "../shared/dialog.js";
 import { bytes, count, number } from "../shared/format.js";
 import { callEndpoint, address, fetchJson, askEvery } from "../shared/net.js";
@@ -188,8 +188,10 @@ class QueueView {
 
   update(queue) {
     this.isPaused = queue.is_paused;
-    show(this.trouble, queue.trouble !== null);
-    setText(this.trouble, queue.trouble === null ? "" : `No run starts from the queue now: ${queue.trouble}`);
+    showText(
+      this.trouble,
+      queue.trouble === null ? "" : `No run starts from the queue now: ${queue.trouble}`,
+    );
     show(this.paused, queue.is_paused);
     setText(this.pause, queue.is_paused ? "Resume the queue" : "Pause the queue");
     this.numRunning = queue.running.length;

@@ -41,7 +41,7 @@ export class InsightStrip {
     this.others = el("ul", {});
     this.more = el("summary", {});
     this.fold = el("details", { hidden: true }, this.more, this.others);
-    this.none = el("p", { class: "ddp-hint" }, "Nothing else stands out.");
+    this.none = paragraph("hint", "Nothing else stands out.");
     this.element = el(
       "section",
       { class: "ddp-card ddp-insights", "aria-label": "What stands out" },
@@ -165,7 +165,7 @@ function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   return [
     el("h3", {}, "Changed since the run before, ", link),
     makeTable("ddp-table", ["setting", "then", "now"], rows),
-    ...(isOtherCode ? [el("p", { class: "ddp-caption" }, "The code is another one, too.")] : []),
+    ...(isOtherCode ? [paragraph("caption", "The code is another one, too.")] : []),
   ];
 }
 
@@ -191,7 +191,7 @@ export class MemoryPanel {
     this.measured = el("div", { class: "ddp-memory-part ddp-memory-measured" });
     this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
     this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
-    this.words = el("p", { class: "ddp-hint" }, "\u00a0");
+    this.words = paragraph("hint", "\u00a0");
     const legend = Object.keys(TERMS).map((name) =>
       legendEntry(`ddp-memory-${name}`, TERMS[name](), memory ? ` ${bytes(memory[`${name}_bytes`])}` : null),
     );

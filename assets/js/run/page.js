@@ -244,8 +244,8 @@ class RunPage {
   close() {
     this.endProjector();
     this.tab?.close();
-    const { queued, forwarding, numbers, stream, board, tryIt, takeHome, closer, logs } = this;
-    const parts = [queued, forwarding, numbers, stream, board, tryIt, takeHome, closer, logs];
+    const { queued, forwarding, numbers, stream, board, sample, tryIt, takeHome, closer, logs } = this;
+    const parts = [queued, forwarding, numbers, stream, board, sample, tryIt, takeHome, closer, logs];
     for (const part of parts) part.close();
   }
 }

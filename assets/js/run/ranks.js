@@ -1,7 +1,7 @@
 // How the step of each rank splits into data, forward, backward with all-reduce, optimizer and waiting for
 // other ranks, and its time over the run.
 
-import { el, section, setAttribute, setText, show, svg } from "../shared/dom.js";
+import { el, section, setAttribute, setText, show, svg, showText } from "../shared/dom.js";
 import { LIVE_STATES, bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 import { ReplicaBadge } from "./look_closer/fingerprints.js";
@@ -149,7 +149,7 @@ export class RanksPanel {
     this.rows = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
     this.groups = new NodeGroups(this.list, this.rows, onToggle);
-    this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
+    this.empty = paragraph("empty", "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
     this.replicas = new ReplicaBadge(summary);
@@ -172,8 +172,7 @@ export class RanksPanel {
 
   update({ ranks, nodes, insights, rank_history: history, head, fingerprints }) {
     this.replicas.update({ fingerprints, head });
-    setText(this.communication, head.communication);
-    show(this.communication, Boolean(head.communication));
+    showText(this.communication, head.communication);
     this.groups.resize(head.num_ranks, head.num_nodes);
     if (nodes) this.sayNodes(nodes);
     if (insights) {

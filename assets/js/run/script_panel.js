@@ -1,8 +1,8 @@
 // The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
 
 import { Editor, markList, openInEditor } from "../script/editor.js";
-import { showError } from "../shared/dialog.js";
-import { el, makeButton, section, setText, show } from "../shared/dom.js";
+import { orShowError } from "../shared/dialog.js";
+import { el, makeButton, section, setText, show, showText } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { paragraph, textButton } from "../shared/widgets.js";
 import { callEndpoint, lessonPage } from "../shared/net.js";
@@ -21,10 +21,7 @@ export class ScriptPanel {
     this.edit = textButton("Edit and run again", () => this.openAgain(), "small", { disabled: true });
     const below = [this.editor, this.replaced, this.about];
     this.element = section("Code", "script", this.list, el("p", {}, this.edit), below);
-    callEndpoint("script_code", runId).then(
-      (code) => this.take(code),
-      (error) => showError(error.message),
-    );
+    orShowError(callEndpoint("script_code", runId)).then((code) => code && this.take(code));
   }
 
   take(code) {
@@ -52,8 +49,7 @@ export class ScriptPanel {
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;
     if (payload.script) {
       this.showReplaced(payload.script.replaced ?? []);
-      setText(this.about, parametersInWords(payload.script));
-      show(this.about, this.about.textContent !== "");
+      showText(this.about, parametersInWords(payload.script));
     }
     const now = JSON.stringify([this.findings, this.error]);
     if (now === this.drawn) return;

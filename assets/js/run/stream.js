@@ -1,4 +1,5 @@
-// The payloads of a run: Server-Sent Events while the page is visible, polling if events do not get through.
+// The messages of a run or a poll: Server-Sent Events while the page is visible, polling if events do not get
+// through.
 
 import { smoothingOf } from "../charts/style.js";
 import { LIVE_STATES } from "../shared/format.js";
@@ -13,32 +14,32 @@ const SNAPSHOT_AFTER_MS = 5000;
 
 window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
-export class RunStream {
+export class LiveStream {
+  source = /** @type {any} */ (null);
+  slot = /** @type {any} */ (null);
+  timer = /** @type {any} */ (undefined);
+  streamAgainAt = 0;
+  hasEnded = false;
+  isClosed = false;
+  polling = /** @type {any} */ (null);
+
   /**
-   * `look` is the axis and the smoothing of the curves and, for many ranks, the open `nodes`.
-   * `onPayload(payload, bytes)` receives snapshots and deltas in order; `onConnection(error | null)` reports
-   * whether the server responds.
+   * `address(route)` is the URL of the "stream" and the "poll". `onConnection(error | null)` reports whether the
+   * server responds. A subclass implements `take(message, bytes)`.
    */
-  constructor(runId, look, onPayload, onConnection) {
-    this.runId = runId;
-    this.query = queryOf(look);
-    this.onPayload = onPayload;
+  constructor(address, onConnection) {
+    this.address = address;
     this.onConnection = onConnection;
-    this.cursor = -1;
-    this.source = null;
-    this.timer = null;
-    this.takenAt = 0;
-    this.streamAgainAt = 0;
-    this.hasEnded = false;
-    this.isClosed = false;
-    this.polling = null;
     this.onVisibility = () => this.follow();
     document.addEventListener("visibilitychange", this.onVisibility);
-    /** Resolves once the first payload has been requested. */
+    /** Resolves once the first message has been requested. */
     this.asked = this.follow();
   }
 
-  /** Opens or closes the connection, depending on the visibility of the page and the state of the run. */
+  /** Takes a message. @param {any} _message @param {number} _bytes */
+  take(_message, _bytes) {}
+
+  /** Opens or closes the connection, depending on the visibility of the page and the state of the source. */
   async follow() {
     this.stop();
     if (this.isClosed || document.visibilityState !== "visible") return;
@@ -49,21 +50,9 @@ export class RunStream {
   /** Polls immediately after a command; an open stream needs no poll. */
   poke() {
     if (this.source === null && !this.isClosed && document.visibilityState === "visible") {
-      clearTimeout(this.timer ?? undefined);
+      clearTimeout(this.timer);
       this.poll();
     }
-  }
-
-  /** Changes the axis, the smoothing or the open nodes. */
-  setLook(look) {
-    this.query = queryOf(look);
-    this.refresh();
-  }
-
-  /** Requests a snapshot, because the points held have grown too many. */
-  refresh() {
-    this.cursor = -1;
-    this.follow();
   }
 
   close() {
@@ -73,8 +62,7 @@ export class RunStream {
   }
 
   stop() {
-    clearTimeout(this.timer ?? undefined);
-    this.timer = null;
+    clearTimeout(this.timer);
     this.source?.close();
     this.source = null;
     this.slot?.free();
@@ -109,14 +97,13 @@ export class RunStream {
 
   stream() {
     window.ddpStats.opens += 1;
-    if (Date.now() - this.takenAt > SNAPSHOT_AFTER_MS) this.cursor = -1;
-    const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
+    const source = new EventSource(this.address("stream"));
     this.source = source;
     let hasWorked = false;
     source.addEventListener("message", (event) => {
       if (source !== this.source) return;
       hasWorked = true;
-      this.take(JSON.parse(event.data), byteLength(event.data));
+      this.count(JSON.parse(event.data), byteLength(event.data));
     });
     source.addEventListener("end", () => {
       if (source !== this.source) return;
@@ -126,8 +113,8 @@ export class RunStream {
     });
     source.addEventListener("error", () => {
       if (source !== this.source) return;
-      // Poll once from the current cursor. A stream that worked is reopened immediately afterwards; if none
-      // gets through (a proxy that buffers it), polling continues for a while.
+      // Poll once. A stream that worked is reopened immediately afterwards; if none gets through (a proxy that
+      // buffers it), polling continues for a while.
       this.stop();
       this.streamAgainAt = hasWorked ? 0 : Date.now() + TRY_STREAM_AGAIN_MS;
       this.poll();
@@ -140,15 +127,10 @@ export class RunStream {
     this.polling = polling;
     let failed = false;
     try {
-      const { body, bytes } = await fetchSized(
-        runAddress(this.runId, "poll", { ...this.query, since: this.cursor }),
-        {
-          signal: polling.signal,
-        },
-      );
+      const { body, bytes } = await fetchSized(this.address("poll"), { signal: polling.signal });
       if (polling !== this.polling) return;
-      this.take(body, bytes);
-      // onPayload may have requested a snapshot.
+      this.count(body, bytes);
+      // take() may have requested a snapshot.
       if (polling !== this.polling) return;
     } catch (error) {
       if (polling !== this.polling || error.name === "AbortError") return;
@@ -164,17 +146,52 @@ export class RunStream {
     }
   }
 
-  take(payload, bytes) {
+  count(message, bytes) {
     window.ddpStats.messages += 1;
     window.ddpStats.bytes += bytes;
-    if (payload.type === "loading") {
-      this.onPayload(payload, bytes);
-      return;
+    this.take(message, bytes);
+  }
+}
+
+export class RunStream extends LiveStream {
+  cursor = -1;
+  takenAt = 0;
+
+  /**
+   * `look` is the axis and the smoothing of the curves and, for many ranks, the open `nodes`.
+   * `onPayload(payload, bytes)` receives snapshots and deltas in order.
+   */
+  constructor(runId, look, onPayload, onConnection) {
+    super((route) => this.addressOf(runId, route), onConnection);
+    this.query = queryOf(look);
+    this.onPayload = onPayload;
+  }
+
+  addressOf(runId, route) {
+    if (route === "stream" && Date.now() - this.takenAt > SNAPSHOT_AFTER_MS) this.cursor = -1;
+    return runAddress(runId, route, { ...this.query, since: this.cursor });
+  }
+
+  /** Changes the axis, the smoothing or the open nodes. */
+  setLook(look) {
+    this.query = queryOf(look);
+    this.refresh();
+  }
+
+  /** Requests a snapshot, because the points held have grown too many. */
+  refresh() {
+    this.cursor = -1;
+    this.follow();
+  }
+
+  /** @override */
+  take(payload, bytes) {
+    if (payload.type !== "loading") {
+      this.cursor = payload.cursor;
+      this.takenAt = Date.now();
+      if (LIVE_STATES.has(payload.head.state)) this.hasEnded = false;
+      this.onConnection(null);
     }
-    this.cursor = payload.cursor;
-    this.takenAt = Date.now();
-    if (LIVE_STATES.has(payload.head.state)) this.hasEnded = false;
-    this.onConnection(null);
     this.onPayload(payload, bytes);
   }
 }
@@ -184,7 +201,7 @@ export class RunStream {
  * allow six connections per server, so that another window would wait forever. Without the Web Locks API
  * (plain http) the limit cannot be enforced, and the stream is opened.
  */
-export async function takeSlot() {
+async function takeSlot() {
   if (!navigator.locks) return { free() {} };
   for (let number = 0; number < MAX_STREAMS; number += 1) {
     const slot = await new Promise((resolve) => {

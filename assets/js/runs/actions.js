@@ -1,7 +1,7 @@
 // Actions on runs of the list and of the bin, and the import of a run that was packed elsewhere.
 
 import { mayChange, person, whyNot } from "../auth/person.js";
-import { act, showError, showMessage, offerUndo, openDialog } from "../shared/dialog.js";
+import { act, orShowError, showError, showMessage, offerUndo, openDialog } from "../shared/dialog.js";
 import { el, makeButton, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
 import { address, callEndpoint, reportAddress, runAddress, fetchJson, rerunAddress } from "../shared/net.js";
@@ -74,18 +74,15 @@ export async function deleteRuns(rows) {
     showError(`${live.name} is ${live.state}: stop it first, then delete it.`);
     return;
   }
-  try {
-    const runIds = rows.map((row) => row.run_id);
-    const { deleted, message } = await callEndpoint("delete_runs", runIds);
-    const binIds = deleted.map((item) => item.bin_id);
+  const runIds = rows.map((row) => row.run_id);
+  const done = await orShowError(callEndpoint("delete_runs", runIds));
+  if (!done) return;
+  const binIds = done.deleted.map((item) => item.bin_id);
+  window.dispatchEvent(new Event(CHANGED));
+  offerUndo(done.message, async () => {
+    await callEndpoint("restore_runs", binIds);
     window.dispatchEvent(new Event(CHANGED));
-    offerUndo(message, async () => {
-      await callEndpoint("restore_runs", binIds);
-      window.dispatchEvent(new Event(CHANGED));
-    });
-  } catch (error) {
-    showError(error.message);
-  }
+  });
 }
 
 /** The items of a row's menu. */
@@ -139,13 +136,10 @@ export class BinView {
   }
 
   async load() {
-    try {
-      [this.who, this.items] = await Promise.all([person(), callEndpoint("list_bin")]);
-      this.mine = this.items.filter((item) => mayChange(this.who, item.owner));
-    } catch (error) {
-      showError(error.message);
-      return;
-    }
+    const found = await orShowError(Promise.all([person(), callEndpoint("list_bin")]));
+    if (!found) return;
+    [this.who, this.items] = found;
+    this.mine = this.items.filter((item) => mayChange(this.who, item.owner));
     show(this.nothing, this.items.length === 0);
     show(this.table, this.items.length > 0);
     show(this.empty, this.mine.length > 0);

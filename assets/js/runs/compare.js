@@ -41,7 +41,7 @@ import { titleWithBackLink } from "./actions.js";
 import { lineSample, Chart, scaleSelect, select } from "../charts/chart.js";
 import { setPreference, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
-import { showError } from "../shared/dialog.js";
+import { orShowError } from "../shared/dialog.js";
 import { Traces } from "../charts/traces.js";
 
 // Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
@@ -341,7 +341,7 @@ export class CompareView {
     setPreference("compare", this.look);
     this.nameSmoothings();
     if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
-    this.loadCurves().catch((error) => showError(error.message));
+    orShowError(this.loadCurves());
   }
 
   draw() {

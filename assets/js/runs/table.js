@@ -1,6 +1,6 @@
 // The table of runs and its rows.
 
-import { el, makeButton, setAttribute, setText, show } from "../shared/dom.js";
+import { el, makeButton, setAttribute, setText, show, showText } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { StatePill } from "../shared/widgets.js";
@@ -60,8 +60,7 @@ class RunRow {
     this.pill.update(row.state, false, row.detail);
     const by = row.detail ? row.detail.slice(row.detail.indexOf(" ") + 1) : "";
     const place = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
-    show(this.place, Boolean(place));
-    setText(this.place, place);
+    showText(this.place, place);
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

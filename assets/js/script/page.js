@@ -5,7 +5,7 @@ import { labelled, StartCard } from "./start_card.js";
 import { el, section, show } from "../shared/dom.js";
 import { optionsOf, paragraph, textButton } from "../shared/widgets.js";
 import { address, callEndpoint, PlainError } from "../shared/net.js";
-import { showError } from "../shared/dialog.js";
+import { orShowError } from "../shared/dialog.js";
 
 // Reads dropped or chosen files and folders: texts as text, others as base64.
 
@@ -165,12 +165,8 @@ class ScriptPage {
   }
 
   async openExample() {
-    try {
-      const { train_py: text, num_ranks: ranks } = await callEndpoint("as_code", EXAMPLE);
-      this.load({ files: { [NEW_FILE]: text }, entry: NEW_FILE, ranks });
-    } catch (error) {
-      showError(error.message);
-    }
+    const code = await orShowError(callEndpoint("as_code", EXAMPLE));
+    if (code) this.load({ files: { [NEW_FILE]: code.train_py }, entry: NEW_FILE, ranks: code.num_ranks });
   }
 
   /** Keeps code and settings for a reload and for the way back from the run. */
@@ -183,13 +179,9 @@ class ScriptPage {
     const from = new URLSearchParams(search).get("from");
     const [arrival] = performance.getEntriesByType("navigation");
     const isBack = arrival instanceof PerformanceNavigationTiming && arrival.type !== "navigate";
-    try {
-      const opened = from === null || isBack ? keptOpened(search) : null;
-      if (opened) this.load(opened);
-      else if (from) this.load(await callEndpoint("script_code", from));
-    } catch (error) {
-      showError(error.message);
-    }
+    const kept = from === null || isBack ? keptOpened(search) : null;
+    const opened = kept ?? (from && (await orShowError(callEndpoint("script_code", from))));
+    if (opened) this.load(opened);
   }
 
   /** Shows code and, if given, the settings of a run. */
@@ -231,15 +223,13 @@ class ScriptPage {
   }
 
   async read() {
-    try {
-      const text = textOf(this.files[this.entry] ?? "");
-      this.reading = await callEndpoint("read_script", text);
-      show(this.example, text.trim() === "");
-      this.card.take(this.reading, text.trim() === "");
-      this.showNotes();
-    } catch (error) {
-      showError(error.message);
-    }
+    const text = textOf(this.files[this.entry] ?? "");
+    const reading = await orShowError(callEndpoint("read_script", text));
+    if (!reading) return;
+    this.reading = reading;
+    show(this.example, text.trim() === "");
+    this.card.take(reading, text.trim() === "");
+    this.showNotes();
   }
 
   /** Marks lines and says why: an error, requests for GPUs, what a listing leaves out. */
@@ -289,21 +279,16 @@ class ScriptPage {
   }
 
   async take(given) {
-    try {
-      const { files, zip } = await filesOf(given, this.about.most_bytes);
-      if (zip) await this.open("", zip);
-      else if (Object.keys(files).length > 0) this.load({ files, entry: likelyEntry(files) });
-    } catch (error) {
-      showError(error.message);
-    }
+    const found = await orShowError(filesOf(given, this.about.most_bytes));
+    if (!found) return;
+    const { files, zip } = found;
+    if (zip) await this.open("", zip);
+    else if (Object.keys(files).length > 0) this.load({ files, entry: likelyEntry(files) });
   }
 
   async open(path, zip) {
-    try {
-      this.load(await callEndpoint("open_script", path, zip));
-    } catch (error) {
-      showError(error.message);
-    }
+    const opened = await orShowError(callEndpoint("open_script", path, zip));
+    if (opened) this.load(opened);
   }
 
   close() {

@@ -1,6 +1,6 @@
 // How a script is started: entry file, ranks, options, interpreter, environment.
 
-import { el, freeId, section, setText, show } from "../shared/dom.js";
+import { el, freeId, section, setText, show, showText } from "../shared/dom.js";
 import { collapsed, optionsOf, textButton } from "../shared/widgets.js";
 import { callEndpoint, runPage } from "../shared/net.js";
 
@@ -239,8 +239,7 @@ export class StartCard {
       });
       window.location.assign(runPage(runId));
     } catch (error) {
-      setText(this.problem, error.message);
-      show(this.problem, true);
+      showText(this.problem, error.message);
       this.button.disabled = false;
     }
   }

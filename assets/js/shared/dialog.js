@@ -131,11 +131,7 @@ export function offerUndo(message, undo) {
   const takeBack = async () => {
     clearTimeout(hiding);
     button.disabled = true;
-    try {
-      await undo();
-    } catch (error) {
-      showError(error.message);
-    }
+    await orShowError(undo());
     toast.remove();
   };
   const button = textButton("Undo", takeBack, "small");
@@ -159,6 +155,11 @@ function put(message, iconName, className, role = "status") {
   const toast = el("div", { class: className, role }, icon(iconName), el("p", {}, message), close);
   shelf.append(toast);
   return toast;
+}
+
+/** Resolves to the result of a request; shows its error and resolves to undefined if it fails. */
+export function orShowError(request) {
+  return request.catch((error) => showError(error.message));
 }
 
 /**

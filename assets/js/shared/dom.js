@@ -120,6 +120,12 @@ export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
+/** Sets the text of an element, which is shown only with a text. */
+export function showText(element, text) {
+  setText(element, text);
+  show(element, Boolean(text));
+}
+
 /**
  * Returns an id that is not yet used on the page: `name`, with a number appended when two runs are shown side
  * by side.

@@ -1,7 +1,7 @@
 // Small parts of several pages: the state of a run, commands and what copies them, tables, legends, fields, and
 // the note that the server does not answer.
 
-import { columnHeads, el, icon, makeButton, setAttribute, setText, show } from "./dom.js";
+import { columnHeads, el, icon, makeButton, setAttribute, setText, show, showText } from "./dom.js";
 import { state as stateWords } from "./format.js";
 
 /** A pill with a run's state: colour, shape and word. */
@@ -74,8 +74,7 @@ export class ConnectionNote {
 
   /** @param {Error | null} error of the latest request */
   heard(error) {
-    show(this.element, error !== null);
-    setText(this.element, error ? `${error.message} Trying again …` : "");
+    showText(this.element, error && `${error.message} Trying again …`);
   }
 }
 

@@ -94,11 +94,8 @@ const STEPS = [
   ],
 ];
 
-/**
- * Shows the tour on the first visit and adds a button that repeats it; returns a function that removes its
- * mark. `uncover(element)` scrolls an element out from under a bar.
- */
-export function mountTour(place, uncover) {
+/** Shows the tour on the first visit and adds a button that repeats it; returns a function that removes its mark. */
+export function mountTour(place) {
   let step = 0;
   let marked = null;
   const title = el("strong", {});
@@ -117,7 +114,7 @@ export function mountTour(place, uncover) {
     setText(where, `${step + 1} of ${STEPS.length}`);
     setText(next, step === STEPS.length - 1 ? "Done" : "Next");
     mark(document.querySelector(selector));
-    bringIntoSight(marked, uncover);
+    bringIntoSight(marked);
   };
   const end = () => {
     box.hidden = true;
@@ -142,9 +139,8 @@ export function mountTour(place, uncover) {
 }
 
 /** Scrolls only if necessary; an element larger than the window is shown from its top. */
-function bringIntoSight(element, uncover) {
+function bringIntoSight(element) {
   if (!element) return;
   const isLarge = element.getBoundingClientRect().height > window.innerHeight;
   element.scrollIntoView({ block: isLarge ? "start" : "nearest", inline: "nearest" });
-  uncover(element);
 }

@@ -192,35 +192,79 @@ _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
 
 Lesson = Mapping[str, Any]
-Runs = Mapping[str, Measured]
 
 
-def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
+class DoneLesson:
+    """A lesson of a report, with the outcomes of its runs.
+
+    Attributes:
+        own, tried: the lesson's runs and those of its questions' attempts that still exist.
+        is_revealed: True if all of the lesson's own runs have ended; a deleted run counts as ended.
+        outcome: of the predicted choice; None if the prediction is a drawn curve.
+        questions: outcome of each question.
+    """
+
+    def __init__(self, lesson: Mapping[str, Any], runs: Mapping[str, Measured]) -> None:
+        self.lesson = lesson
+        self.id = f"lesson-{lesson['key']}"
+        self.own = _shown(lesson["runs"], runs, 0)
+        self.tried = _shown(_attempts(lesson), runs, len(lesson["runs"]))
+        is_started = all(each["run_id"] is not None for each in lesson["runs"])
+        self.is_revealed = is_started and not any(shown.run.is_live for shown in self.own)
+        numbers: dict[int | str, RunNumbers] = {shown.index: shown.numbers() for shown in self.own}
+        asked = lesson["prediction"]
+        is_choice = asked["kind"] == "choice"
+        self.outcome = outcome.of_choice(Choice.of(asked), numbers) if is_choice else None
+        self.questions = []
+        for number, question in enumerate(lesson["questions"]):
+            shown_runs = _shown(_attempts(lesson, number), runs, 0)
+            tried: dict[int | str, RunNumbers] = {shown.name: shown.numbers() for shown in shown_runs}
+            self.questions.append(outcome.of_choice(Choice.of(question), numbers | tried))
+
+    @property
+    def is_done(self) -> bool:
+        """True if the lesson was predicted, its runs have ended, and all questions are answered."""
+        is_answered = all(question["answer"] is not None for question in self.lesson["questions"])
+        return self.lesson["predicted"] is not None and is_answered and self.is_revealed
+
+    @property
+    def num_right_answers(self) -> int:
+        """The number of correct answers: as measured, or as the lesson says if not measured."""
+        return sum(
+            question["answer"] is not None and question["answer"] == _right_answer(question, found)
+            for question, found in zip(self.lesson["questions"], self.questions, strict=True)
+        )
+
+    def summarize(self) -> str:
+        """Summarize the result in one line."""
+        questions = self.lesson["questions"]
+        num_open = sum(each["answer"] is None for each in questions)
+        answers = f"{self.num_right_answers} of {len(questions)} questions right"
+        if num_open:
+            answers += f", {num_open} not answered"
+        if self.lesson["predicted"] is None:
+            return f"not predicted; {answers}"
+        if not self.is_revealed:
+            return f"predicted, not run to the end; {answers}"
+        return f"{_outcome_sentence(self)} {answers[0].upper()}{answers[1:]}."
+
+
+def draw_lesson(done: DoneLesson, max_points: int) -> Html:
     """Return a lesson as an HTML section."""
-    own = _shown(lesson["runs"], runs, 0)
-    tried = _shown(
-        [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]],
-        runs,
-        len(lesson["runs"]),
-    )
-    is_revealed = _is_revealed(lesson, runs)
-    numbers = {shown.index: shown.numbers() for shown in own}
+    lesson = done.lesson
     number = f"{lesson['number']}. " if lesson["number"] else ""
     return tag(
         "section",
-        tag("h2", number, name_of(lesson["title"]), id=lesson_id(lesson)),
+        tag("h2", number, name_of(lesson["title"]), id=done.id),
         tag("p", lesson["summary"], class_="soft"),
-        _prediction(lesson, own, is_revealed=is_revealed),
+        _prediction(done),
         tag("h3", "Measurements"),
-        _measured(lesson, [*own, *tried], max_points),
+        _measured(lesson, [*done.own, *done.tried], max_points),
         tag("h3", "Questions"),
-        [
-            _question(lesson, number, _outcome_of_question(lesson, number, runs, numbers))
-            for number, question in enumerate(lesson["questions"])
-        ],
+        [_question(lesson, number, found) for number, found in enumerate(done.questions)],
         _own_words(),
         class_="lesson",
-        aria_labelledby=lesson_id(lesson),
+        aria_labelledby=done.id,
     )
 
 
@@ -270,63 +314,18 @@ def _own_words() -> Html:
     return tag("div", tag("h3", label), room, class_="own")
 
 
-def num_right_answers(lesson: Lesson, runs: Runs) -> int:
-    """Return the number of correct answers: as measured, or as the lesson says if not measured."""
-    numbers = {shown.index: shown.numbers() for shown in _shown(lesson["runs"], runs, 0)}
-    return sum(
-        question["answer"] is not None
-        and question["answer"] == _right_answer(question, _outcome_of_question(lesson, number, runs, numbers))
-        for number, question in enumerate(lesson["questions"])
-    )
-
-
-def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
-    """Return the outcome of a question from the lesson's runs and the question's attempts."""
-    attempts = [each for each in lesson["attempts"] if each["question"] == number]
-    tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
-    together: dict[int | str, RunNumbers] = dict(own.items())
-    together |= {shown.name: shown.numbers() for shown in tried}
-    return outcome.of_choice(Choice.of(lesson["questions"][number]), together)
-
-
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
     """Return the answer to mark as right: the measured one, or the lesson's if it was not measured."""
     return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
 
 
-def is_done(lesson: Lesson, runs: Runs) -> bool:
-    """Return True if the lesson was predicted, its runs have ended, and all questions are answered."""
-    is_answered = all(question["answer"] is not None for question in lesson["questions"])
-    return lesson["predicted"] is not None and is_answered and _is_revealed(lesson, runs)
+def _attempts(lesson: Lesson, number: int | None = None) -> list[Mapping[str, Any]]:
+    """Return the attempts of a question, or of all questions, as runs named by their choices."""
+    wanted = [each for each in lesson["attempts"] if number in (None, each["question"])]
+    return [{"name": each["choice"], "run_id": each["run_id"]} for each in wanted]
 
 
-def lesson_id(lesson: Lesson) -> str:
-    """Return the HTML id of the lesson's heading."""
-    return f"lesson-{lesson['key']}"
-
-
-def outcome_text(lesson: Lesson, runs: Runs) -> str:
-    """Summarize a lesson's result in one line."""
-    questions = lesson["questions"]
-    answered = [each for each in questions if each["answer"] is not None]
-    num_right = num_right_answers(lesson, runs)
-    answers = f"{num_right} of {len(questions)} questions right"
-    if len(answered) < len(questions):
-        answers += f", {len(questions) - len(answered)} not answered"
-    if lesson["predicted"] is None:
-        return f"not predicted; {answers}"
-    if not _is_revealed(lesson, runs):
-        return f"predicted, not run to the end; {answers}"
-    return f"{_outcome_sentence(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
-
-
-def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
-    """Return True if all of the lesson's own runs have ended; a deleted run counts as ended."""
-    wanted = [each["run_id"] for each in lesson["runs"]]
-    return None not in wanted and not any(runs[run_id].is_live for run_id in wanted if run_id in runs)
-
-
-def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[ShownRun]:
+def _shown(wanted: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured], first: int) -> list[ShownRun]:
     # Deleted runs leave a gap in the numbering, because conditions and pictures refer to runs by number.
     return [
         ShownRun(name=each["name"], index=first + number, run=runs[each["run_id"]])
@@ -335,42 +334,45 @@ def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[
     ]
 
 
-def _prediction(lesson: Lesson, own: Sequence[ShownRun], *, is_revealed: bool) -> Html:
-    asked, predicted = lesson["prediction"], lesson["predicted"]
-    is_drawn = asked["kind"] == "curve"
+def _prediction(done: DoneLesson) -> Html:
+    asked, predicted = done.lesson["prediction"], done.lesson["predicted"]
+    is_shown = done.is_revealed and predicted is not None
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
-    if not is_drawn:
-        found = outcome.of_choice(Choice.of(asked), {shown.index: shown.numbers() for shown in own})
-        right = _right(asked, found) if is_revealed and predicted is not None else None
-        parts.append(_choices(asked, predicted, right))
+    if done.outcome is not None:
+        right = _right(asked, done.outcome)
+        parts.append(_choices(asked, predicted, right if is_shown else None))
     elif predicted is not None:
         parts.append(_drawn_values(asked, predicted))
     if predicted is None:
         parts.append(tag("p", "No prediction was locked.", class_="soft"))
-    elif not is_revealed:
+    elif not done.is_revealed:
         parts.append(tag("p", "Not all runs of the lesson have ended.", class_="soft"))
     else:
-        parts.append(tag("p", _outcome_sentence(lesson, own), class_="outcome"))
-        if not is_drawn:
-            parts += [tag("p", words, class_="soft") for words in found.reasons]
-            if right == asked["right"]:
-                parts.append(tag("p", inlines(asked["because"]), class_="because"))
+        parts.append(tag("p", _outcome_sentence(done), class_="outcome"))
+        if done.outcome is not None:
+            parts += _explained(asked, right, done.outcome)
     return tag("div", parts, class_="card")
 
 
-def _outcome_sentence(lesson: Lesson, own: Sequence[ShownRun]) -> str:
+def _explained(asked: Mapping[str, Any], right: int | None, found: Outcome) -> list[Html]:
+    """Return the reasons for doubt, and the explanation if the choice that it explains is right."""
+    reasons = [tag("p", words, class_="soft") for words in found.reasons]
+    is_explained = right == asked["right"]
+    return [*reasons, tag("p", inlines(asked["because"]), class_="because")] if is_explained else reasons
+
+
+def _outcome_sentence(done: DoneLesson) -> str:
+    lesson = done.lesson
     asked, predicted = lesson["prediction"], lesson["predicted"]
-    if asked["kind"] == "choice":
-        right = _right(
-            asked, outcome.of_choice(Choice.of(asked), {shown.index: shown.numbers() for shown in own})
-        )
+    if done.outcome is not None:
+        right = _right(asked, done.outcome)
         if right is None:
             return "These runs do not show which prediction was right."
         return (
             "My prediction was correct." if predicted == right else "The result differs from my prediction."
         )
     wanted = lesson["runs"][asked["run"]]["run_id"]
-    run = next((shown.run for shown in own if shown.run.about["run_id"] == wanted), None)
+    run = next((shown.run for shown in done.own if shown.run.about["run_id"] == wanted), None)
     measured = (
         charts.EMPTY
         if run is None
@@ -480,7 +482,7 @@ def _charts(
 def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
     question = lesson["questions"][number]
     answer, right = question["answer"], _right_answer(question, found)
-    tried = [each["choice"] for each in lesson["attempts"] if each["question"] == number]
+    tried = [each["name"] for each in _attempts(lesson, number)]
     parts = [
         tag("p", inlines(question["question"]), class_="question"),
         _choices(question, answer, right if answer is not None else None),
@@ -490,9 +492,7 @@ def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
     if answer is None:
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
-        parts += [tag("p", words, class_="soft") for words in found.reasons]
-        if right == question["right"]:
-            parts.append(tag("p", inlines(question["because"]), class_="because"))
+        parts += _explained(question, right, found)
     return tag("div", parts, class_="card")
 
 
@@ -521,17 +521,17 @@ def stream_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
 def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the file's parts from gathered inputs (`request.gather_inputs`); the events are read here."""
     runs, unread = _read(gathered["runs"])
-    lessons = [lesson | {"key": number} for number, lesson in enumerate(gathered["lessons"], 1)]
+    lessons = [DoneLesson(each | {"key": number}, runs) for number, each in enumerate(gathered["lessons"], 1)]
     max_points = min(
         MAX_POINTS, max(FEWEST_POINTS, MAX_POINTS_IN_ALL // max(1, _CURVES_OF_A_RUN * len(runs)))
     )
     has_lessons = bool(lessons or gathered.get("in_code"))
     yield _head(gathered["name"], "of-lessons" if has_lessons else "of-runs").encode()
-    yield _title(gathered, lessons, runs).encode()
+    yield _title(gathered, lessons, len(runs)).encode()
     for lesson in lessons:
-        yield draw_lesson(lesson, runs, max_points).encode()
-    for lesson in gathered.get("in_code", ()):
-        yield draw_code_lesson(lesson).encode()
+        yield draw_lesson(lesson, max_points).encode()
+    for in_code in gathered.get("in_code", ()):
+        yield draw_code_lesson(in_code).encode()
     others = [runs[run_id] for run_id in gathered["others"] if run_id in runs]
     if others:
         yield _others(others, max_points).encode()
@@ -586,46 +586,41 @@ def end(script: str) -> str:
     )
 
 
-def _title(
-    gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
-) -> Html:
+def _title(gathered: Mapping[str, Any], lessons: Sequence[DoneLesson], num_runs: int) -> Html:
     name, when = gathered["name"], markup.moment(gathered["made_unix_s"])
-    num_runs = len(runs)
     num_lessons = len(lessons) + len(gathered.get("in_code", ()))
     what = [f"{num_lessons} lesson{'' if num_lessons == 1 else 's'}"] if num_lessons else []
     what.append(f"{num_runs} run{'' if num_runs == 1 else 's'}")
     rows = [
         tag(
             "li",
-            tag("a", name_of(lesson["title"]), href=f"#{lesson_id(lesson)}"),
+            tag("a", name_of(done.lesson["title"]), href=f"#{done.id}"),
             " ",
-            tag("span", outcome_text(lesson, runs), class_="soft"),
-            value=lesson["number"],
+            tag("span", done.summarize(), class_="soft"),
+            value=done.lesson["number"],
         )
-        for lesson in lessons
+        for done in lessons
     ]
     return tag(
         "header",
         tag("h1", "Lab report"),
         tag("p", name_of(name), class_="by") if name else None,
         tag("p", f"{when} · {' and '.join(what)}", class_="soft"),
-        _total(gathered, lessons, runs) if lessons else None,
+        _total(lessons, gathered["num_lessons"]) if lessons else None,
         tag("ol", rows, class_="contents") if rows else None,
         class_="title",
     )
 
 
-def _total(
-    gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
-) -> Html:
+def _total(lessons: Sequence[DoneLesson], num_known: int) -> Html:
     """Return the learner's total score over the report's lessons."""
-    questions = [question for lesson in lessons for question in lesson["questions"]]
-    num_right = sum(num_right_answers(lesson, runs) for lesson in lessons)
-    num_done = sum(is_done(lesson, runs) for lesson in lessons)
-    num_in_all = max(gathered["num_lessons"], len(lessons))
-    words = f"{num_done} of {num_in_all} lessons done, {num_right} of {len(questions)} questions right."
+    num_questions = sum(len(done.questions) for done in lessons)
+    num_right = sum(done.num_right_answers for done in lessons)
+    num_done = sum(done.is_done for done in lessons)
+    num_in_all = max(num_known, len(lessons))
+    words = f"{num_done} of {num_in_all} lessons done, {num_right} of {num_questions} questions right."
     if num_done == num_in_all:
-        words = f"All {num_done} lessons are done. {num_right} of {len(questions)} questions right."
+        words = f"All {num_done} lessons are done. {num_right} of {num_questions} questions right."
     return tag("p", words, class_="total")
 
 

@@ -1,9 +1,7 @@
-// The updates of a poll: Server-Sent Events while the page is visible, polling if events do not get through.
+// The updates of a poll, and sending an answer.
 
 import { address, fetchJson, posted } from "../../shared/net.js";
-import { takeSlot } from "../../run/stream.js";
-
-const ASK_EVERY_MS = 1000;
+import { LiveStream } from "../../run/stream.js";
 
 /** The URL of a live route of a poll. */
 export function pollAddress(pollId, route = "") {
@@ -23,7 +21,7 @@ export function sendAnswer(pollId, answer, token = "") {
   return fetchJson(pollAddress(pollId, "answer"), posted({ answer, token }));
 }
 
-export class PollFeed {
+export class PollFeed extends LiveStream {
   /**
    * @param {string} pollId
    * @param {(state: any) => void} onState called after each change; the last state is "ended"
@@ -31,77 +29,19 @@ export class PollFeed {
    * @param {boolean} isEarly also receive the predictions while the poll is open (teachers only)
    */
   constructor(pollId, onState, onConnection, isEarly = false) {
-    this.pollId = pollId;
-    this.query = isEarly ? "?early=true" : "";
+    const query = isEarly ? "?early=true" : "";
+    super(
+      (route) => pollAddress(pollId, route === "poll" ? "" : route) + query,
+      (error) => (error?.status === 404 ? this.take({ state: "ended" }) : onConnection(error)),
+    );
     this.onState = onState;
-    this.onConnection = onConnection;
-    this.isOver = false;
-    this.source = null;
-    this.slot = null;
-    this.timer = undefined;
-    /** @type {object | null} Identifies the latest call of begin(). */
-    this.turn = null;
-    this.follow = () => this.begin();
-    document.addEventListener("visibilitychange", this.follow);
-    this.begin();
   }
 
-  async begin() {
-    this.stop();
-    if (this.isOver || document.visibilityState !== "visible") return;
-    const turn = {};
-    this.turn = turn;
-    const slot = await takeSlot();
-    if (turn !== this.turn || this.isOver) {
-      slot?.free();
-      return;
-    }
-    this.slot = slot;
-    if (slot === null) this.ask();
-    else this.stream();
-  }
-
-  stream() {
-    const source = new EventSource(pollAddress(this.pollId, "stream") + this.query);
-    this.source = source;
-    source.addEventListener("message", (event) => this.take(JSON.parse(event.data)));
-    source.addEventListener("error", () => {
-      if (source !== this.source) return;
-      this.stop();
-      this.ask();
-    });
-  }
-
-  /** Polls once, then tries to stream again. */
-  async ask() {
-    try {
-      this.take(await fetchJson(pollAddress(this.pollId) + this.query));
-    } catch (error) {
-      if (error.status === 404) this.take({ state: "ended" });
-      else this.onConnection(error);
-    }
-    if (!this.isOver) this.timer = setTimeout(this.follow, ASK_EVERY_MS);
-  }
-
+  /** @override */
   take(state) {
-    if (this.isOver) return;
+    if (this.isClosed) return;
     this.onConnection(null);
     if (state.state === "ended") this.close();
     this.onState(state);
-  }
-
-  stop() {
-    this.turn = null;
-    clearTimeout(this.timer);
-    this.source?.close();
-    this.source = null;
-    this.slot?.free();
-    this.slot = null;
-  }
-
-  close() {
-    this.isOver = true;
-    document.removeEventListener("visibilitychange", this.follow);
-    this.stop();
   }
 }

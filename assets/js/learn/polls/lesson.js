@@ -1,9 +1,10 @@
 // A lesson in a poll: the open polls, joining one, and the lesson whose prediction and runs belong to it.
 
 import { person } from "../../auth/person.js";
-import { el, setText, show, makeButton } from "../../shared/dom.js";
+import { el, setText, show, showText } from "../../shared/dom.js";
 import { fetchJson, address, callEndpoint, askEvery } from "../../shared/net.js";
-import { showError } from "../../shared/dialog.js";
+import { orShowError, showError } from "../../shared/dialog.js";
+import { buttonLink, textButton } from "../../shared/widgets.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress, sendAnswer, pollPage } from "./feed.js";
 import { LessonView } from "../lesson.js";
@@ -85,14 +86,9 @@ class FollowedPoll {
    */
   async send(prediction) {
     if (this.state.state !== "open") return true;
-    try {
-      await sendAnswer(this.about.poll_id, prediction);
-      this.update({ mine: prediction });
-      return true;
-    } catch (error) {
-      showError(error.message);
-      return false;
-    }
+    if (!(await orShowError(sendAnswer(this.about.poll_id, prediction)))) return false;
+    this.update({ mine: prediction });
+    return true;
   }
 
   update(state) {
@@ -101,8 +97,7 @@ class FollowedPoll {
     const isIn = this.state.state === "open" && mine !== null;
     setText(this.words, isIn ? SENT : WORDS[this.state.state]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
-    setText(this.trouble, trouble);
-    show(this.trouble, Boolean(trouble));
+    showText(this.trouble, trouble);
   }
 
   close() {
@@ -180,12 +175,10 @@ export class PollTools {
     this.lesson = lesson;
     this.shown = "";
     this.list = el("ul", { class: "ddp-poll-list", role: "status" });
-    this.button = makeButton({ class: "ddp-button", hidden: true, onclick: () => this.open() },
-      "Open as a poll",
-    );
-    this.table = el("a", { class: "ddp-button", hidden: true, href: address("live/learn/class.csv"), download: "" }, "Who did which lesson (CSV)");
+    this.button = textButton("Open as a poll", () => this.open(), "", { hidden: true });
+    this.table = buttonLink("Who did which lesson (CSV)", { hidden: true, href: address("live/learn/class.csv"), download: "" });
     this.element = el("div", { class: "ddp-poll-tools", hidden: true }, this.list, this.button, this.table);
-    this.end = askEvery(ASK_EVERY_MS, () => this.ask(), () => {});
+    this.end = askEvery(ASK_EVERY_MS, () => this.ask());
   } // prettier-ignore
 
   async ask() {
@@ -202,13 +195,9 @@ export class PollTools {
 
   async open() {
     this.button.disabled = true;
-    try {
-      const { poll_id: pollId } = await callEndpoint("open_poll", this.lesson);
-      window.location.assign(pollPage(pollId));
-    } catch (error) {
-      showError(error.message);
-      this.button.disabled = false;
-    }
+    const poll = await orShowError(callEndpoint("open_poll", this.lesson));
+    if (poll) window.location.assign(pollPage(poll.poll_id));
+    else this.button.disabled = false;
   }
 
   close() {
@@ -222,7 +211,7 @@ function row({ poll_id: pollId, lesson, title, state, opened_by: teacher }, { ma
     "li",
     { class: "ddp-poll-banner" },
     el("span", {}, teacher ? `${teacher} has a poll on “${title}”` : `There is a poll on “${title}”`, el("span", { class: "ddp-hint" }, ` · ${state}`)),
-    hasLogin ? el("a", { class: "ddp-button ddp-button-main", href: join }, "Join") : null,
-    mayOpen ? el("a", { class: "ddp-button", href: pollPage(pollId) }, "The poll’s page") : null,
+    hasLogin ? buttonLink("Join", { href: join }, "main") : null,
+    mayOpen ? buttonLink("The poll’s page", { href: pollPage(pollId) }) : null,
   );
 } // prettier-ignore

@@ -1,11 +1,11 @@
 // A poll on a phone: the question, the answer, and the result. Logged-in users are redirected to the lesson.
 
 import { person } from "../../auth/person.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { el, setText, showText } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { setPreference, preference } from "../../shared/browser.js";
-import { showError } from "../../shared/dialog.js";
-import { ConnectionNote } from "../../shared/widgets.js";
+import { orShowError } from "../../shared/dialog.js";
+import { ConnectionNote, paragraph } from "../../shared/widgets.js";
 import { measuredChoice, Prediction } from "../questions.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
@@ -58,7 +58,7 @@ class PhoneView {
       "div",
       { class: "ddp ddp-learn-page ddp-poll-phone" },
       el("h1", {}, poll.title),
-      el("p", { class: "ddp-hint" }, "What do you expect? Your answer is anonymous."),
+      paragraph("hint", "What do you expect? Your answer is anonymous."),
       el("div", { class: "ddp-card" }, this.prediction),
       this.words,
       this.connection,
@@ -69,24 +69,20 @@ class PhoneView {
 
   async send() {
     this.prediction.button.disabled = true;
-    try {
-      await sendAnswer(this.poll.poll_id, this.kept.prediction, this.kept.token);
-      this.kept.isLocked = true;
-      setPreference(this.key, this.kept);
-      this.prediction.lock();
-      this.update(this.poll);
-    } catch (error) {
-      this.prediction.button.disabled = false;
-      showError(error.message);
-    }
+    const taken = await orShowError(sendAnswer(this.poll.poll_id, this.kept.prediction, this.kept.token));
+    this.prediction.button.disabled = false;
+    if (!taken) return;
+    this.kept.isLocked = true;
+    setPreference(this.key, this.kept);
+    this.prediction.lock();
+    this.update(this.poll);
   }
 
   update(state) {
     Object.assign(this.poll, { ...state, question: this.poll.question });
     const { state: now } = this.poll;
     if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
-    setText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
-    show(this.words, this.words.textContent !== "");
+    showText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
     if (now === "revealed") this.reveal().catch((error) => this.connection.heard(error));
   }
 

@@ -7,6 +7,7 @@ import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
 import { chartColors } from "../../shared/theme.js";
 import { LessonRun, chartStyles } from "../lesson_run.js";
+import { paragraph } from "../../shared/widgets.js";
 import { CurvePicture, makePicture } from "../pictures.js";
 
 /**
@@ -70,7 +71,7 @@ class CurveHeap {
     this.frame = new DrawnCurve(about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
-    this.words = el("p", { class: "ddp-hint" });
+    this.words = paragraph("hint");
     this.element = el(
       "div",
       { class: "ddp-drawn-box" },
@@ -146,7 +147,7 @@ export class PollRuns {
   }
 
   close() {
-    for (const picture of this.pictures) picture.close();
+    for (const picture of this.pictures) picture.close?.();
   }
 }
 

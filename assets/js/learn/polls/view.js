@@ -1,13 +1,21 @@
 // A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
-import { el, svg, setText, makeButton, section, show } from "../../shared/dom.js";
+import { el, svg, setText, section, show, showText } from "../../shared/dom.js";
 import { address, fetchJson, callEndpoint, askEvery, lessonPage } from "../../shared/net.js";
 import { pollAddress, PollFeed, pollPage } from "./feed.js";
 import { number } from "../../shared/format.js";
 import { inlines, plainText } from "../text.js";
-import { ConnectionNote, makeTable, tableRow } from "../../shared/widgets.js";
+import {
+  ConnectionNote,
+  buttonLink,
+  buttonRow,
+  makeTable,
+  paragraph,
+  tableRow,
+  textButton,
+} from "../../shared/widgets.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { showError } from "../../shared/dialog.js";
+import { orShowError } from "../../shared/dialog.js";
 import { alwaysLarge } from "../../run/header/projector.js";
 import { measuredChoice, OutcomeNote } from "../questions.js";
 import { resultsOf, PollRuns } from "./results.js";
@@ -143,19 +151,19 @@ export class PollView {
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
     this.connection = new ConnectionNote();
     this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
-      const button = makeButton({ class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
+      const button = textButton(words, () => this.act(action), isMain ? "main" : "");
       return { button, action, states };
     });
-    this.full = makeButton({ class: "ddp-button" }, "Full screen");
+    this.full = textButton("Full screen", null);
     this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id, { hasLogin, isProjector }));
-    this.hidden = el("p", { class: "ddp-hint" }, "What the class predicts is shown when the poll is closed.");
-    this.early = makeButton({ class: "ddp-button", "aria-pressed": "false", onclick: () => this.showEarly() }, "Show predictions as they come in");
+    this.hidden = paragraph("hint", "What the class predicts is shown when the poll is closed.");
+    this.early = textButton("Show predictions as they come in", () => this.showEarly(), "", { "aria-pressed": "false" });
     this.mayChange = mayChange;
     this.element = el(
       "div",
       { class: `ddp ddp-learn-page ddp-poll-page${isProjector ? " ddp-poll-projector" : ""}` },
       this.head(lesson, mayChange),
-      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt),
+      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results, this.hidden, this.count, buttonRow(this.early), this.doubt),
       this.join,
       this.runs,
       this.people,
@@ -173,7 +181,7 @@ export class PollView {
       ? [this.full]
       : [
           ...this.buttons.map(({ button }) => button),
-          el("a", { class: "ddp-button", href: pollPage(this.poll.poll_id, true), target: "_blank" }, "For the projector"),
+          buttonLink("For the projector", { href: pollPage(this.poll.poll_id, true), target: "_blank" }),
         ]; // prettier-ignore
     return el(
       "header",
@@ -185,7 +193,7 @@ export class PollView {
       this.words,
       this.connection,
       this.trouble,
-      el("div", { class: "ddp-buttons" }, mayChange ? tools : null),
+      buttonRow(mayChange ? tools : null),
     );
   }
 
@@ -204,12 +212,8 @@ export class PollView {
 
   async act(action) {
     for (const { button } of this.buttons) button.disabled = true;
-    try {
-      await callEndpoint("change_poll", this.poll.poll_id, action);
-      if (action === "end") window.location.assign(lessonPage(this.poll.lesson));
-    } catch (error) {
-      showError(error.message);
-    }
+    const changed = await orShowError(callEndpoint("change_poll", this.poll.poll_id, action));
+    if (changed && action === "end") window.location.assign(lessonPage(this.poll.lesson));
     for (const { button } of this.buttons) button.disabled = false;
   }
 
@@ -219,8 +223,7 @@ export class PollView {
     const { state: now, num_answers: count, results, run_ids: runIds, trouble } = this.poll;
     setText(this.words, WORDS[now]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
-    show(this.trouble, Boolean(trouble));
-    setText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
+    showText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
     for (const { button, action, states } of this.buttons) {
       show(button, states.includes(now) || (action === "start" && Boolean(trouble)));
     }

@@ -2,11 +2,11 @@
 
 import { person } from "../../auth/person.js";
 import { openDialog, showError, showMessage } from "../../shared/dialog.js";
-import { el, makeButton, setText, show } from "../../shared/dom.js";
+import { el, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
 import { address, fetchJson, PlainError, posted } from "../../shared/net.js";
 import { progressName, progressOf, progressWords } from "../progress.js";
-import { field } from "../../shared/widgets.js";
+import { collapsed, field, paragraph, textButton } from "../../shared/widgets.js";
 
 const MAX_NAME = 120;
 const MAX_RUNS_OFFERED = 100;
@@ -15,7 +15,7 @@ const MAX_ATTEMPTS = 6;
 
 /** The button on the page of all lessons. */
 export function reportButton() {
-  return makeButton({ class: "ddp-button", onclick: () => openReportDialog(null) }, "Lab report");
+  return textButton("Lab report", () => openReportDialog(null));
 }
 
 /**
@@ -70,19 +70,13 @@ class ReportChoice {
     this.numRuns = el("span", {}, "");
     const runs = el("div", { class: "ddp-report-runs" }, this.runs);
     runs.addEventListener("change", () => this.count());
-    const fold = el(
-      "details",
-      { class: "ddp-report-others" },
-      el("summary", {}, "Other runs", this.numRuns),
-      runs,
-    );
+    const fold = collapsed("ddp-report-others", ["Other runs", this.numRuns], runs);
     show(fold, this.runs.length > 0);
     this.element = el(
       "div",
       { class: "ddp-fields ddp-report" },
-      el(
-        "p",
-        { class: "ddp-hint" },
+      paragraph(
+        "hint",
         "One HTML file to read, print and hand in, with your predictions, the results, your answers, and the runs with their curves. It opens offline.",
       ),
       field("Your name (optional)", this.name),

@@ -7,7 +7,7 @@ import { act } from "../../shared/dialog.js";
 import { el, enable, freeId, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, count, isLossNaN, ranks, worldSize } from "../../shared/format.js";
 import { runPage } from "../../shared/net.js";
-import { StatePill, offerOptions, optionsOf, textButton } from "../../shared/widgets.js";
+import { StatePill, offerOptions, optionsOf, paragraph, textButton } from "../../shared/widgets.js";
 import { headerTools } from "./projector.js";
 
 // The options of Resume; on a phone a button shows them.
@@ -113,7 +113,7 @@ export class Header {
   }
 
   layOutActions({ may_change: mayChange, owner, config, imported }) {
-    this.hint = el("p", { class: "ddp-hint" });
+    this.hint = paragraph("hint");
     // Its engine and its data are those of another machine.
     if (imported) {
       return el("p", { class: "ddp-not-mine" }, `${importedWords(imported)} It is not continued here.`);

@@ -2,7 +2,7 @@
 // browser's tab.
 
 import { actionButton } from "../../shared/dialog.js";
-import { el, icon, setAttribute, setText, show, visible } from "../../shared/dom.js";
+import { el, icon, setAttribute, setText, show, visible, showText } from "../../shared/dom.js";
 import {
   LIVE_STATES,
   UNKNOWN,
@@ -156,8 +156,7 @@ class Problem {
     if (!isShown) return;
     const names = typeof head.rank === "number" && !/\brank \d/i.test(head.error);
     setText(this.message, `${names ? `Rank ${head.rank}: ` : ""}${head.error}`);
-    setText(this.hint, head.hint ?? "");
-    show(this.hint, Boolean(head.hint));
+    showText(this.hint, head.hint);
     setText(this.traceback, head.traceback ?? "");
     show(this.details, Boolean(head.traceback));
   }
@@ -350,9 +349,7 @@ export class ForwardingLine {
         if (!this.isLive && (state.phase === "done" || state.phase === "given_up")) this.end();
       },
       (error) => {
-        if (error === null) return;
-        show(this.element, true);
-        setText(this.element, `${label}: ${error.message}`);
+        if (error !== null) showText(this.element, `${label}: ${error.message}`);
       },
     );
   }

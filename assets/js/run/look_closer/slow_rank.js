@@ -1,6 +1,6 @@
 // Slows ranks down while they train, kills a rank, and shows the waiting time of all ranks live.
 
-import { showError, showMessage, openDialog } from "../../shared/dialog.js";
+import { orShowError, showMessage, openDialog } from "../../shared/dialog.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, UNKNOWN, count, resumedBits, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
@@ -219,16 +219,8 @@ export class SlowRank {
     clearTimeout(this.timers.get(rank));
     this.timers.set(
       rank,
-      setTimeout(() => this.send(rank, delayMs), SEND_AFTER_MS),
+      setTimeout(() => orShowError(callEndpoint("slow_rank", this.runId, rank, delayMs)), SEND_AFTER_MS),
     );
-  }
-
-  async send(rank, delayMs) {
-    try {
-      await callEndpoint("slow_rank", this.runId, rank, delayMs);
-    } catch (error) {
-      showError(error.message);
-    }
   }
 
   askToKill(rank) {

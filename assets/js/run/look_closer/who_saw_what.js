@@ -1,6 +1,6 @@
 // Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
 
-import { el, setAttribute, setText, show } from "../../shared/dom.js";
+import { el, setAttribute, setText, show, showText } from "../../shared/dom.js";
 import { capital, count, UNKNOWN, worldSize } from "../../shared/format.js";
 import { color, isDark, onThemeChange } from "../../shared/theme.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
@@ -418,8 +418,7 @@ export class WhoSawWhat {
       if (asked === this.loading) this.take(data);
     } catch (error) {
       if (asked !== this.loading) return;
-      setText(this.problem, error.message);
-      show(this.problem, true);
+      showText(this.problem, error.message);
       show(this.shown, this.data !== null);
     }
   }
@@ -509,7 +508,7 @@ export class WhoSawWhat {
       this.followed = sample;
       this.way.replaceChildren(wayTable(found, this.ranksPerReplica));
     } catch (error) {
-      this.way.replaceChildren(el("p", { class: "ddp-hint" }, error.message));
+      this.way.replaceChildren(paragraph("hint", error.message));
     }
     if (this.data?.picture) this.drawGrid();
   }

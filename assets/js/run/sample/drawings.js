@@ -1,279 +1,148 @@
-// @ts-nocheck: subclasses of Drawing add members that the type checker does not know.
-// Drawn samples: the decision regions of a classifier, and the curve of a regression, with their axes.
+// Drawn samples: the decision regions of a classifier, and the curve of a regression.
 
-import { textSize } from "../../charts/style.js";
-import { el, bytesOf } from "../../shared/dom.js";
-import { count, number } from "../../shared/format.js";
-import { chartColors, color, onThemeChange } from "../../shared/theme.js";
-import { ticks } from "../../charts/plot.js";
+import { Chart } from "../../charts/chart.js";
+import { bytesOf, el } from "../../shared/dom.js";
+import { count } from "../../shared/format.js";
+import { chartColors, color, line, onThemeChange } from "../../shared/theme.js";
 
-// For a text size of 12 pixels; scaled with the text.
-const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
-
-// Shapes of radius 1 around (0, 0), one per class, so that colour is not the only difference.
-const PLUS = "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z";
-const SHAPES = [
-  { path: "M0-.9A.9.9 0 1 1 0 .9A.9.9 0 1 1 0-.9Z" },
-  { path: "M-.85-.85H.85V.85H-.85Z" },
-  { path: "M0-1.1 1 .8H-1Z" },
-  { path: "M0-1.25.95 0 0 1.25-.95 0Z" },
-  { path: PLUS },
-  { path: "M0 1.1 1-.8H-1Z" },
-  { path: "M0-1.1 1.046-.34.647.89H-.647L-1.046-.34Z" },
-  { path: PLUS, turned: 45 },
-];
-
-/**
- * A canvas with two axes that is drawn again when its size or the theme changes.
- *
- * A subclass implements `axes()` (ranges and names), `drawInside(context)`, where `xAt` and `yAt` convert
- * values to pixels, and `writeLegend()`.
- */
-class Drawing {
-  constructor() {
-    this.canvas = el("canvas", { role: "img", class: "ddp-drawing-canvas" });
-    this.legend = el("p", { class: "ddp-legend" });
-    this.element = el("div", { class: "ddp-drawing" }, this.canvas, this.legend);
-    new ResizeObserver(() => this.draw()).observe(this.canvas);
-    const end = onThemeChange(() => {
-      if (!this.canvas.isConnected) end();
-      else if (this.content) {
-        this.writeLegend();
-        this.draw();
-      }
-    });
+/** A chart of the latest sample. */
+class DrawnSample {
+  /** `figure(content)` returns the Plotly figure, `words(content, step)` the caption. */
+  constructor(name, title, figure, words) {
+    this.words = words;
+    this.content = null;
+    this.chart = new Chart({ name, title, empty: "", figure: () => figure(this.content) });
+    this.element = this.chart.element;
+    this.endTheme = onThemeChange(() => this.chart.redraw());
   }
 
-  show(content) {
-    const isFirst = !this.content;
+  /** Returns the caption. */
+  update(content, step) {
     this.content = content;
-    if (isFirst) this.writeLegend();
-    this.draw();
+    this.chart.invalidate();
+    this.chart.drawDue();
+    return this.words(content, step);
   }
 
-  draw() {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    if (!this.content || width === 0 || height === 0) return;
-    const scale = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * scale);
-    this.canvas.height = Math.round(height * scale);
-    const context = this.canvas.getContext("2d");
-    context.setTransform(scale, 0, 0, scale, 0, 0);
-    this.text = textSize();
-    const room = this.text / 12;
-    this.left = PADDING.left * room;
-    this.right = width - PADDING.right * room;
-    this.top = PADDING.top * room;
-    this.bottom = height - PADDING.bottom * room;
-    const { xRange, yRange, xName, yName } = this.axes();
-    this.xAt = (x) => this.left + ((x - xRange[0]) / (xRange[1] - xRange[0])) * (this.right - this.left);
-    this.yAt = (y) => this.bottom - ((y - yRange[0]) / (yRange[1] - yRange[0])) * (this.bottom - this.top);
-    context.save();
-    context.beginPath();
-    context.rect(this.left, this.top, this.right - this.left, this.bottom - this.top);
-    context.clip();
-    this.drawInside(context);
-    context.restore();
-    this.drawAxes(context, xRange, yRange, xName, yName);
-  }
-
-  drawAxes(context, xRange, yRange, xName, yName) {
-    const { text, axis } = chartColors();
-    context.strokeStyle = axis;
-    context.lineWidth = 1;
-    context.strokeRect(
-      this.left + 0.5,
-      this.top + 0.5,
-      this.right - this.left - 1,
-      this.bottom - this.top - 1,
-    );
-    context.fillStyle = text;
-    context.font = `${this.text}px system-ui, sans-serif`;
-    context.textAlign = "center";
-    context.textBaseline = "top";
-    for (const { place } of ticks(...xRange, 4, false)) {
-      context.fillText(number(place), this.xAt(place), this.bottom + 4);
-    }
-    context.fillText(xName, (this.left + this.right) / 2, this.bottom + 4 + 1.25 * this.text);
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    for (const { place } of ticks(...yRange, 4, false)) {
-      context.fillText(number(place), this.left - 5, this.yAt(place));
-    }
-    context.save();
-    context.translate(0.75 * this.text, (this.top + this.bottom) / 2);
-    context.rotate(-Math.PI / 2);
-    context.textAlign = "center";
-    context.fillText(yName, 0, 0);
-    context.restore();
+  close() {
+    this.endTheme();
+    this.chart.close();
   }
 }
 
-/** The shape of the n-th class at a place. */
-function shapeAt(index, x, y, radius) {
-  const { path, turned = 0 } = SHAPES[index % SHAPES.length];
-  const shape = new Path2D();
-  shape.addPath(new Path2D(path), new DOMMatrix([radius, 0, 0, radius, x, y]).rotate(turned));
-  return shape;
-}
+export const makeSurfaceView = () =>
+  new DrawnSample("surface", "Decision regions", surfaceFigure, surfaceWords);
 
-/** Draws a point of the n-th class. */
-function drawPoint(context, index, [x, y], radius, outline) {
-  const shape = shapeAt(index, x, y, radius);
-  context.fillStyle = color(index);
-  context.fill(shape);
-  context.strokeStyle = outline;
-  context.lineWidth = 1;
-  context.stroke(shape);
-}
+export const makeCurveView = () => new DrawnSample("learnt-curve", "Learnt curve", curveFigure, curveWords);
 
-/** Returns a legend canvas of 32 × 32 pixels with a drawing. */
-function legendMark(draw) {
-  const canvas = el("canvas", { class: "ddp-legend-mark", width: 32, height: 32, "aria-hidden": true });
-  draw(canvas.getContext("2d"));
-  return canvas;
-}
-
+// One per class, so that colour is not the only difference.
+const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "pentagon", "x"];
 const LETTERS = "ABCDEFGH";
 const LETTER_EVERY = 6; // cells of the plane between two letters
 
-export class SurfaceView extends Drawing {
-  update(content, step) {
-    const points = bytesOf(content.points);
-    const predictions = bytesOf(content.predictions);
-    this.points = Array.from({ length: points.length / 3 }, (_, index) => {
-      const [x, y, label] = points.subarray(index * 3, index * 3 + 3);
-      return { x: x / 255, y: y / 255, label };
-    });
-    this.show({ ...content, predictions, confidence: bytesOf(content.confidence) });
-    const numRight = this.points.filter((point) => this.saidAt(point.x, point.y) === point.label).length;
-    const of = `${numRight} of ${this.points.length}`;
-    this.canvas.setAttribute(
-      "aria-label",
-      `Map of the model's answers; ${of} validation points lie on their own class.`,
-    );
-    return `The decision regions of the model after step ${count(step)}: letters and colours are its predictions, paler where it is less sure. ${of} validation points lie in the region of their own class.`;
-  }
-
-  saidAt(x, y) {
-    const { size, predictions } = this.content;
-    const cell = (share) => Math.min(size - 1, Math.floor(share * size));
-    return predictions[cell(1 - y) * size + cell(x)];
-  }
-
-  axes() {
-    const { x_range: xRange, y_range: yRange, feature_names: names } = this.content;
-    return { xRange, yRange, xName: names[0] ?? "first column", yName: names[1] ?? "second column" };
-  }
-
-  writeLegend() {
-    const entries = this.content.class_names.map((name, index) => {
-      const mark = legendMark((context) => drawPoint(context, index, [16, 16], 11, chartColors().text));
-      return el("span", {}, mark, `${LETTERS[index]} ${name}`);
-    });
-    this.legend.replaceChildren(...entries);
-  }
-
-  drawInside(context) {
-    const { size } = this.content;
-    const width = this.right - this.left;
-    const height = this.bottom - this.top;
-    context.imageSmoothingEnabled = false;
-    context.drawImage(this.ground(), this.left, this.top, width, height);
-    const { text, hover } = chartColors();
-    context.fillStyle = text;
-    context.font = "11px system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    for (let row = LETTER_EVERY / 2; row < size; row += LETTER_EVERY) {
-      for (let column = LETTER_EVERY / 2; column < size; column += LETTER_EVERY) {
-        const letter = LETTERS[this.content.predictions[row * size + column]];
-        context.fillText(
-          letter,
-          this.left + ((column + 0.5) / size) * width,
-          this.top + ((row + 0.5) / size) * height,
-        );
-      }
-    }
-    for (const { x, y, label } of this.points) {
-      drawPoint(context, label, [this.left + x * width, this.bottom - y * height], 4.5, hover);
-    }
-  }
-
-  /** The predictions as an image with one pixel per cell. */
-  ground() {
-    const { size, predictions, confidence, class_names: names } = this.content;
-    const canvas = el("canvas", { width: size, height: size });
-    const context = canvas.getContext("2d");
-    const picture = context.createImageData(size, size);
-    const colours = names.map((_, index) =>
-      [1, 3, 5].map((start) => parseInt(color(index).slice(start, start + 2), 16)),
-    );
-    const chance = 255 / names.length; // the lowest possible confidence
-    predictions.forEach((label, index) => {
-      const sure = Math.max(0, (confidence[index] - chance) / (255 - chance));
-      picture.data.set([...colours[label], 30 + 110 * sure], index * 4);
-    });
-    context.putImageData(picture, 0, 0);
-    return canvas;
-  }
+/** A trace of points in the colour and with the symbol of the n-th class. */
+function pointsOf(name, index, { x, y }, size) {
+  const outline = { color: chartColors().hover, width: 1 };
+  const marker = { color: color(index), symbol: SYMBOLS[index % SYMBOLS.length], size, line: outline };
+  return { type: "scatter", mode: "markers", name, x, y, marker, cliponaxis: false };
 }
 
-export class CurveView extends Drawing {
-  update(content, step) {
-    this.show(content);
-    const name = content.feature_names[0] ?? "x";
-    this.canvas.setAttribute("aria-label", `The predicted number over ${name}, and validation points.`);
-    return `The curve the model has learnt after step ${count(step)}, over points of the validation split.`;
-  }
+/** The validation points, as bytes: both coordinates and the class. */
+function pointsIn({ points }) {
+  const bytes = bytesOf(points);
+  return Array.from({ length: bytes.length / 3 }, (_, index) => bytes.subarray(index * 3, index * 3 + 3));
+}
 
-  axes() {
-    const { x, point_y: pointY, feature_names: names } = this.content;
-    const low = Math.min(...pointY);
-    const high = Math.max(...pointY);
-    const margin = (high - low || 1) * 0.12;
-    return {
-      xRange: [x[0], x.at(-1)],
-      yRange: [low - margin, high + margin],
-      xName: names[0] ?? "x",
-      yName: "y",
-    };
-  }
+function surfaceWords(content, step) {
+  const { size } = content;
+  const predictions = bytesOf(content.predictions);
+  const cell = (byte) => Math.min(size - 1, Math.floor((byte / 255) * size));
+  const points = pointsIn(content);
+  const right = points.filter(([x, y, label]) => predictions[cell(255 - y) * size + cell(x)] === label);
+  return `The decision regions of the model after step ${count(step)}: letters and colours are its predictions, paler where it is less sure. ${right.length} of ${points.length} validation points lie in the region of their own class.`;
+}
 
-  writeLegend() {
-    const point = legendMark((context) => drawPoint(context, 1, [16, 16], 9, chartColors().hover));
-    const line = legendMark((context) => {
-      context.fillStyle = color(0);
-      context.fillRect(0, 13, 32, 6);
-    });
-    this.legend.replaceChildren(
-      el("span", {}, line, "what the model predicts"),
-      el("span", {}, point, "validation points"),
-    );
-  }
+function surfaceFigure(content) {
+  const { size, x_range: xRange, y_range: yRange, feature_names: names, class_names: classes } = content;
+  const at = ([low, high], share) => low + share * (high - low);
+  const predictions = bytesOf(content.predictions);
+  const points = pointsIn(content);
+  const ofClass = (index) => {
+    const own = points.filter(([, , label]) => label === index);
+    return { x: own.map(([x]) => at(xRange, x / 255)), y: own.map(([, y]) => at(yRange, y / 255)) };
+  };
+  const places = Array.from({ length: Math.floor(size / LETTER_EVERY) }, (_, n) => (n + 0.5) * LETTER_EVERY);
+  const cells = places.flatMap((row) => places.map((column) => [row, column]));
+  const letters = {
+    type: "scatter",
+    mode: "text",
+    showlegend: false,
+    hoverinfo: "skip",
+    x: cells.map(([, column]) => at(xRange, (column + 0.5) / size)),
+    y: cells.map(([row]) => at(yRange, 1 - (row + 0.5) / size)),
+    text: cells.map(([row, column]) => LETTERS[predictions[row * size + column]]),
+  };
+  const place = { xref: "x", yref: "y", x: xRange[0], y: yRange[1], sizing: "stretch", layer: "below" };
+  const sizes = { sizex: xRange[1] - xRange[0], sizey: yRange[1] - yRange[0] };
+  return {
+    // Plotly interprets tags in a name as markup.
+    data: [
+      letters,
+      ...classes.map((name, n) => pointsOf(`${LETTERS[n]} ${name.replaceAll("<", "‹")}`, n, ofClass(n), 9)),
+    ],
+    layout: {
+      showlegend: true,
+      hovermode: "closest",
+      images: [{ source: groundOf(content), ...place, ...sizes }],
+      xaxis: { range: xRange, title: { text: names[0] ?? "first column" } },
+      yaxis: { range: yRange, showgrid: false, title: { text: names[1] ?? "second column" } },
+    },
+  };
+}
 
-  drawInside(context) {
-    const { x, y, point_x: pointX, point_y: pointY } = this.content;
-    const { hover } = chartColors();
-    pointX.forEach((value, index) =>
-      drawPoint(context, 1, [this.xAt(value), this.yAt(pointY[index])], 3.5, hover),
-    );
-    context.beginPath();
-    let isDrawing = false; // a NaN leaves a gap
-    x.forEach((value, index) => {
-      if (Number.isFinite(y[index])) {
-        context[isDrawing ? "lineTo" : "moveTo"](this.xAt(value), this.yAt(y[index]));
-      }
-      isDrawing = Number.isFinite(y[index]);
-    });
-    context.lineJoin = "round";
-    for (const [width, colour] of [
-      [7, hover],
-      [3.5, color(0)],
-    ]) {
-      context.lineWidth = width;
-      context.strokeStyle = colour;
-      context.stroke();
-    }
-  }
+/** The predictions as the address of an image with one pixel per cell. */
+function groundOf({ size, predictions, confidence, class_names: names }) {
+  const canvas = el("canvas", { width: size, height: size });
+  const context = canvas.getContext("2d");
+  const picture = context.createImageData(size, size);
+  const colours = names.map((_, index) =>
+    [1, 3, 5].map((start) => parseInt(color(index).slice(start, start + 2), 16)),
+  );
+  const chance = 255 / names.length; // the lowest possible confidence
+  const sureness = bytesOf(confidence);
+  bytesOf(predictions).forEach((label, index) => {
+    const sure = Math.max(0, (sureness[index] - chance) / (255 - chance));
+    picture.data.set([...colours[label], 30 + 110 * sure], index * 4);
+  });
+  context.putImageData(picture, 0, 0);
+  return canvas.toDataURL();
+}
+
+function curveWords(_content, step) {
+  return `The curve the model has learnt after step ${count(step)}, over points of the validation split.`;
+}
+
+function curveFigure({ x, y, point_x: pointX, point_y: pointY, feature_names: names }) {
+  const [low, high] = [Math.min(...pointY), Math.max(...pointY)];
+  const margin = (high - low || 1) * 0.12;
+  const learnt = {
+    type: "scatter",
+    mode: "lines",
+    name: "what the model predicts",
+    x,
+    y,
+    connectgaps: false,
+  };
+  return {
+    data: [
+      pointsOf("validation points", 1, { x: pointX, y: pointY }, 7),
+      { ...learnt, line: { ...line(0), width: 3.5 } },
+    ],
+    layout: {
+      showlegend: true,
+      hovermode: "closest",
+      xaxis: { range: [x[0], x.at(-1)], title: { text: names[0] ?? "x" } },
+      yaxis: { range: [low - margin, high + margin], title: { text: "y" } },
+    },
+  };
 }

@@ -38,37 +38,36 @@ class Verdict {
   }
 }
 
-/** Keeps one child per value, created on first use. */
-class Children {
-  constructor(parent, make) {
-    this.parent = parent;
+/** A list of samples; each is made on first use, and has an `element` and `set(sample)`. */
+class SampleList {
+  /** `parent` holds the samples; `element` is the whole view. */
+  constructor(noun, make, parent, element = parent) {
+    this.noun = noun;
     this.make = make;
+    this.parent = parent;
+    this.element = element;
     this.made = [];
   }
 
-  update(values) {
-    values.forEach((value, index) => {
+  /** Returns the caption. */
+  update(samples, step) {
+    samples.forEach((sample, index) => {
       if (!this.made[index]) {
         this.made[index] = this.make();
         this.parent.append(this.made[index].element);
       }
-      this.made[index].set(value);
+      this.made[index].set(sample);
     });
-    for (const surplus of this.made.splice(values.length)) surplus.element.remove();
+    for (const surplus of this.made.splice(samples.length)) surplus.element.remove();
+    return `Validation ${this.noun} after step ${count(step)}: ${score(samples)}. ${SURE}`;
   }
 }
 
-export class ImagesView {
-  constructor() {
-    this.element = el("div", { class: "ddp-sample-images" });
-    this.pictures = new Children(this.element, () => new Picture());
-  }
+export const makeImagesView = () =>
+  new SampleList("images", () => new Picture(), el("div", { class: "ddp-sample-images" }));
 
-  update(images, step) {
-    this.pictures.update(images);
-    return `Validation images after step ${count(step)}: ${score(images)}. ${SURE}`;
-  }
-}
+export const makeTextsView = () =>
+  new SampleList("texts", () => new Text(), el("ul", { class: "ddp-sample-texts" }));
 
 class Picture {
   constructor() {
@@ -113,18 +112,6 @@ export function paintImage(canvas, { pixels, width, height, channels = 1 }) {
   context.putImageData(picture, 0, 0);
 }
 
-export class TextsView {
-  constructor() {
-    this.element = el("ul", { class: "ddp-sample-texts" });
-    this.texts = new Children(this.element, () => new Text());
-  }
-
-  update(texts, step) {
-    this.texts.update(texts);
-    return `Validation texts after step ${count(step)}: ${score(texts)}. ${SURE}`;
-  }
-}
-
 class Text {
   constructor() {
     this.words = el("p", { dir: "auto" });
@@ -138,19 +125,16 @@ class Text {
   }
 }
 
-export class RowsView {
+export class RowsView extends SampleList {
   constructor() {
-    this.head = el("tr", {});
-    this.body = el("tbody", {});
-    const table = el("table", { class: "ddp-table" }, el("thead", {}, this.head), this.body);
-    this.element = el(
-      "div",
-      { class: "ddp-sample-rows", tabindex: 0, role: "region", "aria-label": "Rows" },
-      table,
-    );
-    this.rows = new Children(this.body, () => new Row());
+    const [head, body] = [el("tr", {}), el("tbody", {})];
+    const table = el("table", { class: "ddp-table" }, el("thead", {}, head), body);
+    const aria = { tabindex: 0, role: "region", "aria-label": "Rows" };
+    super("rows", () => new Row(), body, el("div", { class: "ddp-sample-rows", ...aria }, table));
+    this.head = head;
   }
 
+  /** @override */
   update({ columns, rows }, step) {
     const isNumber = rows.length > 0 && "target" in rows[0];
     const said = isNumber ? ["Actual", "Predicted", "Off by"] : ["Predicted", "Truth"];
@@ -159,8 +143,8 @@ export class RowsView {
       this.names = names.join("\n");
       this.head.replaceChildren(...columnHeads(names));
     }
-    this.rows.update(rows);
-    if (!isNumber) return `Validation rows after step ${count(step)}: ${score(rows)}. ${SURE}`;
+    const words = super.update(rows, step);
+    if (!isNumber) return words;
     const off = rows.reduce((sum, row) => sum + Math.abs(row.error), 0) / Math.max(1, rows.length);
     return `Validation rows after step ${count(step)}: off by ${number(off, 3)} on average.`;
   }

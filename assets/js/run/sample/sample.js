@@ -5,24 +5,25 @@ import { columnHeads, el, makeButton, section, setText, show } from "../../share
 import { count, percent } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
+import { paragraph } from "../../shared/widgets.js";
 import { samples } from "../try/answers.js";
-import { CurveView, SurfaceView } from "./drawings.js";
-import { ImagesView, RowsView, TextsView } from "./lists.js";
+import { makeCurveView, makeSurfaceView } from "./drawings.js";
+import { makeImagesView, makeTextsView, RowsView } from "./lists.js";
 
 // Each view has an `element` and an `update(content, step)` that returns the caption.
 const VIEWS = {
   text: () => new TextView(),
-  images: () => new ImagesView(),
-  texts: () => new TextsView(),
+  images: makeImagesView,
+  texts: makeTextsView,
   rows: () => new RowsView(),
-  surface: () => new SurfaceView(),
-  curve: () => new CurveView(),
+  surface: makeSurfaceView,
+  curve: makeCurveView,
 };
 
 export class SamplePanel {
   constructor() {
-    this.caption = el("p", { class: "ddp-caption" }, "\u00a0");
-    this.empty = el("p", { class: "ddp-empty" }, "Appears soon after training starts.");
+    this.caption = paragraph("caption", "\u00a0");
+    this.empty = paragraph("empty", "Appears soon after training starts.");
     this.place = el("div", { class: "ddp-sample-place" });
     this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
   }
@@ -31,11 +32,16 @@ export class SamplePanel {
     if (!sample || !(sample.type in VIEWS)) return;
     show(this.empty, false);
     if (this.type !== sample.type) {
+      this.close();
       this.type = sample.type;
       this.view = VIEWS[sample.type]();
       this.place.replaceChildren(this.view.element);
     }
     setText(this.caption, this.view.update(sample.content, sample.step));
+  }
+
+  close() {
+    this.view?.close?.();
   }
 }
 
@@ -57,7 +63,7 @@ export class ConfusionPanel {
     this.runId = runId;
     this.words = el("span", {});
     const name = term("confusion matrix", "Confusion matrix");
-    const caption = el("p", { class: "ddp-caption" }, name, this.words);
+    const caption = paragraph("caption", name, this.words);
     this.table = el("table", { class: "ddp-confusion" });
     const aria = { tabindex: 0, role: "region", "aria-label": "Confusion matrix" };
     const scroll = el("div", { class: "ddp-scroll-x", ...aria }, this.table);

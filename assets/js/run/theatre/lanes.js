@@ -300,7 +300,7 @@ export function text(words, x, y, rem, className) {
 function axis(length, place, y, rem, room) {
   const most = Math.max(2, Math.min(8, Math.floor(room / (5.5 * rem))));
   const marks = [];
-  for (const { place: moment } of ticks(0, length, most, false)) {
+  for (const { place: moment } of ticks(0, length, most)) {
     const x = place(moment);
     // Keep the last label inside the picture.
     const isLast = x > place(length) - 2 * rem;

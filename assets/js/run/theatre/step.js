@@ -109,7 +109,7 @@ export class StepTheatre extends Theatre {
     this.moment = el("p", { class: "ddp-theatre-moment" });
     this.overlap = el("strong", {});
     this.overlapWords = el("span", {});
-    this.clock = el("p", { class: "ddp-hint" });
+    this.clock = paragraph("hint");
     this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
     const words =
       " shows when each rank fetches data, computes and averages gradients. It is measured on this run.";

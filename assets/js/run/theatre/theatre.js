@@ -304,7 +304,7 @@ export class Theatre {
     this.player = new Player(spoken, seconds, (share, isPlaying) => this.moveTo(share, isPlaying));
     this.picture = picture;
     this.stage = el("div", { class: "ddp-theatre-stage" }, this.picture);
-    this.nothing = el("p", { class: "ddp-empty" }, "Looking for recordings …");
+    this.nothing = paragraph("empty", "Looking for recordings …");
     this.tables = el("div", { class: "ddp-theatre-tables" });
     this.shown = el("div", { class: "ddp-theatre-shown", hidden: true });
     this.element = el("div", { class: "ddp-theatre" });

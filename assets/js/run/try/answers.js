@@ -1,6 +1,6 @@
 // The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
-import { el, makeButton, setText, show } from "../../shared/dom.js";
+import { el, makeButton, setText, show, showText } from "../../shared/dom.js";
 import { capital, count, number, percent } from "../../shared/format.js";
 import { paintImage } from "../sample/lists.js";
 import { collapsed, makeTable, paragraph, scrollBox } from "../../shared/widgets.js";
@@ -10,7 +10,7 @@ export class Answer {
     this.name = el("h3", { hidden: true });
     this.title = el("p", { class: "ddp-try-says", role: "status" });
     this.bars = el("ol", { class: "ddp-try-bars" });
-    this.more = el("p", { class: "ddp-hint" });
+    this.more = paragraph("hint");
     this.seen = el("div", { class: "ddp-try-seen" });
     this.element = el("div", {}, this.name, this.title, this.bars, this.more);
   }
@@ -25,8 +25,7 @@ export class Answer {
 
   /** `name` is that of the checkpoint or run, and `other` the answer next to it, if two are compared. */
   update(found, name = "", other = null) {
-    setText(this.name, name);
-    show(this.name, name !== "");
+    showText(this.name, name);
     if (found.value === undefined) this.updateClasses(found, other);
     else {
       this.bars.replaceChildren();
@@ -164,7 +163,7 @@ function tableOf({ columns, rows }) {
 export class History {
   constructor(onChoose) {
     this.onChoose = onChoose;
-    this.words = el("p", { class: "ddp-hint" });
+    this.words = paragraph("hint");
     this.bars = el("div", { class: "ddp-try-history" });
     this.element = el("div", { class: "ddp-try-past", hidden: true }, this.words, this.bars);
   }

@@ -3,7 +3,7 @@
 
 import { Answer } from "./answers.js";
 import { INPUTS } from "./inputs.js";
-import { el, setText, show, bytesOf } from "../../shared/dom.js";
+import { el, setText, show, bytesOf, showText } from "../../shared/dom.js";
 import { LocalModel } from "./local_model.js";
 import { Writer } from "./writer.js";
 
@@ -63,8 +63,7 @@ function build(body, model, about, failure) {
       const found = await model.predict(inputs);
       if (question === newest) answer.update(found);
     } catch (error) {
-      setText(failure, error.message);
-      show(failure, true);
+      showText(failure, error.message);
     }
   };
   const input = new INPUTS[about.input.kind](about, ask);

@@ -1,7 +1,7 @@
 // @ts-nocheck: the inputs of the kinds of models have no common type.
 // A language model that continues a text, token by token.
 
-import { el, setText, show } from "../../shared/dom.js";
+import { el, setText, show, showText } from "../../shared/dom.js";
 import { percent } from "../../shared/format.js";
 import { buttonRow, optionsOf, paragraph, textButton } from "../../shared/widgets.js";
 import { option, slider } from "./inputs.js";
@@ -82,16 +82,11 @@ export class Writer {
         await model.generate(options, step, (token) => add(texts[index], token), stopper.signal);
       }
     } catch (error) {
-      if (error.name !== "AbortError") this.fail(error.message);
+      if (error.name !== "AbortError") showText(this.failure, error.message);
     } finally {
       this.stopper = null;
       setText(this.button, "Write");
     }
-  }
-
-  fail(words) {
-    setText(this.failure, words);
-    show(this.failure, true);
   }
 
   /** Writes again, with other checkpoints. */

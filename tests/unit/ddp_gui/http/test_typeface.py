@@ -32,3 +32,16 @@ def test_every_sheet_belongs_to_a_page() -> None:
     assert set(shell.STYLES) <= sheets
     # The form to log in has no other sheet; the editor's is loaded with the editor.
     assert sheets - {*shell.STYLES, *lesson_page.STYLES, *live.STYLES} == {"auth/login", "script/editor"}
+
+
+def test_no_two_sheets_set_the_same_property_of_a_class() -> None:
+    """All sheets are on all pages: the later one would change the parts of the other."""
+    found: dict[tuple[str, str], str] = {}
+    flags = re.MULTILINE | re.DOTALL
+    for name in shell.STYLES:
+        text = (ASSETS / "css" / f"{name}.css").read_text()
+        for block in re.findall(r"^:is\(\.ddp, #ddp\) \{\n(.*?)^\}", text, flags):
+            for part, rule in re.findall(r"(?<!,\n)^  (\.ddp-[\w-]+) \{\n(.*?)^  \}", block, flags):
+                for style in re.findall(r"^    ([\w-]+):", rule, re.MULTILINE):
+                    assert found.setdefault((part, style), name) == name, f"{part} in {name}"
+    assert len(found) > 500
