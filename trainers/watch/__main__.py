@@ -149,8 +149,9 @@ def prepare_path(entry: Path) -> None:
     """Let the script import what it would import without us: its own folder, and no module of this project.
 
     Ours are found by the path of their package, which is imported; a folder `tools` of the script would lose
-    to the package of this name in the project.
+    to the package of this name in the project, and one called `trainers` to the package that is imported.
     """
+    sys.modules.pop("trainers", None)
     project = str(REPOSITORY)
     sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
     sys.path.insert(0, str(entry.parent))

@@ -27,18 +27,18 @@ from trainers.watch.guard import hook
 from trainers.watch.settings import Settings
 
 
-class AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls a function after the first import of torch, in whichever module it happens."""
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function after the first import of a module, wherever it happens."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return torch's own specification, with a loader that calls the function at the end."""
+        """Return the module's own specification, with a loader that calls the function at the end."""
         del path, target
-        if name != "torch":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -52,6 +52,14 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call a function once a module is imported: now, or after its first import."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, then))
 
 
 def install(settings: Settings) -> Any:
@@ -140,27 +148,44 @@ def _watch_steps(recorder: Any) -> None:
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
             optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(recorder.begin_step))
             optimizers.register_optimizer_step_post_hook(torch.compiler.disable(recorder.end_step))
-            for name, read in reads.items():
-                setattr(torch.Tensor, name, read)
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    def around_grad(grad: Any) -> Any:
+        passes = _around_backward(recorder, grad, by_grad=True)
+
+        def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            first = inputs[0] if isinstance(inputs, Sequence) and inputs else inputs
+            # A gradient with a graph of its own is a part of a loss, as in a gradient penalty.
+            is_part = args[2:3] == (True,) or kwargs.get("create_graph", False)
+            takes = passes if isinstance(first, nn.Parameter) and not is_part else grad
+            return takes(outputs, inputs, *args, **kwargs)
+
+        return watched
 
     handles = [
         optimizers.register_optimizer_step_pre_hook(recorder.begin_step),
         optimizers.register_optimizer_step_post_hook(recorder.end_step),
     ]
     wrap(torch.autograd, "backward", functools.partial(_around_backward, recorder))
+    originals: list[tuple[Any, str, Any]] = [
+        (torch.autograd, "grad", wrap(torch.autograd, "grad", around_grad))
+    ]
+    for kind in (optimizers.Optimizer, nn.Module):
+        originals.append((kind, "zero_grad", before(kind, "zero_grad", recorder.drop_losses)))
     wrap(GradScaler, "step", around_scaler_step)
     before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
     before(torch, "compile", note_compiling)
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    reads = _watch_reads(recorder)
+    originals += [(torch.Tensor, name, read) for name, read in _watch_reads(recorder).items()]
 
 
-def _around_backward(recorder: Any, backward: Any) -> Any:
+def _around_backward(recorder: Any, backward: Any, *, by_grad: bool = False) -> Any:
     def watched(*args: Any, **kwargs: Any) -> Any:
         if recorder.is_in_backward:  # activation checkpointing runs one inside another
             return backward(*args, **kwargs)
-        recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()))
+        recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()), by_grad=by_grad)
         try:
             return backward(*args, **kwargs)
         finally:
@@ -282,16 +307,30 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
         return
     num_begun = 0
 
+    def use_gloo(given: dict[str, Any], what: str) -> None:
+        if settings.on_cpu:
+            if "nccl" in str(given.get("backend") or ""):
+                given["backend"] = "gloo"
+                recorder.replace(f"{what}('nccl') uses gloo", 3)
+            if given.get("device_id") is not None:
+                given["device_id"] = None
+
+    def around_group(make: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            given = dict(zip(("ranks", "timeout", "backend"), args, strict=False)) | kwargs
+            use_gloo(given, "new_group")
+            return make(
+                *(given.pop(name, None) for name in ("ranks", "timeout", "backend")), *args[3:], **given
+            )
+
+        return watched
+
     def around_begin(begin: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> None:
             nonlocal num_begun
             names = ("backend", "init_method", "timeout", "world_size", "rank", "store")
             given = dict(zip(names, args, strict=False)) | kwargs
-            if settings.on_cpu and "nccl" in str(given.get("backend") or ""):
-                given["backend"] = "gloo"
-                recorder.replace("init_process_group('nccl') uses gloo", 2)
-            if settings.on_cpu and given.get("device_id") is not None:
-                given["device_id"] = None
+            use_gloo(given, "init_process_group")
             is_local = given.get("store") is None and _is_local(given.get("init_method"))
             if is_local and settings.meeting is not None:
                 os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.meeting
@@ -312,13 +351,14 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
     before(Join, "__init__", lambda *_args, **_kwargs: recorder.note("joins"))
     wrap(distributed_c10d, "init_process_group", around_begin)
+    wrap(distributed_c10d, "new_group", around_group)
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     reductions = ("all_reduce", "reduce", "all_gather", "gather")
     messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv", "all_to_all", "all_to_all_single")
     for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_message)):
         for name in names:
             before(distributed_c10d, name, note)
-    for name in ("init_process_group", "destroy_process_group", *reductions, *messages):
+    for name in ("init_process_group", "new_group", "destroy_process_group", *reductions, *messages):
         setattr(dist, name, getattr(distributed_c10d, name))
 
 

@@ -19,6 +19,8 @@ from torch import nn
 from torch.distributed import device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from trainers.watch.hooks import after_import
+
 CPU = torch.device("cpu")
 # Functions that create a tensor on the device that they are given.
 _FACTORIES = (
@@ -124,6 +126,22 @@ def _replace_constructors(recorder: Any) -> None:
         return make_mesh(device_type, *args, **kwargs)
 
     torch.distributed.init_device_mesh = device_mesh.init_device_mesh = mesh_on_cpu
+
+    def replace_in_fsdp() -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        make_fsdp = FullyShardedDataParallel.__init__
+
+        @functools.wraps(make_fsdp)
+        def fsdp_on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+            if kwargs.get("device_id") is not None:
+                recorder.replace("device_id has no effect", 2)
+                kwargs["device_id"] = CPU
+            make_fsdp(self, *args, **kwargs)
+
+        FullyShardedDataParallel.__init__ = fsdp_on_cpu  # type: ignore[method-assign]
+
+    after_import("torch.distributed.fsdp", replace_in_fsdp)  # torch does not import it
     convert = staticmethod(keep_batch_norm)
     nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]

@@ -111,6 +111,7 @@ class Recorder:
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
         self._losses: list[Tensor | float] = []
+        self._is_by_grad = False
         self.num_backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
         self._samples = 0
@@ -211,7 +212,7 @@ class Recorder:
         heartbeats.write_heartbeat(ENDING)
         self._end_averaging()
         self._note_samples()
-        if status == spool.DONE and self._losses:
+        if status == spool.DONE and self._backward_began:
             self._note_stepless()
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
@@ -248,8 +249,8 @@ class Recorder:
     # Hooks, called by the training thread
 
     @hook
-    def begin_backward(self, tensors: Any) -> None:
-        """Note the loss of a backward pass."""
+    def begin_backward(self, tensors: Any, *, by_grad: bool = False) -> None:
+        """Note the loss of a backward pass, or of `autograd.grad` in a step without backward passes."""
         self.is_in_backward = True
         now = clock()
         heartbeats.write_heartbeat(COMPUTING)
@@ -263,6 +264,11 @@ class Recorder:
             self.num_backwards_in_step += 1
             if self.num_backwards_in_step > 1:
                 return  # LBFGS evaluates several times in one step: the first is the step's loss
+        if self._losses and by_grad != self._is_by_grad:
+            if by_grad:
+                return
+            self._losses.clear()  # of steps within the script's loss, as in meta-learning
+        self._is_by_grad = by_grad
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
         scalars = [each for each in losses if isinstance(each, Tensor) and each.numel() == 1]
@@ -380,6 +386,17 @@ class Recorder:
             self.note("buckets", sizes=[int(size) for size in sizes.split(",") if size.strip()])
 
     @hook
+    def drop_losses(self, owner: Any, *_of_zeroing: Any, **_named: Any) -> None:
+        """Forget losses whose gradients are zeroed before a step: of an attack on the input, of SAM's ascent."""
+        if not self._losses or self.is_in_step:
+            return
+        optimizer, model = self._optimizer(), self.model
+        is_first = optimizer is None or getattr(owner, "param_groups", None) is optimizer.param_groups
+        if is_first or owner is model or owner is getattr(model, "module", None):
+            self._losses.clear()
+            self._samples *= bool(self._pass)  # the inputs of the model are counted again
+
+    @hook
     def skip_step(self) -> None:
         """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
         self._losses.clear()
@@ -449,6 +466,8 @@ class Recorder:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
         place = self.place(frame) if frame else {}
+        if self._pass and not self._pass["is_training"]:
+            self._samples = 0  # `next(iter(loader))`, to look at a batch
         self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
         if self._is_training_now():
             self.saving.begin_pass()
