@@ -171,8 +171,8 @@ def _watch_steps(recorder: Any) -> None:
     originals: list[tuple[Any, str, Any]] = [
         (torch.autograd, "grad", wrap(torch.autograd, "grad", around_grad))
     ]
-    for kind in (optimizers.Optimizer, nn.Module):
-        originals.append((kind, "zero_grad", before(kind, "zero_grad", recorder.drop_losses)))
+    kinds = (optimizers.Optimizer, nn.Module)
+    originals += [(kind, "zero_grad", before(kind, "zero_grad", recorder.drop_losses)) for kind in kinds]
     wrap(GradScaler, "step", around_scaler_step)
     before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
     before(torch, "compile", note_compiling)
@@ -307,30 +307,16 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
         return
     num_begun = 0
 
-    def use_gloo(given: dict[str, Any], what: str) -> None:
-        if settings.on_cpu:
-            if "nccl" in str(given.get("backend") or ""):
-                given["backend"] = "gloo"
-                recorder.replace(f"{what}('nccl') uses gloo", 3)
-            if given.get("device_id") is not None:
-                given["device_id"] = None
-
-    def around_group(make: Any) -> Any:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            given = dict(zip(("ranks", "timeout", "backend"), args, strict=False)) | kwargs
-            use_gloo(given, "new_group")
-            return make(
-                *(given.pop(name, None) for name in ("ranks", "timeout", "backend")), *args[3:], **given
-            )
-
-        return watched
-
     def around_begin(begin: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> None:
             nonlocal num_begun
             names = ("backend", "init_method", "timeout", "world_size", "rank", "store")
             given = dict(zip(names, args, strict=False)) | kwargs
-            use_gloo(given, "init_process_group")
+            if settings.on_cpu and "nccl" in str(given.get("backend") or ""):
+                given["backend"] = "gloo"
+                recorder.replace("init_process_group('nccl') uses gloo", 2)
+            if settings.on_cpu and given.get("device_id") is not None:
+                given["device_id"] = None
             is_local = given.get("store") is None and _is_local(given.get("init_method"))
             if is_local and settings.meeting is not None:
                 os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.meeting
@@ -351,14 +337,13 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
     before(Join, "__init__", lambda *_args, **_kwargs: recorder.note("joins"))
     wrap(distributed_c10d, "init_process_group", around_begin)
-    wrap(distributed_c10d, "new_group", around_group)
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     reductions = ("all_reduce", "reduce", "all_gather", "gather")
     messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv", "all_to_all", "all_to_all_single")
     for names, note in ((reductions, recorder.note_collective), (messages, recorder.note_message)):
         for name in names:
             before(distributed_c10d, name, note)
-    for name in ("init_process_group", "new_group", "destroy_process_group", *reductions, *messages):
+    for name in ("init_process_group", "destroy_process_group", *reductions, *messages):
         setattr(dist, name, getattr(distributed_c10d, name))
 
 

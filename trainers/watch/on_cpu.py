@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed import device_mesh
+from torch.distributed import device_mesh, distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.watch.hooks import after_import
@@ -89,12 +89,13 @@ def install(recorder: Any, num_ranks: int) -> None:
     torch.Tensor.pin_memory = keeps_cpu(".pin_memory()")  # type: ignore[method-assign]
 
     _replace_constructors(recorder)
+    _replace_groups(recorder)
     _replace_cuda(recorder, num_ranks)
     _replace_autocast(recorder)
 
 
 def _replace_constructors(recorder: Any) -> None:
-    """Let DDP, DataLoader and meshes ignore the devices that they are given."""
+    """Let DDP, FSDP 1 and DataLoader ignore the devices that they are given."""
     make_ddp, make_loader = DistributedDataParallel.__init__, torch.utils.data.DataLoader.__init__
 
     @functools.wraps(make_ddp)
@@ -117,16 +118,6 @@ def _replace_constructors(recorder: Any) -> None:
         recorder.is_norm_synced = True
         return module
 
-    make_mesh = device_mesh.init_device_mesh
-
-    def mesh_on_cpu(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        if is_gpu(device_type):
-            recorder.replace("init_device_mesh on GPUs uses the CPU", 2)
-            device_type = "cpu"
-        return make_mesh(device_type, *args, **kwargs)
-
-    torch.distributed.init_device_mesh = device_mesh.init_device_mesh = mesh_on_cpu
-
     def replace_in_fsdp() -> None:
         from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -146,6 +137,29 @@ def _replace_constructors(recorder: Any) -> None:
     nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
     torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
+
+
+def _replace_groups(recorder: Any) -> None:
+    """Let process groups and meshes for GPUs be those of CPU ranks."""
+    make_group, make_mesh = distributed_c10d.new_group, device_mesh.init_device_mesh
+
+    @functools.wraps(make_group)
+    def group_on_cpu(
+        ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if "nccl" in str(backend):
+            recorder.replace("new_group('nccl') uses gloo", 2)
+            backend = "gloo"
+        return make_group(ranks, timeout, backend, *args, **kwargs)
+
+    def mesh_on_cpu(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        if is_gpu(device_type):
+            recorder.replace("init_device_mesh on GPUs uses the CPU", 2)
+            device_type = "cpu"
+        return make_mesh(device_type, *args, **kwargs)
+
+    torch.distributed.new_group = distributed_c10d.new_group = group_on_cpu
+    torch.distributed.init_device_mesh = device_mesh.init_device_mesh = mesh_on_cpu
 
 
 class HostEvent:

@@ -260,15 +260,8 @@ class Recorder:
         self.wait_from = None
         if self._num_reduced:
             self._end_averaging()
-        if self.is_in_step and self._is_in_step():
-            self.num_backwards_in_step += 1
-            if self.num_backwards_in_step > 1:
-                return  # LBFGS evaluates several times in one step: the first is the step's loss
-        if self._losses and by_grad != self._is_by_grad:
-            if by_grad:
-                return
-            self._losses.clear()  # of steps within the script's loss, as in meta-learning
-        self._is_by_grad = by_grad
+        if not self._is_of_step(by_grad=by_grad):
+            return
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
         scalars = [each for each in losses if isinstance(each, Tensor) and each.numel() == 1]
@@ -292,6 +285,19 @@ class Recorder:
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
+
+    def _is_of_step(self, *, by_grad: bool) -> bool:
+        """True if a backward pass computes a gradient of the step's own loss."""
+        if self.is_in_step and self._is_in_step():
+            self.num_backwards_in_step += 1
+            if self.num_backwards_in_step > 1:
+                return False  # LBFGS evaluates several times in one step: the first is the step's loss
+        if self._losses and by_grad != self._is_by_grad:
+            if by_grad:
+                return False
+            self._losses.clear()  # of steps within the script's loss, as in meta-learning
+        self._is_by_grad = by_grad
+        return True
 
     @hook
     def end_backward(self) -> None:
@@ -387,7 +393,7 @@ class Recorder:
 
     @hook
     def drop_losses(self, owner: Any, *_of_zeroing: Any, **_named: Any) -> None:
-        """Forget losses whose gradients are zeroed before a step: of an attack on the input, of SAM's ascent."""
+        """Forget losses whose gradients are zeroed before a step, such as those of SAM's first pass."""
         if not self._losses or self.is_in_step:
             return
         optimizer, model = self._optimizer(), self.model
