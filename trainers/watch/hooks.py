@@ -68,9 +68,9 @@ def install(settings: Settings) -> Any:
 
     recorder = Recorder(settings.run_dir, settings.code_dir, settings.resume_step)
     if settings.on_cpu:
-        from trainers.watch import on_cpu
+        from trainers.watch.on_cpu import replace_gpus
 
-        on_cpu.install(recorder, settings.num_ranks)
+        replace_gpus(recorder, settings.num_ranks)
     os.register_at_fork(after_in_child=recorder.forked)
     _watch_steps(recorder)
     _watch_data(recorder)

@@ -40,8 +40,9 @@ from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import facilities
-from trainers.watch import flight_recorder, loops, settings, spool
+from trainers.watch import loops, settings, spool
 from trainers.watch.collector import Collector
+from trainers.watch.flight_recorder import flight_record_text
 from trainers.watch.guard import hook
 from trainers.watch.saving import Saving, tensors_of
 from trainers.watch.spool import Control, SpoolWriter
@@ -799,7 +800,7 @@ class Recorder:
                     sampled_at = clock()
                     self._sample()
                 self._writer.sync()
-                heartbeats.answer_when_asked(flight_recorder.flight_record_text)
+                heartbeats.answer_when_asked(flight_record_text)
                 if self._collector is not None and not is_over:
                     self._collector.pump()
                 self.control.exchange()
@@ -914,14 +915,14 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     handle = None
     try:
-        from trainers.machine import hardware
+        from trainers.machine.hardware import gpu_handle, gpu_index, read_gpu
 
-        handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+        handle = gpu_handle(str(getattr(properties, "uuid", "")))
     except ImportError:
         pass  # psutil is optional in the user's environment
     if handle is not None:
-        index = hardware.gpu_index(handle)
-        return {**asdict(hardware.read_gpu(handle)), "index": device.index if index is None else index}
+        index = gpu_index(handle)
+        return {**asdict(read_gpu(handle)), "index": device.index if index is None else index}
     free, total = torch.cuda.mem_get_info(device)
     known = {"name": properties.name, "memory_used_bytes": total - free, "memory_total_bytes": total}
     return {**known, "index": device.index, "utilization_percent": None}
