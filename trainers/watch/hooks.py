@@ -3,9 +3,9 @@
 torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
 functions where it has none: `torch.autograd.backward` and `.grad`, `GradScaler.scale` and `.step`,
 `clip_grad_norm_`, `zero_grad`, the iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the
-constructors of DDP, DataParallel and `Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with their variants,
-`torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and `__float__`. Tests pin them for the
-installed torch.
+constructors of DDP, DataParallel and `Join`, `init_process_group` and `destroy_process_group`, reductions,
+`send` and `recv` with their variants, `torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and
+`__float__`. Tests pin them for the installed torch.
 
 They are installed when the script itself imports torch, so that what it sets up before that has its effect.
 """
