@@ -23,6 +23,8 @@ assert isinstance(generator, torch.Generator) and isinstance(torch.default_gener
 assert torch.rand(1, generator=generator, device="cuda").device.type == "cpu"
 with torch.device("cuda"):
     sharded = nn.Linear(2, 2)
+with torch.device("meta"):
+    assert nn.Linear(2, 2).weight.is_meta
 sharded = FullyShardedDataParallel(sharded, device_id=local_rank)  # of the rank's GPU
 if hasattr(torch, "accelerator"):
     assert torch.accelerator.current_accelerator().type == "cuda"

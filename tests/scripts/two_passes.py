@@ -25,19 +25,20 @@ def attack(x, y):
 
 
 def climb(x, y):
-    """Move the weights as the first pass of SAM does; return how to move them back."""
+    """Move the weights as the first pass of SAM does; return those before."""
     nn.functional.cross_entropy(model(x), y).backward()
-    moves = [0.05 * parameter.grad for parameter in model.parameters()]
-    torch._foreach_add_([parameter.data for parameter in model.parameters()], moves)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data += 0.05 * parameter.grad
     model.zero_grad()
-    return moves
+    return before
 
 
 for epoch in range(3):
     sampler.set_epoch(epoch)
     print("samples of a batch:", len(next(iter(loader))[0]))
     for x, y in loader:
-        moves = climb(x, y) if epoch == 1 else None
+        before = climb(x, y) if epoch == 1 else None
         x = attack(x, y) if epoch == 0 else x
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
@@ -51,8 +52,8 @@ for epoch in range(3):
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
-        if moves is not None:
-            torch._foreach_sub_([parameter.data for parameter in model.parameters()], moves)
+        for parameter, value in zip(model.parameters(), before or (), strict=False):
+            parameter.data = value
         optimizer.step()
         losses.append(loss.detach())
 with open(f"{os.environ['LOSSES']}.{rank}", "w") as file:

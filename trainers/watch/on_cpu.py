@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.distributed import device_mesh, distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._device import DeviceContext
+from torch.utils._device import DeviceContext, _device_constructors
 
 from trainers.watch.hooks import after_import
 
@@ -81,6 +81,7 @@ def replace_gpus(recorder: Any, num_ranks: int) -> None:
 
         return keep
 
+    _device_constructors()  # cached: `with torch.device` recognises the functions that are replaced here
     for name in _FACTORIES:
         wrapped = without_device(getattr(torch, name), f"torch.{name}", takes_position=name == "load")
         setattr(torch, name, wrapped)
