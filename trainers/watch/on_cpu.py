@@ -186,7 +186,7 @@ def _replace_devices(recorder: Any) -> None:
         def __new__(cls, device: Any = CPU) -> Any:
             if is_gpu(device):
                 recorder.replace("torch.Generator on a GPU uses the CPU", 2)
-            return super().__new__(cls, CPU)
+            return super().__new__(cls, CPU)  # type: ignore[call-arg]
 
     setattr(torch, "Generator", GeneratorOnCpu)  # noqa: B010 - mypy refuses an assignment
 
