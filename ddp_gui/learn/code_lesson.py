@@ -60,6 +60,7 @@ class CodeHeader(AnyHeader, Wanted):
     epochs: Annotated[int, Limit(low=1, high=MOST_EPOCHS)]
     accumulate: Annotated[int, Limit(low=1, high=MOST_ACCUMULATED)] = 1
     num_samples: Annotated[int, Limit(low=0, high=MOST_SAMPLES)] = 0
+    saves: Annotated[int, Limit(low=1, high=MOST_EPOCHS)] = 1
     about: _CheckNames = ()
 
 

@@ -48,8 +48,7 @@ class Details:
         self._collectives: list[tuple[str, int]] = []
         self._local = 0.0
         self._hooked: set[int] = set()
-        self._before = self._gradient_bytes = 0
-        self._used = 0.0
+        self._before = 0
         self._line = ""
 
     def install(self) -> None:
@@ -148,23 +147,22 @@ class Details:
 
     @hook
     def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         self._before = _hash_of(optimizer)
-        self._used = math.fsum(map(_projection, gradients))
-        self._gradient_bytes = sum(each.numel() * each.element_size() for each in gradients)
 
     @hook
     def _end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Note the step and its gradients, which a closure or a hook of the optimizer may have changed."""
         self._read_collectives()
+        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
         self.note(
             "stepped",
             lr=float(optimizer.param_groups[0].get("lr") or 0.0),
             before=self._before,
             after=_hash_of(optimizer),
-            used=self._used,
+            used=math.fsum(map(_projection, gradients)),
             local=self._local,
-            gradient_bytes=self._gradient_bytes,
+            gradient_bytes=sum(each.numel() * each.element_size() for each in gradients),
             reduced=reduced,
             losses=self._losses,
             criteria=self._criteria,
