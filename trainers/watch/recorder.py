@@ -267,17 +267,9 @@ class Recorder:
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
         self._losses_read, self.read_keys = self._losses, ()
-        is_read = self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS)
-        for scalar in losses:
-            if not isinstance(scalar, Tensor) or scalar.numel() != 1:
-                continue
-            if is_read:
-                self.read_keys += (address_of(scalar), _undivided(scalar))
-            local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
-            # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
-            self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
-            if local.is_cuda:
-                self._gpu = local.device
+        for each in losses:
+            if isinstance(each, Tensor) and each.numel() == 1:
+                self._take_loss(each)
         if self._gpu is not None:
             self._mark("forward")
         if self._is_without_grad:
@@ -288,6 +280,16 @@ class Recorder:
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
+
+    def _take_loss(self, loss: Tensor) -> None:
+        """Keep a loss, and what a read of it is recognised by."""
+        if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
+            self.read_keys += (address_of(loss), _undivided(loss))
+        local = loss.to_local() if hasattr(loss, "to_local") else loss
+        # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
+        self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
+        if local.is_cuda:
+            self._gpu = local.device
 
     @hook
     def end_backward(self) -> None:
@@ -360,6 +362,10 @@ class Recorder:
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
             self._fingerprint(is_averaged=False)
             self._note_waits()
+
+    def is_outermost(self, optimizer: Any) -> bool:
+        """True unless the step is one within that of another optimizer, as in a ZeroRedundancyOptimizer."""
+        return optimizer is self._stepping()
 
     def _is_in_step(self) -> bool:
         """True within the step that began last; one that raised has no end, and its loss is forgotten."""
