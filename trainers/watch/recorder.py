@@ -439,20 +439,11 @@ class Recorder:
             first = next((each for each in tensors_of(batch) if each.dim()), None)
         if first is None:
             return
-        self._samples += self._num_samples(batch, first)
+        self._samples += _num_collated(batch, first) if self._pass.get("collates") else first.size(0)
         self._hashed_pass = self._hashed_pass or self._pass
         is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples([each for each in tensors_of(batch) if each.dim()])
-
-    def _num_samples(self, batch: Any, first: Tensor) -> int:
-        """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
-        if self._pass and self._pass["loader"].collate_fn is not default_collate:
-            if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
-                return len(batch)
-            if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
-                return len(batch[0])
-        return first.size(0)
 
     @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
@@ -462,7 +453,8 @@ class Recorder:
         self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
         if self._is_training_now():
             self.saving.begin_pass()
-        return {"loader": loader, "is_training": False, "num_epochs": self._num_epochs, "place": place}
+        about = {"loader": loader, "collates": loader.collate_fn is not default_collate, "place": place}
+        return about | {"is_training": False, "num_epochs": self._num_epochs}
 
     @hook
     def follow(self, iterator: Any) -> None:
@@ -868,6 +860,15 @@ class Recorder:
                 "peak_memory_bytes": peak,
             },
         )
+
+
+def _num_collated(batch: Any, first: Tensor) -> int:
+    """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
+    if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
+        return len(batch)
+    if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
+        return len(batch[0])
+    return first.size(0)
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
