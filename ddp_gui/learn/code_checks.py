@@ -28,6 +28,7 @@ class Wanted:
         decay: factor of the learning rate after each epoch; 1: it is constant.
         accumulate: backward passes in each optimizer step.
         num_samples: training samples; 0 if it may be any number.
+        saves: how often a checkpoint is saved, at least.
         about: names of the checks that the lesson is about: there, a missing loss or file is an error too.
     """
 
@@ -35,6 +36,7 @@ class Wanted:
     decay: float = 1.0
     accumulate: int = 1
     num_samples: int = 0
+    saves: int = 1
     about: tuple[str, ...] = ()
 
 
@@ -301,6 +303,9 @@ def _files(facts: Facts, wanted: Wanted) -> Finding | None:
         return _found("not_saved", "No rank saved a checkpoint with torch.save.")
     if len(writers) > 1:
         return _found("all_save", f"Ranks {', '.join(map(str, writers))} all saved a checkpoint.")
+    if (number := len(facts.ranks[writers[0]].saved)) < wanted.saves:
+        words = f"Rank {writers[0]} saved {number} checkpoints; the task asks for {wanted.saves}."
+        return _found("not_saved", words)
     return None
 
 

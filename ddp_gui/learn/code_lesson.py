@@ -60,6 +60,7 @@ class CodeHeader(AnyHeader, Wanted):
     epochs: Annotated[int, Limit(low=1, high=MOST_EPOCHS)]
     accumulate: Annotated[int, Limit(low=1, high=MOST_ACCUMULATED)] = 1
     num_samples: Annotated[int, Limit(low=0, high=MOST_SAMPLES)] = 0
+    saves: Annotated[int, Limit(low=1, high=MOST_EPOCHS)] = 1
     about: _CheckNames = ()
 
 
@@ -119,6 +120,12 @@ class CodeLibrary(LessonFiles[CodeLesson]):
         super().__init__([folder / FOLDER for folder in folders], read)
 
 
+def starts_ranks(code: str) -> bool:
+    """True if a script starts its ranks itself (`mp.spawn`, `Process`), unlike one of a single process."""
+    has_ranks = "spawn" in code or "init_process_group" in code
+    return has_ranks and reader.read(code).start == "python"
+
+
 @dataclass
 class CodeLessonApi:
     """Endpoint that runs a learner's code. Results are JSON values."""
@@ -133,13 +140,12 @@ class CodeLessonApi:
         about = self.library.find(lesson)
         if len(code) > MOST_CODE:
             raise ValueError(f"code has {len(code):,} characters; allowed: at most {MOST_CODE:,}")
-        spawns = reader.read(code).start == "python" and "spawn" in code
         answer: dict[str, Any] = self.scripts.start_script(
             {
                 "files": {ENTRY: code},
                 "entry": ENTRY,
                 "ranks": NUM_RANKS,
-                "start": "python" if spawns else "torchrun",
+                "start": "python" if starts_ranks(code) else "torchrun",
                 "on_cpu": True,
                 "environment": f"{spool.DETAILS}=1",
                 "on_hang": "end",

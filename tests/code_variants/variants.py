@@ -60,6 +60,14 @@ FLAT = """        flat = torch.cat([p.grad.flatten() for p in model.parameters()
             p.grad.copy_(flat[start : start + p.numel()].view_as(p))
             start += p.numel()
 """
+CLOSURE = f"""        def closure():
+            {LOSS}
+            optimizer.zero_grad()
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure)
+"""
 OWN_CLASS = """class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -89,6 +97,9 @@ _TWO_RANKS = [
     ("Adam", PASSED, [("torch.optim.SGD(model.parameters(), lr=0.1)", "torch.optim.Adam(model.parameters(), lr=0.01)")]),
     ("a scaled learning rate", PASSED, [("lr=0.1", "lr=0.1 * world_size")]),
     ("DDP with options", PASSED, [(f"DDP({NET})", f"DDP({NET}, bucket_cap_mb=1, gradient_as_bucket_view=True)")]),
+    ("a closure", PASSED, [
+        (f"        {LOSS}\n        optimizer.zero_grad()\n{BACKWARD}{STEP}", CLOSURE),
+    ]),
     ("the loss as a module", PASSED, [
         ("\nfor epoch", "\ncriterion = nn.CrossEntropyLoss()\nfor epoch"),
         ("nn.functional.cross_entropy(", "criterion("),
@@ -161,6 +172,9 @@ _SHARDS = [
     ("a batch sampler", PASSED, [
         ("DataLoader(data, batch_size=32, sampler=sampler)", "DataLoader(data, batch_sampler=torch.utils.data.BatchSampler(sampler, 32, False))"),
     ]),
+    ("the batch as a keyword", PASSED, [
+        (DDP, OWN_CLASS + "model = DDP(Net())"), ("model(x)", "model(x=x)"),
+    ]),
     ("the epoch shifted", PASSED, [("set_epoch(epoch)", "set_epoch(epoch + 10)")]),
     ("set_epoch by the loader", PASSED, [("sampler.set_epoch", "loader.sampler.set_epoch")]),
     ("larger batches", PASSED, [("batch_size=32", "batch_size=64")]),
@@ -212,6 +226,9 @@ _SAVE_AND_LOAD = [
     ]),
     ("rank 1 saves", PASSED, [("if rank == 0:", "if rank == world_size - 1:")]),
     ("an all-reduce as the barrier", PASSED, [(BARRIER, "dist.all_reduce(torch.zeros(1))\n")]),
+    ("a message as the barrier", PASSED, [
+        (BARRIER, "flag = torch.ones(1)\ndist.send(flag, 1) if rank == 0 else dist.recv(flag, 0)\n"),
+    ]),
     ("a monitored barrier", PASSED, [("dist.barrier()", "dist.monitored_barrier()")]),
     ("the barrier before loading", PASSED, [(BARRIER, ""), ("restored = build()\n", "restored = build()\ndist.barrier()\n")]),
     ("weights only, mapped", PASSED, [('torch.load("checkpoint.pt")', 'torch.load("checkpoint.pt", map_location="cpu", weights_only=True)')]),
@@ -336,6 +353,16 @@ HAND = """            for p in model.parameters():
                 p.grad /= world_size
             optimizer.step()
 """
+HOOK = """
+
+def average(*_):
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world_size
+
+
+optimizer.register_step_pre_hook(average)
+"""
 GROUPS = """    batches = list(loader)
     for start in range(0, len(batches), 4):
         *first, (x, y) = batches[start : start + 4]
@@ -366,6 +393,9 @@ _ACCUMULATE = [
         ("        with contextlib.nullcontext() if is_last else model.no_sync():\n", "        with contextlib.ExitStack() as stack:\n            if not is_last:\n                stack.enter_context(model.no_sync())\n"),
     ]),
     ("by hand", PASSED, [(DDP, PLAIN), (INSIDE, OUTSIDE), ("            optimizer.step()\n", HAND)]),
+    ("by hand, in a hook of the optimizer", PASSED, [
+        (DDP, PLAIN), (INSIDE, OUTSIDE), ("\nfor epoch", HOOK + "\nfor epoch"),
+    ]),
     ("by-passed until the last", PASSED, [(INSIDE, "        network = model if is_last else model.module\n" + OUTSIDE.replace("model(x)", "network(x)"))]),
     ("gradients divided at the end", PASSED, [
         (" / 4\n", "\n"), ("            optimizer.step()\n", "            for p in model.parameters():\n                p.grad /= 4\n            optimizer.step()\n"),
@@ -439,6 +469,9 @@ _HANG = [
     ("the loss of rank 0 alone", "own_loss", [("    dist.all_reduce(mean)\n", ""), ("mean.item() / world_size", "mean.item()")]),
     *_EVALUATION_WRONG,
     ("nothing is saved any more", "not_saved", [(CALL, "")]),
+    ("saved after the last epoch only", "not_saved", [
+        (CALL, ""), ("\ndist.destroy", '\nsave(model, "last.pt")\ndist.destroy'),
+    ]),
     ("nothing is printed any more", "nothing_shown", [("print(f", "str(f")]),
     ("no averaging", "not_averaged", [(DDP, DDP + "\nmodel.require_backward_grad_sync = False")]),
     ("summed gradients", "summed", [(BACKWARD, "        (loss * world_size).backward()\n")]),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness import REPOSITORY, processes_of, wait_until
 from tests.integration.conftest import TwoNodes
-from trainers.contract import code, events, rundir
+from trainers.contract import code, events, manifests, rundir
 from trainers.contract.config import parse
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -94,3 +94,33 @@ def test_a_script_that_does_not_ask_gets_sigterm_on_both_machines(
     assert liveness.read_status(run).state == "stopped", story(run)
     assert_nothing_is_left(run)
     assert sorted(path.name for path in (run.path / "work").glob("sigterm_*")) == ["sigterm_0", "sigterm_1"]
+
+
+@pytest.mark.parametrize("two_nodes", ["slurm", "ssh"], indirect=True)
+def test_a_script_that_saves_continues_on_two_machines_from_its_checkpoint(
+    two_nodes: TwoNodes, tmp_path: Path
+) -> None:
+    run = start(two_nodes, tmp_path, "asks saves")
+    wait_until("Checkpoint being allowed", lambda: any(e["saves"] for e in told(run, "script")), PATIENCE_S)
+    asked = run.append_command("checkpoint")
+    wait_until("its answer", lambda: asked in [each["id"] for each in told(run, "command")], PATIENCE_S)
+    answer = told(run, "command")[-1]
+    assert answer["accepted"] and answer["message"].startswith("Saved step "), story(run)
+    two_nodes.engine.stop(run, liveness.read_status(run), save=True)
+    wait_until("its end", lambda: has_ended(run), PATIENCE_S)
+    assert liveness.read_status(run).state == "stopped", story(run)
+    by_button, at_stop = sorted(run.list_checkpoints(), key=lambda item: item.step)
+    assert (by_button.reason, at_stop.reason) == ("button", "stop")
+    assert all(manifests.find_fault(item) is None for item in (by_button, at_stop))
+    assert all((item.path / f"rank_{rank}.pt").is_file() for item in (by_button, at_stop) for rank in (0, 1))
+    first = {step["step"]: step["loss"] for step in told(run, "step")}
+    run.events.unlink()
+    two_nodes.launch(run, by_button.step)
+    wait_until("its next steps", lambda: len(told(run, "step")) >= 5 or has_ended(run), PATIENCE_S)
+    steps = {step["step"]: step["loss"] for step in told(run, "step")}
+    both = steps.keys() & first.keys()
+    assert both and min(steps) == by_button.step + 1, story(run)
+    assert all(steps[step] == first[step] for step in both), "the same bits"
+    two_nodes.engine.stop(run, liveness.read_status(run), save=False)
+    wait_until("its end", lambda: has_ended(run), PATIENCE_S)
+    assert_nothing_is_left(run)

@@ -1,4 +1,7 @@
-"""Trains until it is stopped. Arguments: `asks` polls should_stop, `hangs` on rank 1 after five steps."""
+"""Trains until it is stopped.
+
+Arguments: `asks` polls should_stop, `saves` saves and loads, `hangs` on rank 1 after five steps.
+"""
 
 import sys
 import time
@@ -12,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 model = DDP(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-step = 0
+saved = watch.load(model=model, optimizer=optimizer) if "saves" in sys.argv else None
+step = saved["step"] if saved else 0
 while True:
     loss = model(torch.ones(8, 4)).square().mean()
     loss.backward()
@@ -20,6 +24,8 @@ while True:
     optimizer.zero_grad()
     step += 1
     time.sleep(0.01)
+    if "saves" in sys.argv:
+        watch.save(model=model, optimizer=optimizer, step=step)
     if "asks" in sys.argv and watch.should_stop():
         break
     if "hangs" in sys.argv and step == 5 and dist.get_rank() == 1:

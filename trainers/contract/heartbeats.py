@@ -145,8 +145,10 @@ _PR_SET_PTRACER = 0x59616D61
 _place = Place(None, 0)
 
 
-def begin_heartbeats(rank: int | None = None) -> None:
+def begin_heartbeats(rank: int | None = None) -> Place:
     """Send heartbeats to the supervisor, if there is one, and let it read this rank's stacks.
+
+    Returns the rank's place, whose `beat` is `write_heartbeat` with one call less.
 
     Args:
         rank: this process's rank; None: the one that torchrun gave it.
@@ -161,6 +163,7 @@ def begin_heartbeats(rank: int | None = None) -> None:
     # supervisor. This allows the supervisor and its descendants.
     if address is not None and (supervisor_pid := facilities.owner_of_path(address)) is not None:
         facilities.prctl(_PR_SET_PTRACER, supervisor_pid)
+    return _place
 
 
 def write_heartbeat(doing: int, step: int | None = None) -> None:

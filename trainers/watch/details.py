@@ -24,11 +24,15 @@ from trainers.watch import flight_recorder
 from trainers.watch.guard import hook
 from trainers.watch.hooks import after, before, saved_file
 from trainers.watch.recorder import hashes_of, parameters_of
+from trainers.watch.saving import tensors_of
 
 MOST_NOTES = 10_000
 MOST_LINE = 300
 MOST_PARTS = 10
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
+
+# The flight recorder leaves out the first; of messages, collectives alone are read from it.
+_UNRECORDED = ("monitored_barrier", "send", "recv", "isend", "irecv")
 
 
 class Details:
@@ -48,15 +52,14 @@ class Details:
         self._collectives: list[tuple[str, int]] = []
         self._local = 0.0
         self._hooked: set[int] = set()
-        self._before = self._gradient_bytes = 0
-        self._used = 0.0
+        self._before = 0
         self._line = ""
 
     def install(self) -> None:
         """Install the hooks."""
         from torch.optim import optimizer as optimizers
 
-        nn.modules.module.register_module_forward_pre_hook(self._begin_forward)
+        before(nn.Module, "__call__", self._begin_forward)  # torch's hooks for all modules get no keywords
         nn.modules.module.register_module_forward_hook(self._end_forward, always_call=True)
         before(torch.autograd, "backward", self._begin_backward)
         for name in _CRITERIA:
@@ -69,8 +72,9 @@ class Details:
             torch, "save", lambda _none, *args, **kwargs: self._take_file("saved", saved_file(args, kwargs))
         )
         before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
-        before(distributed_c10d, "monitored_barrier", self._count_barrier)
-        dist.monitored_barrier = distributed_c10d.monitored_barrier
+        for name in _UNRECORDED:
+            before(distributed_c10d, name, self._count_unrecorded)
+            setattr(dist, name, getattr(distributed_c10d, name))
         for stream in (sys.stdout, sys.stderr):
             before(stream, "write", self._take_text)
 
@@ -82,13 +86,12 @@ class Details:
 
     # Samples
 
-    @hook
-    def _begin_forward(self, module: nn.Module, args: Any) -> None:
+    def _begin_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         self._depth += 1
         if self._depth > 1 or next(module.parameters(), None) is None:
             return
         self._end_pending(is_training=False)
-        first = args[0] if args and isinstance(args[0], Tensor) and args[0].dim() else None
+        first = next((each for each in tensors_of([args, kwargs]) if each.dim()), None)
         if first is None:
             return
         self._pending = hashes_of([first.cpu()])
@@ -148,23 +151,25 @@ class Details:
 
     @hook
     def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
-        self._before = _hash_of(optimizer)
-        self._used = math.fsum(map(_projection, gradients))
-        self._gradient_bytes = sum(each.numel() * each.element_size() for each in gradients)
+        if self._recorder.is_outermost(optimizer):
+            self._before = _hash_of(optimizer)
 
     @hook
     def _end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Note the step and its gradients, which a closure or a hook of the optimizer may have changed."""
+        if not self._recorder.is_outermost(optimizer):
+            return
         self._read_collectives()
+        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
         self.note(
             "stepped",
             lr=float(optimizer.param_groups[0].get("lr") or 0.0),
             before=self._before,
             after=_hash_of(optimizer),
-            used=self._used,
+            used=math.fsum(map(_projection, gradients)),
             local=self._local,
-            gradient_bytes=self._gradient_bytes,
+            gradient_bytes=sum(each.numel() * each.element_size() for each in gradients),
             reduced=reduced,
             losses=self._losses,
             criteria=self._criteria,
@@ -177,8 +182,8 @@ class Details:
         self._num_collectives += len(new)
         self._collectives += [(each.name, each.num_bytes) for each in new]
 
-    def _count_barrier(self, *_args: Any, **_kwargs: Any) -> None:
-        """Count a `monitored_barrier`, which the flight recorder leaves out."""
+    def _count_unrecorded(self, *_args: Any, **_kwargs: Any) -> None:
+        """Count a call by which a rank can wait for another one, and which is not read from the recorder."""
         self._num_collectives += 1
 
     # Files and output

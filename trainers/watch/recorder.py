@@ -111,6 +111,7 @@ class Recorder:
         self.norm: Tensor | None = None
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
+        self._beat = heartbeats.write_heartbeat
         self._losses: list[Tensor | float] = []
         self._is_by_grad = False
         self.num_backwards_in_step = 0
@@ -134,7 +135,7 @@ class Recorder:
         self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
         # What a read of the loss is recognised by, and the losses of its step.
-        self.read_keys: set[int] = set()
+        self.read_keys: tuple[int, ...] = ()
         self._losses_read = self._losses
         self._num_reads = self._num_waits = self._waits_from = 0
         self._waited_s = 0.0
@@ -179,8 +180,8 @@ class Recorder:
         )
         is_read_elsewhere = self.control.has_other_machines and machine != 0
         self._writer = SpoolWriter(self.run_dir, self.rank, syncs=is_read_elsewhere)
-        heartbeats.begin_heartbeats(self.rank)
-        heartbeats.write_heartbeat(BUILDING)
+        self._beat = heartbeats.begin_heartbeats(self.rank).beat
+        self._beat(BUILDING)
         if self.rank == 0:
             self._collector = Collector(self.run_dir, self.world_size, self.control, self._resume_step or 0)
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
@@ -210,7 +211,7 @@ class Recorder:
         """Write the records that are still in memory, and how the script ended on this rank."""
         if self._thread is None or self._writer is None or self.control is None:
             return
-        heartbeats.write_heartbeat(ENDING)
+        self._beat(ENDING)
         self._end_averaging()
         self._note_samples()
         if status == spool.DONE and self._backward_began:
@@ -254,7 +255,7 @@ class Recorder:
         """Note the loss of a backward pass, or of `autograd.grad` in a step without backward passes."""
         self.is_in_backward = True
         now = clock()
-        heartbeats.write_heartbeat(COMPUTING)
+        self._beat(COMPUTING)
         self._backward_began = now
         if self.step == self._began_at and self._data_s == 0.0:
             self._step_began = now
@@ -265,19 +266,12 @@ class Recorder:
             return
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
-        scalars = [each for each in losses if isinstance(each, Tensor) and each.numel() == 1]
-        self._losses_read, self.read_keys = self._losses, set()
-        if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
-            for scalar in scalars:
-                self.read_keys.update((address_of(scalar), _undivided(scalar)))
-            self.read_keys.discard(0)
-        for scalar in scalars:
-            local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
-            # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
-            self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
-            if local.is_cuda:
-                self._gpu = local.device
-        self._mark("forward")
+        self._losses_read, self.read_keys = self._losses, ()
+        for each in losses:
+            if isinstance(each, Tensor) and each.numel() == 1:
+                self._take_loss(each)
+        if self._gpu is not None:
+            self._mark("forward")
         if self._is_without_grad:
             self._is_without_grad = False
             self.note("mode", is_training=True, at=time.time())
@@ -300,6 +294,16 @@ class Recorder:
         self._is_by_grad = by_grad
         return True
 
+    def _take_loss(self, loss: Tensor) -> None:
+        """Keep a loss, and what a read of it is recognised by."""
+        if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
+            self.read_keys += (address_of(loss), _undivided(loss))
+        local = loss.to_local() if hasattr(loss, "to_local") else loss
+        # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
+        self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
+        if local.is_cuda:
+            self._gpu = local.device
+
     @hook
     def end_backward(self) -> None:
         """Note the end of a backward pass."""
@@ -307,18 +311,18 @@ class Recorder:
         self.is_in_backward = False
         self._backward_s += now - self._backward_began
         self._optimizer_began = now  # of a step whose closure calls backward
-        if self.wait_from is None:
-            self._mark("backward")
-        else:
+        if self.wait_from is not None:
             self._wait_s += now - self.wait_from
-            self._mark("wait")
+        if self._gpu is not None:
+            self._mark("backward" if self.wait_from is None else "wait")
 
     @hook
     def begin_step(self, optimizer: Any, *_of_step: Any) -> None:
         """Note that an optimizer begins its step."""
-        if self._stepping() is not optimizer and self._is_in_step():
-            return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
-        self._stepping = weakref.ref(optimizer)
+        if self._stepping() is not optimizer:
+            if self._is_in_step():
+                return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
+            self._stepping = weakref.ref(optimizer)
         self._optimizer_began = clock()
         self.is_in_step, self.num_backwards_in_step = True, 0
         if self._thread is None:
@@ -337,7 +341,7 @@ class Recorder:
         if optimizer is not self._stepping():
             return
         now = clock()
-        self.is_in_step, self._stepping = False, lambda: None
+        self.is_in_step = False
         self.num_optimizer_steps += 1
         if optimizer is not self._optimizer():
             self._num_steps_of_others += 1
@@ -348,7 +352,8 @@ class Recorder:
         rate = optimizer.param_groups[0].get("lr", NAN)
         if isinstance(rate, Tensor):  # a scheduler changes it in place
             rate = rate.detach().clone()
-        self._mark("optimizer")
+        if self._gpu is not None:
+            self._mark("optimizer")
         self._rows.append(
             (
                 self.step, max(self.epoch, 0), self._losses, rate, self.norm, self._samples,
@@ -362,7 +367,7 @@ class Recorder:
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_began = now
-        heartbeats.write_heartbeat(STEPPING, self.step)
+        self._beat(STEPPING, self.step)
         if self.control is not None:
             self.control.set_of_rank(self.rank, spool.STEP, self.step)
         if self.step == self._began_at + STEPS_TO_BUCKETS:
@@ -370,6 +375,10 @@ class Recorder:
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
             self._fingerprint(is_averaged=False)
             self._note_waits()
+
+    def is_outermost(self, optimizer: Any) -> bool:
+        """True unless the step is one within that of another optimizer, as in a ZeroRedundancyOptimizer."""
+        return optimizer is self._stepping()
 
     def _is_in_step(self) -> bool:
         """True within the step that began last; one that raised has no end, and its loss is forgotten."""
@@ -382,7 +391,7 @@ class Recorder:
             if "wrapper" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
                 return True
             frame = frame.f_back
-        self.is_in_step, self._stepping = False, lambda: None
+        self.is_in_step = False
         self._losses, self.norm = [], None
         return False
 
@@ -414,7 +423,7 @@ class Recorder:
     def begin_fetch(self) -> float:
         """Note that the script waits for a batch."""
         is_training = self._is_training_now()
-        heartbeats.write_heartbeat(EVALUATING if self.is_evaluating else FETCHING)
+        self._beat(EVALUATING if self.is_evaluating else FETCHING)
         now = clock()
         if self.saving.pending is not None:
             self._samples, self._data_s = 0, 0.0
@@ -440,7 +449,8 @@ class Recorder:
         self._data_s += clock() - began
         if self.is_evaluating or not torch.is_grad_enabled():
             return
-        self._mark("data")
+        if self._gpu is not None:
+            self._mark("data")
         self._pass = of_pass or {}
         if of_pass is not None:
             of_pass["num_new"] = of_pass.get("num_new", 0) + 1
@@ -453,20 +463,11 @@ class Recorder:
             first = next((each for each in tensors_of(batch) if each.dim()), None)
         if first is None:
             return
-        self._samples += self._num_samples(batch, first)
+        self._samples += _num_collated(batch, first) if self._pass.get("collates") else first.size(0)
         self._hashed_pass = self._hashed_pass or self._pass
         is_first = self._pass is self._hashed_pass or not self._pass
         if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
             self._hash_samples([each for each in tensors_of(batch) if each.dim()])
-
-    def _num_samples(self, batch: Any, first: Tensor) -> int:
-        """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
-        if self._pass and self._pass["loader"].collate_fn is not default_collate:
-            if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
-                return len(batch)
-            if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
-                return len(batch[0])
-        return first.shape[0]
 
     @hook
     def begin_pass(self, loader: Any) -> dict[str, Any]:
@@ -478,7 +479,8 @@ class Recorder:
         self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
         if self._is_training_now():
             self.saving.begin_pass()
-        return {"loader": loader, "is_training": False, "num_epochs": self._num_epochs, "place": place}
+        about = {"loader": loader, "collates": loader.collate_fn is not default_collate, "place": place}
+        return about | {"is_training": False, "num_epochs": self._num_epochs}
 
     @hook
     def follow(self, iterator: Any) -> None:
@@ -516,9 +518,10 @@ class Recorder:
             self._step_began = clock()
             self._data_s = 0.0
             self._marks = []
-            self._mark(BEGIN)
+            if self._gpu is not None:
+                self._mark(BEGIN)
         else:
-            heartbeats.write_heartbeat(EVALUATING)
+            self._beat(EVALUATING)
 
     @hook
     def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
@@ -549,7 +552,8 @@ class Recorder:
         if self.world_size == 1:
             return
         self.wait_from = clock()
-        self._mark("backward")
+        if self._gpu is not None:
+            self._mark("backward")
 
     @hook
     def note_norm(self, norm: Any) -> None:
@@ -563,7 +567,7 @@ class Recorder:
         is_noted = self._num_reads < MOST_NOTED_READS and isinstance(number, float)
         if not (is_noted or value.is_cuda) or not self._losses_read:
             return
-        if self.read_keys.isdisjoint((address_of(value), _number_of(value.grad_fn))):
+        if ({address_of(value), _number_of(value.grad_fn)} - {0}).isdisjoint(self.read_keys):
             return
         # An integer has the address of a freed loss.
         if value.is_cuda and value.is_floating_point():
@@ -775,7 +779,7 @@ class Recorder:
 
     def _mark(self, part: str) -> None:
         """Record on the GPU that a part of the step ends here; nothing while a CUDA graph is captured."""
-        if self._gpu is None or len(self._marks) >= MOST_MARKS or torch.cuda.is_current_stream_capturing():
+        if len(self._marks) >= MOST_MARKS or torch.cuda.is_current_stream_capturing():
             return
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._gpu))
@@ -884,6 +888,15 @@ class Recorder:
         )
 
 
+def _num_collated(batch: Any, first: Tensor) -> int:
+    """Return the number of samples of a batch, which the script's own `collate_fn` may leave in lists."""
+    if isinstance(batch, list) and isinstance(batch[0], Mapping | tuple):
+        return len(batch)
+    if isinstance(batch, tuple) and isinstance(batch[0], tuple | list):  # tuple(zip(*samples))
+        return len(batch[0])
+    return first.size(0)
+
+
 def parameters_of(optimizer: Any) -> list[Any]:
     """Return the parameters that an optimizer changes."""
     return [each for group in optimizer.param_groups for each in group["params"]]
@@ -955,7 +968,7 @@ def _number_of(node: Any) -> int:
 def _undivided(loss: Tensor) -> int:
     """Return the number of the node whose result was divided or multiplied by a number to get a loss."""
     node = loss.grad_fn
-    if node is None or node.name() not in ("DivBackward0", "MulBackward0"):
+    if type(node).__name__ not in ("DivBackward0", "MulBackward0"):  # `name()` takes 3 us to find it
         return 0
     return _number_of(node.next_functions[0][0])
 

@@ -84,3 +84,17 @@ def test_a_teacher_s_lesson_replaces_ours(tmp_path: Path) -> None:
     text = FIRST.read_text(encoding="utf-8").replace("minutes = 10", "minutes = 99")
     (tmp_path / "code" / "01-two-ranks.md").write_text(text)
     assert CodeLibrary([LESSONS, tmp_path]).find("two-ranks").minutes == 99
+
+
+def test_only_a_script_that_starts_its_ranks_itself_is_started_without_torchrun() -> None:
+    with_process = """
+from multiprocessing import Process
+def run(rank):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+for rank in range(2):
+    Process(target=run, args=(rank,)).start()
+"""
+    first = code_lesson.read(FIRST)
+    spawned = with_process.replace("Process(target=run, args=(rank,)).start()", "mp.spawn(run, nprocs=2)")
+    codes = (with_process, spawned, first.script, first.solution)
+    assert [code_lesson.starts_ranks(code) for code in codes] == [True, True, False, False]
