@@ -40,7 +40,7 @@ def report_findings(
         for each in _leaks(table, used, columns[plan.label], plan):
             _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
-        if each.reason == columns_module.EVERY_THREE and not each.is_chosen:
+        if each.reason.endswith(columns_module.EVERY_THREE) and not each.is_chosen:
             as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."

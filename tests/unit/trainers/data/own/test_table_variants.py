@@ -808,16 +808,54 @@ CASES |= {
     # ---- two units in one column, of which one belongs to the form of the cells
     "minutes and seasons": form(
         lambda n: f"{80 + n} min" if n % 10 < 7 else f"{n % 5 + 2} Seasons",
-        "different units: minutes, Seasons",
+        "different units: min, Seasons",
         kind="ignored",
     ),
-    "hours with minutes, and seconds": form(
-        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9}s", "minutes, s", kind="ignored"
-    ),
-    "hours in words, and days": form(
-        lambda n: f"{n % 9 + 1} hours {n * 7 % 60} mins" if n % 4 else f"{n % 8 + 2} days",
-        "minutes, days",
+    "hours with minutes, and decades": form(
+        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9} decades",
+        "different units: minutes, decades",
         kind="ignored",
+    ),
+    # ---- sums of units, and units that are parts of each other
+    **{
+        f"sums such as {write(0)}": form(write, words, first=first)
+        for words, first, write in (
+            ("of minutes", 80.0, lambda n: f"PT1H{20 + n % 40}M" if n % 4 != 1 else f"PT{n * 7 % 60}M"),
+            ("of minutes", 1502.5, lambda n: f"P1DT{1 + n % 20}H{2 + n * 7 % 50}M30S"),
+            ("of minutes", 125.5, lambda n: f"2h {5 + n * 7 % 50}m {30 + n % 9}s"),
+            ("of minutes", 0.15, lambda n: f"{9 + n % 50}s" if n % 3 == 0 else f"{n % 9 + 1}h {n * 7 % 60}m"),
+            ("of minutes", 2880.0, lambda n: f"{n % 8 + 2} days" if n % 4 == 0 else f"{n % 9} hours 5 mins"),
+            ("of minutes", 3064.5, lambda n: f"2 days 03:{4 + n * 7 % 50:02}:30"),
+            ("of days", 72.0, lambda n: f"{10 + n % 20}w 2d"),
+            ("of months", 12.0, lambda n: f"< {n + 1} year" if n % 11 == 0 else f"{n % 11 + 1}+ years"),
+            ("of months", 13.0, lambda n: f"{1 + n % 20}yrs {1 + n * 7 % 11}mon"),
+            ("of months", 3.0, lambda n: f"P{3 + n * 7 % 9}M"),
+            ("of ounces", 83.0, lambda n: f"{5 + n % 9} lb {3 + n * 7 % 13} oz"),
+            ("of grams", 1500.0, lambda n: f"1.{5 + n % 4} kg" if n % 3 == 0 else f"{n * 7 % 900 + 50} g"),
+            ("of centimetres", 175.0, lambda n: f"1 m {75 + n % 20} cm"),
+        )
+    },
+    **{
+        f"no sums: {write(0)}, {write(1)}": form(write, words, kind=kind)
+        for words, kind, write in (
+            ("unit h", "number", lambda n: f"{n * 7 % 60}h"),
+            ("different units: D, H", "category", lambda n: f"{n * 7 % 9 + 30}{'DH'[n % 2]}"),
+            ("v: category", "category", lambda n: ("PT", "P", "T")[n % 3]),
+        )
+    },
+    # ---- limits of measurements
+    **{
+        f"limits such as {write(0)}": form(write, words, "in 12 of 60 cells", first=first)
+        for words, first, write in (
+            ("unit mg/L", 5.2, lambda n: f"{5.2 + n * 7 % 31:.1f} mg/L" if n % 5 else "<5.2 mg/L"),
+            ("as 5", 1000.0, lambda n: f"{n * 7 % 310}" if n % 5 else ">1000"),
+            ("it could also be 1.", 1000.0, lambda n: f"{n * 7 % 310}" if n % 5 else "> 1,000"),
+            ("as 5", 0.5, lambda n: f"{n * 7 % 31 / 9:.2f}" if n % 5 else "≤ 0.5"),
+            ("as 5", 90.0, lambda n: f"{n * 7 % 90}" if n % 5 else "90+"),
+        )
+    },
+    "ranges of ages are no limits": form(
+        lambda n: ("<18", "18-25", "26-40", ">40")[n * 7 % 4], "v: category", kind="category"
     ),
     "feet and centimetres": form(
         lambda n: f"{4 + n % 3}'{n * 7 % 12}\"" if n % 3 else f"{150 + n} cm", "feet, cm", kind="category"
