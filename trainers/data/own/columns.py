@@ -757,12 +757,12 @@ class _Batch:
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
             tests += [f"regexp_matches(v, {literal(_POINTED)})", "NOT regexp_matches(v, '[.,]')"]
             tests += [f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"]
-            for place, *fits, plain, num_long, num_pointed, num_whole, num_plus, num_minus in self._table.query(
+            for place, *fits, plain, num_long, num_pointed, num_whole, plus, minus in self._table.query(
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
-                is_signed = num_plus + num_minus >= 0.2 * self._shares[place]["present"]
-                if num_plus and num_minus and is_signed and not self._chosen[place]:
+                is_signed = plus + minus >= 0.2 * self._shares[place]["present"]
+                if plus and minus and is_signed and not self._chosen[place]:
                     continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
                 number = self._as_number(
@@ -986,7 +986,7 @@ def _group(cell: str, pattern: str, group: int) -> str:
 
 
 def _in_units(cell: str, form: str) -> str:
-    """Return SQL of a cell that is a sum with a unit after each number: of 1h30, 10+ years, 2 days 03:04:05."""
+    """Return SQL of a cell with a unit after each number of a sum: of 1h30, 10+ years, 2 days 03:04:05."""
     if form in _SUMS:
         cell = f"regexp_replace({cell}, {literal(_LIMIT + '|[+]')}, '', 'g')"
     if form != MINUTES:
