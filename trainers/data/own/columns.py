@@ -115,6 +115,7 @@ _WEEKDAY = (
 )
 _TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
 DAY_OR_MONTH = "day and month could be the other way round"
+SERIAL_DAYS = "days since 1899-12-30, as spreadsheets count"
 YEAR_OR_DAY, NO_YEAR = "the number could be a day", "the number is hardly a year"
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
@@ -159,7 +160,7 @@ _PAIR = f"{_COORDINATES}|{_PRESSURE}{_OF_MERCURY}"
 _PRESSURE_NAME = r"(?i)bp|rr|nibp|.*(?:blood|blut|pressure|mm ?hg|presión|tension|血压).*"
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
-POWER, ORDINAL, DEGREES, LIMITED = "power", "ordinal", "degrees", "limited"
+POWER, ORDINAL, DEGREES, LIMITED, SERIAL = "power", "ordinal", "degrees", "limited", "serial"
 # Sums of several units, or amounts in different ones: 2h 5m 30s, PT1H20M, 5 lb 3 oz, 2yrs 11mon. The number
 # of the smallest unit is read.
 _DAY, _MINUTE = "d(?:ays?)?|tage?n?|jours?", "m(?:ins?|inutes?|inuten)?"
@@ -172,7 +173,11 @@ _SUMS: dict[str, tuple[tuple[str, str], ...]] = {
     "months": (("y(?:rs?|ears?)?|jahre?|ans?", "12"), ("m(?:os?|on|onths?|onate?|ois)?", "1")),
     "ounces": (("st|stones?", "224"), ("lbs?|pounds?", "16"), ("oz|ounces?", "1")),
     "grams": (("kgs?|kilos?", "1000"), ("g|gr|grams?|gramm", "1")),
+    "milligrams": (("g|gr|grams?|gramm", "1000"), ("mg", "1")),
     "centimetres": (("m|met(?:er|re)s?", "100"), ("cm", "1")),
+    "metres": (("km", "1000"), ("m|met(?:er|re)s?", "1")),
+    "millilitres": (("l|lit(?:er|re)s?", "1000"), ("ml", "1")),
+    "megabytes": (("tb", "1000000"), ("gb", "1000"), ("mb", "1"), ("kb", "1/1000")),
 }  # fmt: skip
 _PART = r"(?:([0-9]+(?:\.[0-9]+|,[0-9]{1,2})?)\s*(?:%s)\.?(?:[\s,T]|and|und)*)?"
 _LIMIT = r"^(?:[<>]=?|[≤≥⩽⩾]|&[lg]t;)\s*"
@@ -204,6 +209,7 @@ _FORM_PATTERNS = {
         r"([0-9]{1,3}(?:\.[0-9]+)?)\s?[°º]\s?(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?['’′]\s?)?"
         r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?(?:\"|”|″|''|’’|′′)\s?)?[NSEW]"
     ),
+    SERIAL: r"[2-5][0-9]{4}",
     LIMITED: rf"(?:{_LIMIT}[0-9][0-9., ]*|[0-9][0-9., ]*\+)[^0-9]{{0,12}}",
 }
 # Units of the rewritten numbers; cells with another unit have to be converted first.
@@ -221,7 +227,11 @@ _FORM_LINES = {
     "months": " of months: 2 years 3 months is read as 27",
     "ounces": " of ounces: 5 lb 3 oz is read as 83",
     "grams": " of grams: 1 kg 250 g is read as 1250",
+    "milligrams": " of milligrams: 1.5 g is read as 1500",
     "centimetres": " of centimetres: 1 m 75 cm is read as 175",
+    "metres": " of metres: 1.5 km is read as 1500",
+    "millilitres": " of millilitres: 1.5 l is read as 1500",
+    "megabytes": " of megabytes: 1.5 GB is read as 1500",
     LIMITED: "",
     ORDINAL: ": 1st is read as 1",
     DEGREES: " of degrees: 52°30'S is read as -52.5",
@@ -604,8 +614,11 @@ class _Batch:
             for form in _FORM_PATTERNS:
                 is_usual = shares[form] > (0 if form == LIMITED else 0.5 * shares["present"])
                 is_able = self._chosen[place] in ("", NUMBER) and not self._profiles[place].form
+                if form == SERIAL:
+                    is_usual = shares[form] == shares["present"] and _may_be_date(profile)
                 if is_usual and is_able and (form not in _SUMS or self._has_sums(place, form)):
                     self._rewrite([place], form)
+                    shares["dates"] += shares[form] * (form == SERIAL)
 
     def _has_sums(self, place: int, form: str) -> bool:
         """Return False if all cells of a form have the same unit, or one of a single letter such as 34M."""
@@ -677,7 +690,8 @@ class _Batch:
             if best < max(1, least[place] * self._shares[place]["present"]):
                 continue
             fitting = [form for form, count in fits.items() if count == best]
-            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else _doubt_of_order(fitting)
+            reason = SERIAL_DAYS if self._profiles[place].form == SERIAL else _doubt_of_order(fitting)
+            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else reason
             if reason == NO_YEAR and not self._chosen[place]:
                 continue
             found[place] = replace(
@@ -906,7 +920,9 @@ class _Batch:
 
 
 def _may_be_date(profile: Column) -> bool:
-    """Return True if plain numbers may be dates such as 20240131."""
+    """Return True if plain numbers may be dates such as 20240131, or 45000 as spreadsheets count days."""
+    if profile.characters == 5:
+        return re.search(r"(?i:(?<![a-z])(?:date|datum|fecha)(?![a-z]))|[a-z]Date", profile.name) is not None
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
 
@@ -1006,10 +1022,14 @@ def _rewritten(cell: str, form: str) -> str:
     """Return SQL of a cell in which one form of numbers is rewritten as plain numbers."""
     if form == WIDE:
         return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
-    if form in (UNCERTAIN, LIMITED):
-        gone = _LIMIT if form == LIMITED else _UNCERTAINTY
-        return f"regexp_replace({cell}, {literal(gone)}, '')"
+    if form == UNCERTAIN:
+        return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
     is_such = _has_form(cell, form)
+    if form == LIMITED:
+        return f"CASE WHEN {is_such} THEN regexp_replace({cell}, {literal(_LIMIT)}, '') ELSE {cell} END"
+    if form == SERIAL:
+        date = f"CAST(DATE '1899-12-30' + TRY_CAST({cell} AS INTEGER) AS VARCHAR)"
+        return f"CASE WHEN {is_such} THEN {date} ELSE {cell} END"
     if form == POWER:
         plain = f"regexp_replace({cell}, '10([⁻⁰¹²³⁴-⁹])', '10^\\1')"
         plain = f"translate({plain}, '−{''.join(map(chr, _LOWERED))}', '--0123456789')"

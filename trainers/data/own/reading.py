@@ -190,6 +190,8 @@ def guess(sample: bytes) -> str:
         small = _LETTERS.sub(lambda one: one[0].lower() if one[0][1:].islower() else one[0], text)
         capitals = _LETTERS.sub(lambda one: one[0].lower() if one[0].isupper() else one[0], small)
         usual_case = 0.85 if name == "koi8_r" and not _TITLE_CASE.search(text) else 1.0
+        if name == "cp1251" and len(text) > 300 and not re.search("[ыьэюя]", small):
+            usual_case = 0.85  # Hebrew in cp1255 has the bytes of the other letters
         for weight, words in ((usual_case, small), (0.9, capitals)):
             found = _FOREIGN.findall(words.replace("i\u0307", "i"))
             if languages > "\u0250":

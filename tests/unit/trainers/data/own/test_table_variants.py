@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -97,9 +98,11 @@ def parquet(sql: str) -> Callable[[Path], None]:
     return write
 
 
-def xlsx(*rows: Iterable[str], sheets: tuple[str, ...] = ("Sheet1",)) -> Callable[[Path], None]:
+def xlsx(
+    *rows: Iterable[str], sheets: tuple[str, ...] = ("Sheet1",), **options: Any
+) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        write_xlsx(path, [list(row) for row in rows], sheets)
+        write_xlsx(path, [list(row) for row in rows], sheets, **options)
 
     return write
 
@@ -803,6 +806,148 @@ CASES |= {
 }
 
 
+RECORDS = [dict(zip(TREES, row, strict=True)) for row in zip(*TREES.values(), strict=True)]
+NESTED_TEXTS = [
+    {"id": n, "data": {"text": FILM[n], "meta": {"lang": "en"}}, "annotations": [{"mood": MOOD[n]}]}
+    for n in range(NUM)
+]
+CASES |= {
+    # ---- JSON with a mark, in other encodings, deeper, of objects
+    **{
+        f"JSON in {code}": plain(json.dumps(RECORDS), name=name, code=code)
+        for code, name in (
+            ("utf-8-sig", "t.json"),
+            ("utf-16", "t.json"),
+            ("utf-16-le", "t.json"),
+            ("utf-16-be", "t.json"),
+        )
+    },
+    "JSON Lines with a mark": plain(
+        "".join(json.dumps(each) + "\n" for each in RECORDS), name="t.jsonl", code="utf-8-sig"
+    ),
+    "JSON in an object in another encoding": plain(
+        json.dumps({"data": RECORDS}), "the list 'data' in it is read", name="t.json", code="utf-16"
+    ),
+    "JSON list in an object in an object": plain(
+        json.dumps({"status": "ok", "result": {"count": NUM, "items": RECORDS}}),
+        "the list 'items' in it is read",
+        name="t.json",
+    ),
+    "JSON objects in objects": Case(
+        name="t.jsonl",
+        content="".join(json.dumps(each) + "\n" for each in NESTED_TEXTS),
+        expected=Reading(
+            task=TEXTS,
+            label="annotations.mood",
+            used=("data.text",),
+            classes={"good", "bad"},
+            rows=NUM,
+            told=("data.meta.lang: constant",),
+        ),
+    ),
+    "GeoJSON": Case(
+        name="t.json",
+        content=json.dumps(
+            {
+                "type": "FeatureCollection",
+                "features": [
+                    {"properties": each, "geometry": {"type": "Point", "coordinates": [n, 50.5]}}
+                    for n, each in enumerate(RECORDS)
+                ],
+            }
+        ),
+        expected=told(
+            "column 'geometry.coordinates' its cells are lists or objects. It is left out",
+            label="properties.kind",
+            used=("properties.height", "properties.width"),
+        ),
+    ),
+    "Parquet of structures": Case(
+        name="t.parquet",
+        content=parquet(
+            "SELECT {'a/b': i * 7 % 31, 'kind': CASE i % 2 WHEN 0 THEN 'oak' ELSE 'elm' END} AS s "
+            "FROM range(60) t(i)"
+        ),
+        expected=told(classes={"oak", "elm"}, label="s.kind", used=("s.a/b",)),
+    ),
+    "Parquet of images": Case(
+        name="t.parquet",
+        content=parquet(
+            "SELECT {'bytes': 'x'::BLOB, 'path': 'a.png'} AS image, i % 2 AS label FROM range(60) t(i)"
+        ),
+        expected=refused("its column 'image' holds images", "in a folder for each class"),
+    ),
+    "JSON cut off": Case(
+        name="t.json",
+        content=json.dumps(RECORDS)[:-40],
+        expected=refused("Malformed JSON"),
+        silent=("/tmp", "source.json"),
+    ),
+    # ---- spreadsheets
+    "merged cells": Case(
+        name="t.xlsx",
+        content=xlsx(
+            ("plot", "height", "kind"),
+            *([f"plot {n // 4 % 5}" if n % 4 == 0 else "", HEIGHT[n], KIND[n]] for n in range(NUM)),
+            merged=[f"A{n}:A{n + 3}" for n in range(2, NUM + 2, 4)],
+        ),
+        expected=told(
+            "45 cells are merged with others; they are read with their value",
+            "plot: category",
+            used=("plot", "height"),
+        ),
+        missing={"plot": 0},
+    ),
+    "durations of more than a day": Case(
+        name="t.xlsx",
+        content=xlsx(
+            ("taken", "width", "kind"),
+            *([f"{1 + n * 7 % 31 / 16:.4f}", WIDTH[n], KIND[n]] for n in range(NUM)),
+            has_durations=True,
+        ),
+        expected=told("hours and minutes", used=("taken", "width")),
+        first={"taken": 24.0},
+    ),
+    "an empty first sheet": plain(
+        xlsx(TREES, *zip(*TREES.values(), strict=True), sheets=("Empty", "Data"), empty=["Empty"]),  # type: ignore[arg-type]
+        "the sheet 'Data' is read; there are also 'Empty'",
+        name="t.xlsx",
+    ),
+    "days as spreadsheets count": Case(
+        content=table({"Order Date": each(lambda n: str(45000 + n * 137 % 900)), **TREES}),
+        expected=told("days since 1899-12-30", used=("Order Date", "height", "width")),
+        kinds={"Order Date": "date"},
+        first={"Order Date": "2023-03-15"},
+    ),
+    "numbers of five digits": form(lambda n: str(45000 + n * 137 % 900), "v: number", first=45000.0),
+    # ---- labels and units
+    "emoji of both kinds": Case(
+        content=table({**TREES, "kind": cycle("\u2764", "\u2764\ufe0f", "\U0001f622")}),
+        expected=told(
+            "differ in case, spaces or invisible characters only",
+            classes={"\u2764", "\u2764\ufe0f", "\U0001f622"},
+            suggested=("data_reading", "join_labels"),
+        ),
+    ),
+    "lists of labels": Case(
+        content=table({**TREES, "kind": cycle("['oak', 'elm']", "['oak']", "['elm']", "['fir']")}),
+        expected=told(
+            "cells hold several labels, such as '['oak','elm']'",
+            classes={"['oak', 'elm']", "['oak']", "['elm']", "['fir']"},
+        ),
+    ),
+    "cp1255 Hebrew": letters(("אלון ירוק", "אורן גבוה", "ברוש זקן"), "cp1255"),
+    "limits, and below the limit": form(
+        lambda n: "<LOD" if n % 6 == 0 else f"<{n % 5}" if n % 5 == 0 else f"{n * 7 % 31}",
+        "‘<LOD’ means missing",
+        "the limits in 10 of 50 cells",
+    ),
+    "mega- and gigabytes": form(
+        lambda n: f"{n % 9 + 1}.5 GB" if n % 3 == 0 else f"{n * 7 % 900} MB", "of megabytes", first=1500.0
+    ),
+}
+
+
 # Each misreading, written differently, and what looks like it but was read correctly.
 CASES |= {
     # ---- two units in one column, of which one belongs to the form of the cells
@@ -1017,6 +1162,12 @@ def put(folder: Path, text: str) -> Path:
     path = folder / "t.csv"
     path.write_text(text, "utf-8")
     return path
+
+
+def test_no_click_leaves_out_all_classes(tmp_path: Path) -> None:
+    answer = inspected(put(tmp_path, "a,b,kind\n1.5,2,x\n1.7,3,y\n"))
+    assert "2 of 2 classes have 1 row" in said(answer)
+    assert not any(each["suggested"] or each["action"] for each in answer["problems"])
 
 
 @pytest.mark.parametrize(
