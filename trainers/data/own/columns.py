@@ -613,9 +613,11 @@ class _Batch:
             self._profiles[place] = replace(profile, ideographs=is_foreign)
             for form in _FORM_PATTERNS:
                 is_usual = shares[form] > (0 if form == LIMITED else 0.5 * shares["present"])
-                is_able = self._chosen[place] in ("", NUMBER) and not self._profiles[place].form
+                chosen = self._chosen[place]
                 if form == SERIAL:
-                    is_usual = shares[form] == shares["present"] and _may_be_date(profile)
+                    is_usual = shares[form] == shares["present"] and (chosen == DATE or _may_be_date(profile))
+                is_able = chosen in ("", DATE if form == SERIAL else NUMBER)
+                is_able = is_able and not self._profiles[place].form
                 if is_usual and is_able and (form not in _SUMS or self._has_sums(place, form)):
                     self._rewrite([place], form)
                     shares["dates"] += shares[form] * (form == SERIAL)

@@ -323,7 +323,9 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
         there = f", but {shown}" if others else ""
         problems.fault("the data", f"there is no image in it{there}.", hint)
     elif others:
-        problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.")
+        tables = [quoted(name) for name in others if name.lower().endswith(LISTS)]
+        hint = f"If {tables[0]} contains the labels of the images, give its path." if tables else ""
+        problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.", hint)
     return images
 
 
@@ -511,6 +513,7 @@ NUM_DECODED_IN_INSPECTION = 2_000
 NUM_MEASURED = 1_000  # images from which value range, mean and deviation are computed
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
+LEAST_KEPT = 0.5  # of an image; one that is cropped to less is reported
 LISTS = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl")  # of images with their labels
 
 
@@ -595,6 +598,7 @@ class Images:
         headers = self._read_headers(source, labelled, problems)
         files = [file for file in labelled if file.name in headers]
         shape = image_files.choose_shape(list(headers.values())) if headers else (1, 1, 1)
+        _report_cropped(headers, shape, problems)
         value_range = self._range_of(source, headers, problems)
         sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
         decoded: dict[str, Pixels] = {}
@@ -823,6 +827,16 @@ class Images:
             watched_paths=(self._path,),
             num_bytes=num_train * int(np.prod(shape)),
         )
+
+
+def _report_cropped(headers: Mapping[str, Header], shape: Shape, problems: Problems) -> None:
+    """Report images of which the middle is used, because their shape is very different."""
+    wide = shape[2] / shape[1]
+    ratios = {name: header.width / header.height / wide for name, header in headers.items()}
+    if cropped := [name for name, ratio in ratios.items() if min(ratio, 1 / ratio) < LEAST_KEPT]:
+        message = f"{len(cropped):,} of {len(headers):,} are cropped to less than their half, because they are "
+        message += f"longer than others: {listed(cropped, 3)}."
+        problems.note("the images", message, "If the rest matters, cut them into pieces.")
 
 
 def _copies_message(

@@ -397,7 +397,7 @@ _FOOTNOTE = re.compile(r"(?i)(sources?|quellen?|fuente|fonte|notes?|hinweis|stan
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
 NESTED_CELLS = "its cells are lists or objects. It is left out."
 MANY_BESIDE_IMAGES = 3  # columns of a table of images and their labels
-MAX_NESTED, MAX_KEYS = 4, 100  # objects in objects, and values of an object, that become columns
+MAX_NESTED, MAX_KEYS = 8, 100  # levels of objects and lists, and values of an object, that become columns
 _FORMULA = re.compile(r'(?:^|[\t;|,])="[^"\n]*"(?=[\t;|,]|$)', re.M)  # ="00123" keeps zeros in Excel
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
 SHORT_HINT = "Add the missing cells to short rows: a cell without a value still needs its delimiter."
@@ -884,9 +884,9 @@ class Table:
         )[0]
         if is_unknown or not {"OBJECT", "ARRAY"}.intersection(kinds):
             return {name: f"{value} ->> '$'"}
-        if kinds == ["ARRAY"] and longest == 1:
-            return self._in_objects(name, f"json_extract({value}, '/0')", scan, problems, depth)
         inner = []
+        if kinds == ["ARRAY"] and longest == 1 and depth < MAX_NESTED:
+            return self._in_objects(name, f"json_extract({value}, '/0')", scan, problems, depth + 1)
         if kinds == ["OBJECT"] and depth < MAX_NESTED:
             keys = f"json_keys({value})"
             inner = self.query(

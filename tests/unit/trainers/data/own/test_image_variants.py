@@ -196,6 +196,17 @@ CASES = {
         classes=PETS,
         told=("its 4 images have no class folder",),
     ),
+    "a table beside class folders": Case(
+        files=images("cats", "dogs") | {"labels.csv": b"file,label\n"},
+        classes=PETS,
+        told=("If 'labels.csv' contains the labels of the images, give its path",),
+    ),
+    "long images": Case(
+        files=images("cats", "dogs")
+        | {f"dogs/long{n}.png": encoded(noise(size=(90, 9 + n))) for n in range(2)},
+        classes={"cats": 6, "dogs": 8},
+        told=("2 of 14 are cropped to less than their half",),
+    ),
     "other class in validation": Case(
         files=split("train/{}", "val/{}") | images("val/cows", "val/pigs", count=2),
         told=("2 classes", "not in those for training: 'cows', 'pigs'"),

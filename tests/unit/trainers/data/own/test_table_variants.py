@@ -919,6 +919,12 @@ CASES |= {
         kinds={"Order Date": "date"},
         first={"Order Date": "2023-03-15"},
     ),
+    "days as spreadsheets count, read as numbers": Case(
+        content=table({"date": each(lambda n: str(45000 + n * 137 % 900)), **TREES}),
+        options={"reading": '{"columns": {"date": "number"}}'},
+        expected=told("date: number", used=("date", "height", "width")),
+        first={"date": 45000.0},
+    ),
     "numbers of five digits": form(lambda n: str(45000 + n * 137 % 900), "v: number", first=45000.0),
     # ---- labels and units
     "emoji of both kinds": Case(
