@@ -144,7 +144,7 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
         ], depth
     inside = _inside(names, depth)
     sides = {side_of(top) or ("fold" if _FOLD.fullmatch(top.lower()) else "") for top in inside}
-    if len(inside) > 1 and not sides & {"", "train"} and len(set.intersection(*inside.values())) > 1:
+    if len(inside) > 1 and not sides & {"", "train"} and len(set.intersection(*inside.values()) - {""}) > 1:
         shown = listed(sorted(inside))
         problems.note("the data", f"the folders {shown} have the same classes: they are read together.")
         return [LabelledFile(name, _part(name, depth + 1), None) for name in names], depth + 1
@@ -407,7 +407,7 @@ def _with_given_splits(
     # All images of a test may be in one folder, such as test/unknown.
     is_unknown = len(trained) > 1 and len(set(held)) == 1 and held[0] not in trained
     if trained and (is_unknown or not any(held)):
-        message = f"its {len(held):,} {unit} have no class folder: they are not used."
+        message = f"its {len(held):,} {unit} have no class folder of {train}: they are not used."
         problems.note(validation, message, f"A part of {train} is kept for validation.")
         labelled = [file._replace(is_validation=None) for file in labelled if not file.is_validation]
     else:
@@ -834,8 +834,7 @@ def _report_cropped(headers: Mapping[str, Header], shape: Shape, problems: Probl
     wide = shape[2] / shape[1]
     ratios = {name: header.width / header.height / wide for name, header in headers.items()}
     if cropped := [name for name, ratio in ratios.items() if min(ratio, 1 / ratio) < LEAST_KEPT]:
-        message = f"{len(cropped):,} of {len(headers):,} are cropped to less than their half, because they are "
-        message += f"longer than others: {listed(cropped, 3)}."
+        message = f"{len(cropped):,} of {len(headers):,} are cropped to less than half: {listed(cropped, 3)}."
         problems.note("the images", message, "If the rest matters, cut them into pieces.")
 
 

@@ -1062,9 +1062,13 @@ def _fill_merged(rows: list[list[Any]], sheet: Any) -> int:
     top, left = sheet.start or (0, 0)
     num = 0
     for (first, start), (last, end) in sheet.merged_cell_ranges or ():
-        for row in rows[max(0, first + 1 - top) : last + 1 - top]:
-            row[start - left : end + 1 - left] = rows[first - top][start - left : end + 1 - left]
-            num += end + 1 - start
+        processes.check_time()
+        if not (top <= first < top + len(rows) and left <= start):
+            continue
+        value = rows[first - top][start - left : end + 1 - left]
+        for row in rows[first + 1 - top : last + 1 - top]:
+            row[start - left : end + 1 - left] = value
+            num += len(value)
     return num
 
 

@@ -205,7 +205,7 @@ CASES = {
         files=images("cats", "dogs")
         | {f"dogs/long{n}.png": encoded(noise(size=(90, 9 + n))) for n in range(2)},
         classes={"cats": 6, "dogs": 8},
-        told=("2 of 14 are cropped to less than their half",),
+        told=("2 of 14 are cropped to less than half: dogs/long0.png",),
     ),
     "other class in validation": Case(
         files=split("train/{}", "val/{}") | images("val/cows", "val/pigs", count=2),
