@@ -70,7 +70,7 @@ PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
 VARIATIONS = "\ufe0e\ufe0f"  # after a character: as text, as emoji
 UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
 # The part of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg, 3_cat.jpg.
-_WORDS = r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)"
+_WORDS = r"((?:[^\W\d_]{2,}|[\u3400-\u9fff])(?:[ _-][^\W\d_]+)*)"
 _CLASS_IN_NAME = re.compile(rf"{_WORDS}[ ._(-]*\d|\d+[ _-]+{_WORDS}\.")
 CAMERA_NAMES = {
     "img", "image", "images", "dsc", "dscn", "dscf", "pic", "photo", "picture", "frame", "scan", "screenshot",
@@ -101,7 +101,7 @@ def labelled_files(
     virtual = _by_split_words(names)
     labelled, class_depth = _by_folders(list(virtual), unit, tried := Problems())
     if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
-        virtual = by_file
+        virtual = {name: by_file[file] for name, file in _by_split_words(list(by_file)).items()}
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
         message = (
             f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."

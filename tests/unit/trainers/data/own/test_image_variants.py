@@ -325,6 +325,22 @@ CASES = {
         classes={"cat": 6, "dog": 6},
         told=("in the names of the files",),
     ),
+    "splits and classes in file names": Case(
+        files={
+            f"{side}_{pet}_{n}.jpg": encoded(noise(), "JPEG")
+            for side, count in (("train", 8), ("test", 3))
+            for pet in PETS
+            for n in range(count)
+        },
+        classes=SPLIT,
+        split=(16, 6),
+        told=("the classes are in the names of the files",),
+    ),
+    "classes of one sign in file names": Case(
+        files={f"{'猫狗'[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+        classes={"狗": 6, "猫": 6},
+        told=("the classes are in the names of the files",),
+    ),
     "names of cameras": Case(
         files={f"{('IMG', 'DSC')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
     ),
