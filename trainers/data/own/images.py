@@ -143,8 +143,8 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
             LabelledFile(name, _part(name, depth), side != "train") for name, side in sided.items() if side
         ], depth
     inside = _inside(names, depth)
-    sides = {side_of(top) or ("fold" if _FOLD.fullmatch(top.lower()) else "") for top in inside}
-    if len(inside) > 1 and not sides & {"", "train"} and len(set.intersection(*inside.values()) - {""}) > 1:
+    kinds = {side_of(top) or ("fold" if _FOLD.fullmatch(top.lower()) else "") for top in inside}
+    if len(inside) > 1 and not kinds & {"", "train"} and len(set.intersection(*inside.values()) - {""}) > 1:
         shown = listed(sorted(inside))
         problems.note("the data", f"the folders {shown} have the same classes: they are read together.")
         return [LabelledFile(name, _part(name, depth + 1), None) for name in names], depth + 1

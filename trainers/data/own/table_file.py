@@ -896,7 +896,7 @@ class Table:
         if not inner or len(inner) > MAX_KEYS:
             problems.note(f"column {quoted(name)}", NESTED_CELLS)
             return {}
-        found = {}
+        found: dict[str, str] = {}
         for (key,) in inner:
             place = literal("/" + key.replace("~", "~0").replace("/", "~1"))
             inside = f"json_extract({value}, {place})"
