@@ -64,24 +64,41 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def write_xlsx(path: Path, rows: Sequence[Sequence[str]], sheets: Sequence[str] = ("Sheet1",)) -> Path:
-    """Write a minimal spreadsheet with the same cells in each sheet."""
+def write_xlsx(
+    path: Path,
+    rows: Sequence[Sequence[str]],
+    sheets: Sequence[str] = ("Sheet1",),
+    *,
+    merged: Sequence[str] = (),
+    empty: Sequence[str] = (),
+    has_durations: bool = False,
+) -> Path:
+    """Write a minimal spreadsheet with the same cells in each sheet.
+
+    Args:
+        merged: ranges of merged cells.
+        empty: sheets without cells.
+        has_durations: True to show numbers with a point as hours, minutes and seconds.
+    """
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
-    lines = []
+    lines, style = [], ' s="1"' if has_durations else ""
     for row in rows:
         cells = [
-            f"<c><v>{cell}</v></c>"
+            f"<c{style if '.' in cell else ''}><v>{cell}</v></c>"
             if cell.replace(".", "").replace("-", "").isdigit()
             else f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
             for cell in row
         ]
         lines.append(f"<row>{''.join(cells)}</row>")
     named = [f'<sheet name="{name}" sheetId="{n}" r:id="rId{n}"/>' for n, name in enumerate(sheets, start=1)]
-    related = [
+    related = [f'<Relationship Id="rId0" Type="{relation}/styles" Target="styles.xml"/>']
+    related += [
         f'<Relationship Id="rId{n}" Type="{relation}/worksheet" Target="worksheets/sheet{n}.xml"/>'
         for n in range(1, len(sheets) + 1)
     ]
+    ranges = "".join(f'<mergeCell ref="{each}"/>' for each in merged)
+    below = f"<mergeCells>{ranges}</mergeCells>" if merged else ""
     package = "http://schemas.openxmlformats.org/package/2006"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("[Content_Types].xml", f'<Types xmlns="{package}/content-types"/>')
@@ -98,10 +115,15 @@ def write_xlsx(path: Path, rows: Sequence[Sequence[str]], sheets: Sequence[str] 
             "xl/_rels/workbook.xml.rels",
             f'<Relationships xmlns="{package}/relationships">{"".join(related)}</Relationships>',
         )
-        for n in range(1, len(sheets) + 1):
+        archive.writestr(
+            "xl/styles.xml",
+            f'<styleSheet {main}><cellXfs><xf numFmtId="0"/><xf numFmtId="46"/></cellXfs></styleSheet>',
+        )
+        for n, name in enumerate(sheets, start=1):
+            cells = "" if name in empty else "".join(lines)
             archive.writestr(
                 f"xl/worksheets/sheet{n}.xml",
-                f"<worksheet {main}><sheetData>{''.join(lines)}</sheetData></worksheet>",
+                f"<worksheet {main}><sheetData>{cells}</sheetData>{below}</worksheet>",
             )
     return path
 

@@ -115,6 +115,7 @@ _WEEKDAY = (
 )
 _TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
 DAY_OR_MONTH = "day and month could be the other way round"
+SERIAL_DAYS = "days since 1899-12-30, as spreadsheets count"
 YEAR_OR_DAY, NO_YEAR = "the number could be a day", "the number is hardly a year"
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
@@ -159,8 +160,27 @@ _PAIR = f"{_COORDINATES}|{_PRESSURE}{_OF_MERCURY}"
 _PRESSURE_NAME = r"(?i)bp|rr|nibp|.*(?:blood|blut|pressure|mm ?hg|presión|tension|血压).*"
 # Forms of cells that are rewritten as plain numbers before they are read.
 WIDE, UNCERTAIN, FEET, FRACTION, MINUTES = "wide", "uncertain", "feet", "fraction", "minutes"
-POWER, ORDINAL, DEGREES = "power", "ordinal", "degrees"
-_HOURS = r"(?i)([0-9]{1,3}(?:[.,][0-9]+)?)\s*h(?:rs?|ours?)?\.?"
+POWER, ORDINAL, DEGREES, LIMITED, SERIAL = "power", "ordinal", "degrees", "limited", "serial"
+# Sums of several units, or amounts in different ones: 2h 5m 30s, PT1H20M, 5 lb 3 oz, 2yrs 11mon. The number
+# of the smallest unit is read.
+_DAY, _MINUTE = "d(?:ays?)?|tage?n?|jours?", "m(?:ins?|inutes?|inuten)?"
+_SUMS: dict[str, tuple[tuple[str, str], ...]] = {
+    MINUTES: (
+        (_DAY, "1440"), ("h(?:rs?|ours?)?|std|stunden?|heures?", "60"), (_MINUTE, "1"),
+        ("s(?:ecs?|econds?|ek|ekunden?)?", "1/60"),
+    ),
+    "days": (("w(?:ks?|eeks?)?|wochen?|semaines?", "7"), (_DAY, "1")),
+    "months": (("y(?:rs?|ears?)?|jahre?|ans?", "12"), ("m(?:os?|on|onths?|onate?|ois)?", "1")),
+    "ounces": (("st|stones?", "224"), ("lbs?|pounds?", "16"), ("oz|ounces?", "1")),
+    "grams": (("kgs?|kilos?", "1000"), ("g|gr|grams?|gramm", "1")),
+    "milligrams": (("g|gr|grams?|gramm", "1000"), ("mg", "1")),
+    "centimetres": (("m|met(?:er|re)s?", "100"), ("cm", "1")),
+    "metres": (("km", "1000"), ("m|met(?:er|re)s?", "1")),
+    "millilitres": (("l|lit(?:er|re)s?", "1000"), ("ml", "1")),
+    "megabytes": (("tb", "1000000"), ("gb", "1000"), ("mb", "1"), ("kb", "1/1000")),
+}  # fmt: skip
+_PART = r"(?:([0-9]+(?:\.[0-9]+|,[0-9]{1,2})?)\s*(?:%s)\.?(?:[\s,T]|and|und)*)?"
+_LIMIT = r"^(?:[<>]=?|[≤≥⩽⩾]|&[lg]t;)\s*"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 # After a number: x 10^3, and digits of a unit, as in 10^3/µL and mL/min/1.73m2.
 _TIMES = r"\s*[x×*·\s]\s*10 ?(?:\^|\*{1,2}|[eE]) ?([-+]?[0-9]+)"
@@ -179,19 +199,23 @@ _FORM_PATTERNS = {
     ),
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
     FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
-    MINUTES: (
-        rf"{_HOURS}\s*(?:([0-9]{{1,2}})\s*(?:m(?:ins?|inutes?)?\.?)?)?"
-        r"|([0-9]{1,3}(?:[.,][0-9]+)?)\s*min(?:s|utes?)?\.?"
-    ),
+    **{
+        form: ("(?i)" if form == MINUTES else "(?i)P?") + "".join(_PART % unit for unit, _ in parts)
+        for form, parts in _SUMS.items()
+    },
     ORDINAL: r"([0-9]{1,5})\s?(?i:st|nd|rd|th)()()",
     # Only with its sign: 60 W is a power. O is west in French and east in German.
     DEGREES: (
         r"([0-9]{1,3}(?:\.[0-9]+)?)\s?[°º]\s?(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?['’′]\s?)?"
         r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?(?:\"|”|″|''|’’|′′)\s?)?[NSEW]"
     ),
+    SERIAL: r"[2-5][0-9]{4}",
+    LIMITED: rf"(?:{_LIMIT}[0-9][0-9., ]*|[0-9][0-9., ]*\+)[^0-9]{{0,12}}",
 }
 # Units of the rewritten numbers; cells with another unit have to be converted first.
-_FORM_UNITS = {FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", MINUTES: "m"}
+_FORM_UNITS = {
+    FEET: r"in\.?|inch(es)?|\"|”|″", FRACTION: r"in\.?|inch(es)?|\"|”|″", **dict.fromkeys(_SUMS, "")
+}  # fmt: skip
 _FORM_LINES = {
     WIDE: " in digits of another script",
     POWER: " with powers of ten: 5.2 x 10^3 is read as 5200",
@@ -199,6 +223,16 @@ _FORM_LINES = {
     FEET: " of inches: 5'11\" is read as 71",
     FRACTION: ": the fraction 1/8 is read as 0.125",
     MINUTES: " of minutes: 1h 30min is read as 90",
+    "days": " of days: 6 weeks 2 days is read as 44",
+    "months": " of months: 2 years 3 months is read as 27",
+    "ounces": " of ounces: 5 lb 3 oz is read as 83",
+    "grams": " of grams: 1 kg 250 g is read as 1250",
+    "milligrams": " of milligrams: 1.5 g is read as 1500",
+    "centimetres": " of centimetres: 1 m 75 cm is read as 175",
+    "metres": " of metres: 1.5 km is read as 1500",
+    "millilitres": " of millilitres: 1.5 l is read as 1500",
+    "megabytes": " of megabytes: 1.5 GB is read as 1500",
+    LIMITED: "",
     ORDINAL: ": 1st is read as 1",
     DEGREES: " of degrees: 52°30'S is read as -52.5",
 }
@@ -296,8 +330,8 @@ class Column:
         num_numbers: number of cells that are numbers; `num_too_large` of them exceed float32.
         is_chosen: True if the user has chosen the kind.
         example: a cell in an unusual number format, and the number that it is read as.
-        form: WIDE for numbers or dates with digits of other scripts, such as １２ or ١٢; UNCERTAIN, FEET,
-            FRACTION or MINUTES for numbers of that form; empty for others.
+        form: WIDE for numbers or dates with digits of other scripts, such as １２ or ١٢, or a key of
+            _FORM_PATTERNS for numbers of that form; empty for others.
     """
 
     index: int
@@ -560,9 +594,10 @@ class _Batch:
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
         patterns = {
             "dates": _LIKE_A_DATE, "splits": SPLITS, "phones": _PHONE, "pairs": _PAIR, "pressures": _PRESSURE,
-            "hours": _HOURS, "addresses": _ADDRESS, **_FORM_PATTERNS,
+            "addresses": _ADDRESS,
         }  # fmt: skip
         tests = {name: f"regexp_full_match(v, {literal(pattern)})" for name, pattern in patterns.items()}
+        tests |= {form: _has_form("v", form) for form in _FORM_PATTERNS}
         tests["digits"] = "regexp_matches(v, '[0-9]')"
         tests["images"] = f"regexp_matches(v, {literal('(?i)' + IMAGES)})"
         names = [*tests, "ideographs", "present", "distinct"]
@@ -577,10 +612,24 @@ class _Batch:
             is_foreign = shares["ideographs"] >= MIN_IDEOGRAPHS * max(1, profile.num_present)
             self._profiles[place] = replace(profile, ideographs=is_foreign)
             for form in _FORM_PATTERNS:
-                is_unit = form == MINUTES and shares[form] <= shares["hours"]  # only hours
-                is_usual = shares[form] > 0.5 * shares["present"] and self._chosen[place] in ("", NUMBER)
-                if is_usual and not is_unit and not self._profiles[place].form:
+                is_usual = shares[form] > (0 if form == LIMITED else 0.5 * shares["present"])
+                chosen = self._chosen[place]
+                if form == SERIAL:
+                    is_usual = shares[form] == shares["present"] and (chosen == DATE or _may_be_date(profile))
+                is_able = chosen in ("", DATE if form == SERIAL else NUMBER)
+                is_able = is_able and not self._profiles[place].form
+                if is_usual and is_able and (form not in _SUMS or self._has_sums(place, form)):
                     self._rewrite([place], form)
+                    shares["dates"] += shares[form] * (form == SERIAL)
+
+    def _has_sums(self, place: int, form: str) -> bool:
+        """Return False if all cells of a form have the same unit, or one of a single letter such as 34M."""
+        unit = "regexp_replace(lower(v), '[0-9.,\\s]+', '', 'g')"
+        return bool(self._table.value(
+            f"SELECT bool_or(regexp_matches(v, '(?i)^P|[0-9]\\D*\\pL\\D*[0-9]')) "
+            f"OR (count(DISTINCT {unit}) > 1 AND max(length({unit})) > 1) "
+            f"FROM vals WHERE col = {place} AND {_has_form('v', form)}"
+        ))  # fmt: skip
 
     def _rewrite(self, places: Sequence[int], form: str) -> None:
         """Rewrite the values of some columns as plain numbers."""
@@ -643,7 +692,8 @@ class _Batch:
             if best < max(1, least[place] * self._shares[place]["present"]):
                 continue
             fitting = [form for form, count in fits.items() if count == best]
-            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else _doubt_of_order(fitting)
+            reason = SERIAL_DAYS if self._profiles[place].form == SERIAL else _doubt_of_order(fitting)
+            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else reason
             if reason == NO_YEAR and not self._chosen[place]:
                 continue
             found[place] = replace(
@@ -721,17 +771,19 @@ class _Batch:
             ] + [Notation(is_time=True), Notation(is_time=True, is_short=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
-            tests += [f"regexp_matches(v, {literal(_POINTED)})"]
+            tests += [f"regexp_matches(v, {literal(_POINTED)})", "NOT regexp_matches(v, '[.,]')"]
             tests += [f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"]
-            for place, *fits, plain, num_long, num_pointed, num_plus, num_minus in self._table.query(
+            for place, *fits, plain, num_long, num_pointed, num_whole, plus, minus in self._table.query(
                 f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
                 f"WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
-                is_signed = num_plus + num_minus >= 0.2 * self._shares[place]["present"]
-                if num_plus and num_minus and is_signed and not self._chosen[place]:
+                is_signed = plus + minus >= 0.2 * self._shares[place]["present"]
+                if plus and minus and is_signed and not self._chosen[place]:
                     continue  # grades such as 2+ and 3-
                 by_notation = dict(zip(notations, fits, strict=True))
-                number = self._as_number(place, by_notation, plain, num_long, num_pointed, others[place])
+                number = self._as_number(
+                    place, by_notation, plain, num_long, num_pointed, num_whole, others[place]
+                )
                 if number is not None:
                     found[place] = number
         return found
@@ -751,6 +803,7 @@ class _Batch:
         plain: int,
         num_long: int,
         num_pointed: int,
+        num_whole: int,
         others: Mapping[str, int],
     ) -> Column | None:
         """Return the column as numbers, or None if too few cells are numbers.
@@ -760,6 +813,7 @@ class _Batch:
             plain: number of cells that are plain numbers.
             num_long: number of cells that begin with four digits.
             num_pointed: number of cells such as 123.450.
+            num_whole: number of cells without points and commas.
             others: number of cells of each value without a digit.
         """
         profile, chosen = self._profiles[place], self._chosen[place]
@@ -773,10 +827,10 @@ class _Batch:
         best = max([*fits.values(), plain])
         if present == 0 or best == 0 or (best < MIXED_FROM * present and not chosen):
             points = [
-                sum(fits[each] for each in fits if each.decimal == mark and not each.thousands)
+                sum(fits[each] for each in fits if each.decimal == mark and not each.thousands) - num_whole
                 for mark in ".,"
             ]
-            if min(points) > 0 and sum(points) >= 0.95 * present:
+            if min(points) > 0 and sum(points) + num_whole >= 0.95 * present:
                 self._doubts[place] = "numbers, some with a decimal point and some with a decimal comma"
             return None
         notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
@@ -795,6 +849,9 @@ class _Batch:
                 notation = notation if num_long else grouped
                 confidence = "medium"
                 reason = "longer numbers have no separator" if num_long else EVERY_THREE
+        if (num := self._shares[place][LIMITED]) and profile.form in (LIMITED, *_SUMS):
+            limits = f"the limits in {num:,} of {present:,} cells, such as <5 and 5+, are read as 5"
+            reason = f"{limits}; {reason}".rstrip("; ")
         known = {value for value, _ in self._spelled[place]}
         return replace(
             profile,
@@ -865,7 +922,9 @@ class _Batch:
 
 
 def _may_be_date(profile: Column) -> bool:
-    """Return True if plain numbers may be dates such as 20240131."""
+    """Return True if plain numbers may be dates such as 20240131, or 45000 as spreadsheets count days."""
+    if profile.characters == 5:
+        return re.search(r"(?i:(?<![a-z])(?:date|datum|fecha)(?![a-z]))|[a-z]Date", profile.name) is not None
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
 
@@ -944,13 +1003,35 @@ def _group(cell: str, pattern: str, group: int) -> str:
     return f"TRY_CAST(regexp_extract({cell}, {literal(pattern)}, {group}) AS DOUBLE)"
 
 
+def _in_units(cell: str, form: str) -> str:
+    """Return SQL of a cell with a unit after each number of a sum: of 1h30, 10+ years, 2 days 03:04:05."""
+    if form in _SUMS:
+        cell = f"regexp_replace({cell}, {literal(_LIMIT + '|[+]')}, '', 'g')"
+    if form != MINUTES:
+        return cell
+    cell = f"regexp_replace({cell}, '^P(?:([0-9]+D)T?|T)', '\\1')"
+    short = f"regexp_replace({cell}, '(h[a-z]*\\.? ?[0-9]{{1,2}})$', '\\1m', 'i')"
+    return f"regexp_replace({short}, '(?i)(days?,? )([0-9]+):([0-9]+):([0-9.]+)$', '\\1\\2h\\3m\\4s')"
+
+
+def _has_form(cell: str, form: str) -> str:
+    """Return SQL that is true for a cell of a form that is rewritten."""
+    matches = f"regexp_full_match({_in_units(cell, form)}, {literal(_FORM_PATTERNS[form])})"
+    return f"({matches} AND regexp_matches({cell}, '[0-9]'))"
+
+
 def _rewritten(cell: str, form: str) -> str:
     """Return SQL of a cell in which one form of numbers is rewritten as plain numbers."""
     if form == WIDE:
         return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
     if form == UNCERTAIN:
         return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
-    is_such = f"regexp_full_match({cell}, {literal(_FORM_PATTERNS[form])})"
+    is_such = _has_form(cell, form)
+    if form == LIMITED:
+        return f"CASE WHEN {is_such} THEN regexp_replace({cell}, {literal(_LIMIT)}, '') ELSE {cell} END"
+    if form == SERIAL:
+        date = f"CAST(DATE '1899-12-30' + TRY_CAST({cell} AS INTEGER) AS VARCHAR)"
+        return f"CASE WHEN {is_such} THEN {date} ELSE {cell} END"
     if form == POWER:
         plain = f"regexp_replace({cell}, '10([⁻⁰¹²³⁴-⁹])', '10^\\1')"
         plain = f"translate({plain}, '−{''.join(map(chr, _LOWERED))}', '--0123456789')"
@@ -960,11 +1041,15 @@ def _rewritten(cell: str, form: str) -> str:
         power = f"'e' || regexp_extract({rest}, {literal(_TIMES)}, 1)"
         unit = f"CASE WHEN regexp_full_match({rest}, {literal(_TIMES)}) THEN {power} ELSE {raised} END"
         return f"CASE WHEN {is_such} THEN {number} || {unit} ELSE {cell} END"
-    point = f"replace({cell}, ',', '.')" if form == MINUTES else cell
-    first, second, third = (_group(point, f"^(?:{_FORM_PATTERNS[form]})()$", group) for group in (1, 2, 3))
+    if form in _SUMS:
+        spelled = f"replace({_in_units(cell, form)}, ',', '.')"
+        parts = [
+            f"{factor}.0 * coalesce({_group(spelled, f'^{_FORM_PATTERNS[form]}$', group)}, 0)"
+            for group, (_, factor) in enumerate(_SUMS[form], start=1)
+        ]
+        return f"CASE WHEN {is_such} THEN CAST({' + '.join(parts)} AS VARCHAR) ELSE {cell} END"
+    first, second, third = (_group(cell, f"^(?:{_FORM_PATTERNS[form]})()$", group) for group in (1, 2, 3))
     number = f"12 * {first} + coalesce({second}, 0)"
-    if form == MINUTES:
-        number = f"coalesce(60 * {first}, 0) + coalesce({second}, {third}, 0)"
     if form == FRACTION:
         number = f"coalesce({first}, 0) + {second} / {third}"
     if form == ORDINAL:

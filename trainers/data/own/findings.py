@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainers.data.dataset import TABULAR_REGRESSION
@@ -30,7 +30,7 @@ def report_findings(
     if problems.num_faults:
         return
     _other_label(columns, plan, problems)
-    _one_hot(table, columns, plan, problems)
+    report_one_hot(table, columns, columns[plan.label], plan.class_names, problems)
     _copies(table, columns, plan, problems)
     used = [columns[place] for place in plan.used[:MAX_CHECKED]]
     for each in used:
@@ -40,7 +40,7 @@ def report_findings(
         for each in _leaks(table, used, columns[plan.label], plan):
             _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
-        if each.reason == columns_module.EVERY_THREE and not each.is_chosen:
+        if each.reason.endswith(columns_module.EVERY_THREE) and not each.is_chosen:
             as_decimal = f"{float(each.example[1]) / 1000:.12g}"
             mark = {",": "comma", ".": "point"}[each.notation.thousands]
             message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
@@ -79,13 +79,14 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
         )
 
 
-def _one_hot(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+def report_one_hot(
+    table: Table, columns: Sequence[Column], label: Column, class_names: Iterable[str], problems: Problems
+) -> None:
     """Report a label that is one column of a one-hot encoding (one of its columns is 1 in each row)."""
-    if {name.lower() for name in plan.class_names} not in ({"0", "1"}, {"false", "true"}):
+    if {name.lower() for name in class_names} not in ({"0", "1"}, {"false", "true"}):
         return
-    label = columns[plan.label]
     some = [label]
-    for each in reversed(columns[max(0, plan.label - MAX_CHECKED) : plan.label]):
+    for each in reversed(columns[max(0, label.index - MAX_CHECKED) : label.index]):
         if each.kind != label.kind or each.num_distinct != 2 or each.num_missing:
             break
         some.append(each)

@@ -47,6 +47,7 @@ IMAGE_SUFFIXES = (
     ".heic", ".heif", ".avif",
 )  # fmt: skip
 TEXT_SUFFIXES = (".txt", ".md")
+PACKED = (".zip", ".tar", ".gz", ".tgz", ".rar", ".7z")
 # If several folders could be for validation, the one with the first of VALIDATION_WORDS is used.
 TRAIN_WORDS = ("train", "training", "trainings", "trn", "训练")
 VALIDATION_WORDS = (
@@ -56,6 +57,7 @@ _SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
     rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
+_FOLD = re.compile(r"(?:k?-?fold|cv|part|batch|shard|chunk|subset)[ _-]?\d+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 NO_CLASSES = (  # folders of other tasks
     "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
@@ -65,9 +67,10 @@ FEW_PER_CLASS = 10
 DOMINANT = 0.9  # share of the samples
 MUCH = 0.05  # share of the images: leaving out more is the user's decision
 PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
+VARIATIONS = "\ufe0e\ufe0f"  # after a character: as text, as emoji
 UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
 # The part of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg, 3_cat.jpg.
-_WORDS = r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)"
+_WORDS = r"((?:[^\W\d_]{2,}|[\u3400-\u9fff])(?:[ _-][^\W\d_]+)*)"
 _CLASS_IN_NAME = re.compile(rf"{_WORDS}[ ._(-]*\d|\d+[ _-]+{_WORDS}\.")
 CAMERA_NAMES = {
     "img", "image", "images", "dsc", "dscn", "dscf", "pic", "photo", "picture", "frame", "scan", "screenshot",
@@ -83,6 +86,9 @@ class LabelledFile(NamedTuple):
     is_validation: bool | None
 
 
+Listed = Mapping[str, tuple[str, bool | None]]  # label and side of each image named in a table
+
+
 def labelled_files(
     source: ImageSource, names: Sequence[str], unit: str, *, skip: bool, problems: Problems
 ) -> list[LabelledFile]:
@@ -95,7 +101,7 @@ def labelled_files(
     virtual = _by_split_words(names)
     labelled, class_depth = _by_folders(list(virtual), unit, tried := Problems())
     if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
-        virtual = by_file
+        virtual = {name: by_file[file] for name, file in _by_split_words(list(by_file)).items()}
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
         message = (
             f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
@@ -136,7 +142,13 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
         return [
             LabelledFile(name, _part(name, depth), side != "train") for name, side in sided.items() if side
         ], depth
-    _report_inner_folders(_inside(names, depth), unit, problems)
+    inside = _inside(names, depth)
+    kinds = {side_of(top) or ("fold" if _FOLD.fullmatch(top.lower()) else "") for top in inside}
+    if len(inside) > 1 and not kinds & {"", "train"} and len(set.intersection(*inside.values()) - {""}) > 1:
+        shown = listed(sorted(inside))
+        problems.note("the data", f"the folders {shown} have the same classes: they are read together.")
+        return [LabelledFile(name, _part(name, depth + 1), None) for name in names], depth + 1
+    _report_inner_folders(inside, unit, problems)
     return [LabelledFile(name, _part(name, depth), None) for name in names], depth
 
 
@@ -186,16 +198,9 @@ def by_file_names(names: Sequence[str]) -> dict[str, str]:
     return virtual
 
 
-def listed_files(source: ImageSource, labels: Mapping[str, str], problems: Problems) -> list[LabelledFile]:
+def listed_files(source: ImageSource, labels: Listed, problems: Problems) -> list[LabelledFile]:
     """Return the images named in a table with their labels; they can be at any depth below the folder."""
-    by_name: dict[str, str] = {}
-    for name in source.files:
-        by_name[name] = by_name.setdefault(name.rpartition("/")[2], name)
-    by_stem = {by_name[name].rpartition(".")[0].rpartition("/")[2]: by_name[name] for name in by_name}
-    found = {
-        name: by_name.get(name) or by_name.get(name.rpartition("/")[2]) or by_stem.get(name)
-        for name in labels
-    }
+    found = _find_files(source.files, labels)
     missing = [quoted(name) for name, file in found.items() if file is None]
     if missing:
         where = "the folder of the images"
@@ -206,9 +211,30 @@ def listed_files(source: ImageSource, labels: Mapping[str, str], problems: Probl
             problems.note(where, message, "They are left out.")
     num_images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in source.files)
     if num_others := num_images - sum(file is not None for file in found.values()):
-        message = f"{num_others:,} of {num_images:,} images are not in the table."
+        message = f"{num_others:,} of {num_images:,} images are not in the table, or not used by it."
         problems.note("the folder of the images", message, "They are left out.")
-    return [LabelledFile(file, labels[name], None) for name, file in found.items() if file is not None]
+    return [LabelledFile(file, *labels[name]) for name, file in found.items() if file is not None]
+
+
+def _find_files(files: Sequence[str], names: Iterable[str]) -> dict[str, str | None]:
+    """Return the only file that fits each name, or None.
+
+    A name can be in other capitals, without the suffix, and with more or fewer folders in front.
+    """
+    own = set(files)
+    found = {name: name if name in own else None for name in names}
+    depth = 1 + max((file.count("/") for file in files), default=0)
+    for num_folders in range(depth + 1):
+        keys: dict[str, str | None] = {}
+        for file in files:
+            key = file.lower().split("/", num_folders)[-1]
+            key = key.rpartition(".")[0] if num_folders == depth else key
+            keys[key] = None if key in keys else file
+        for name in [name for name, file in found.items() if file is None]:
+            parts = name.lower().split("/")
+            fitting = (keys.get("/".join(parts[place:])) for place in range(len(parts)))
+            found[name] = next(filter(None, fitting), None)
+    return found
 
 
 def table_beside(names: Sequence[str]) -> tuple[str, list[PurePosixPath]] | None:
@@ -245,6 +271,7 @@ def check_counts(
         problems.fault("the classes", message, "At least two are needed to tell apart.")
     total = sum(counts.values())
     lone = {name: count for name, count in counts.items() if count < MIN_PER_CLASS}
+    suggested = suggested if len(lone) < len(counts) else None
     few = [f"{quoted(name)} ({n:,})" for name, n in counts.items() if MIN_PER_CLASS <= n < FEW_PER_CLASS]
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
@@ -276,7 +303,8 @@ def check_counts(
 
 def alike(name: str) -> str:
     """Return a normalised name, equal for names that differ only in case, spaces or invisible characters."""
-    visible = "".join(x for x in unicodedata.normalize("NFKC", name) if unicodedata.category(x) != "Cf")
+    plain = unicodedata.normalize("NFKC", name)
+    visible = "".join(x for x in plain if unicodedata.category(x) != "Cf" and x not in VARIATIONS)
     return " ".join(visible.casefold().split())
 
 
@@ -293,10 +321,14 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
     if not images:
         layout = PER_CLASS_HINT.format(unit="images")
         hint = f"Images are files ending in {', '.join(IMAGE_SUFFIXES)}. {layout}"
+        if any(name.lower().endswith(PACKED) for name in others):
+            hint = f"Unpack what is in it. {layout}"
         there = f", but {shown}" if others else ""
         problems.fault("the data", f"there is no image in it{there}.", hint)
     elif others:
-        problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.")
+        tables = [quoted(name) for name in others if name.lower().endswith(LISTS)]
+        hint = f"If {tables[0]} contains the labels of the images, give its path." if tables else ""
+        problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.", hint)
     return images
 
 
@@ -349,9 +381,13 @@ def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
 
 def _report_inner_folders(inside: Mapping[str, set[str]], unit: str, problems: Problems) -> None:
     """Report subfolders that are the same in each class and could be the classes themselves."""
-    names = sorted(set.intersection(*inside.values()) - {""})
-    if len(inside) > 1 and len(names) > 1:
-        message = f"the folders in them are not used: {listed([quoted(name) for name in names])} are in each."
+    common = set.intersection(*inside.values()) - {""}
+    some = set.union(*inside.values())
+    are_groups = "" not in some and any(len(each) > 1 for each in inside.values())
+    names = sorted(common if len(common) > 1 else some if are_groups else ())
+    if len(inside) > 1 and names:
+        message = f"the folders in them are not used: {listed([quoted(name) for name in names])}"
+        message += " are in each." if len(common) > 1 else "."
         hint = f"If those are the classes, put all {unit} of one into one folder."
         problems.note(f"the classes {listed(sorted(inside), 3)}", message, hint)
 
@@ -369,10 +405,12 @@ def _with_given_splits(
         deeper = depth + 1 + _depth_of_root([name.split("/", depth + 1)[-1] for name in own])
         labelled += [LabelledFile(name, _part(name, deeper), folder == validation) for name in own]
         class_depth = deeper if folder == train else class_depth
-    held = [label for _, label, is_held in labelled if is_held]
-    trained = [label for _, label, is_held in labelled if not is_held]
-    if not any(held) and any(trained):
-        message = f"its {len(held):,} {unit} have no class folder: they are not used."
+    held = [alike(label) for _, label, is_held in labelled if is_held]
+    trained = {alike(label) for _, label, is_held in labelled if not is_held} - {""}
+    # All images of a test may be in one folder, such as test/unknown.
+    is_unknown = len(trained) > 1 and len(set(held)) == 1 and held[0] not in trained
+    if trained and (is_unknown or not any(held)):
+        message = f"its {len(held):,} {unit} have no class folder of {train}: they are not used."
         problems.note(validation, message, f"A part of {train} is kept for validation.")
         labelled = [file._replace(is_validation=None) for file in labelled if not file.is_validation]
     else:
@@ -478,7 +516,8 @@ NUM_DECODED_IN_INSPECTION = 2_000
 NUM_MEASURED = 1_000  # images from which value range, mean and deviation are computed
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
-LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
+LEAST_KEPT = 0.5  # of an image; one that is cropped to less is reported
+LISTS = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl")  # of images with their labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -528,7 +567,7 @@ class Images:
 
     name = "images"
 
-    def __init__(self, path: Path, options: DataOptions, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, options: DataOptions, labels: Listed | None = None) -> None:
         self._path = path
         self._options = options
         self._labels = labels
@@ -562,6 +601,7 @@ class Images:
         headers = self._read_headers(source, labelled, problems)
         files = [file for file in labelled if file.name in headers]
         shape = image_files.choose_shape(list(headers.values())) if headers else (1, 1, 1)
+        _report_cropped(headers, shape, problems)
         value_range = self._range_of(source, headers, problems)
         sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
         decoded: dict[str, Pixels] = {}
@@ -790,6 +830,15 @@ class Images:
             watched_paths=(self._path,),
             num_bytes=num_train * int(np.prod(shape)),
         )
+
+
+def _report_cropped(headers: Mapping[str, Header], shape: Shape, problems: Problems) -> None:
+    """Report images of which the middle is used, because their shape is very different."""
+    wide = shape[2] / shape[1]
+    ratios = {name: header.width / header.height / wide for name, header in headers.items()}
+    if cropped := [name for name, ratio in ratios.items() if min(ratio, 1 / ratio) < LEAST_KEPT]:
+        message = f"{len(cropped):,} of {len(headers):,} are cropped to less than half: {listed(cropped, 3)}."
+        problems.note("the images", message, "If the rest matters, cut them into pieces.")
 
 
 def _copies_message(

@@ -76,6 +76,8 @@ _FOREIGN = re.compile(
     rf"[^\x00-\x7f{_SIGNS}]|(?<=[^\W\d_])[^\x00-\x7f\w’](?=[^\W\d_])|[¼½¾±×®©²³](?=[^\W\d_])"
 )
 _TITLE_CASE = re.compile(r"\b[А-ЯЁ][а-яё]")
+# Hebrew in cp1255 has the bytes of these letters in cp1251, five of them at the end of words only.
+_HEBREW_END, _NOT_HEBREW = re.compile(r"[а-я]+[кнпух]\b"), re.compile("[кнпух][а-яё]|[ыьэюя]")
 _TWO_SCRIPTS = re.compile(r"[A-Za-z][^\W\d_a-zA-Z]|[^\W\d_a-zA-Z][A-Za-z]")
 
 
@@ -190,6 +192,8 @@ def guess(sample: bytes) -> str:
         small = _LETTERS.sub(lambda one: one[0].lower() if one[0][1:].islower() else one[0], text)
         capitals = _LETTERS.sub(lambda one: one[0].lower() if one[0].isupper() else one[0], small)
         usual_case = 0.85 if name == "koi8_r" and not _TITLE_CASE.search(text) else 1.0
+        if name == "cp1251" and len(set(_HEBREW_END.findall(small))) > 2 and not _NOT_HEBREW.search(small):
+            usual_case = 0.85
         for weight, words in ((usual_case, small), (0.9, capitals)):
             found = _FOREIGN.findall(words.replace("i\u0307", "i"))
             if languages > "\u0250":

@@ -55,6 +55,7 @@ PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", 
 MAX_ENTRIES_COMPARED = 10_000
 LOOKED_AT_CHARACTERS = 400_000
 MIN_TABLE_ROWS = 5
+MARKS = b"\xef\xbb\xbf\xfe\xff\0"  # of an encoding, before the first letter
 TABLE_SHARE = 0.9  # minimum share of lines with the same number of cells
 # A line of an exported chat: 12.03.21, 14:05 - Anna: Hello
 _CHAT = re.compile(
@@ -185,7 +186,8 @@ def _kind_of(
         return None
     if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
         return PlainText(file, options)
-    if suffix in TABLE_SUFFIXES and (suffix != ".json" or start.lstrip()[:1] in (b"[", b"{")):
+    is_json = start.lstrip(MARKS + b" \t\r\n")[:1] in (b"[", b"{")
+    if suffix in TABLE_SUFFIXES and (suffix != ".json" or is_json):
         return _table(file, options, problems)
     try:
         encoding = find_encoding(path)
@@ -254,9 +256,11 @@ def _listed_in_zip(
     names = [image.name for image in images]
     if not options.label_column and by_file_names(names):
         return None
-    labels = listed_images(PackedFile(path, "", table), names, options, Problems())
+    tried = Problems()
+    labels = listed_images(PackedFile(path, "", table), names, options, tried)
     if labels is None:
         return None
+    problems.add(tried)
     problems.note(path.name, f"the labels of the images are in {quoted(table)}.")
     return Images(path, options, labels=labels)
 

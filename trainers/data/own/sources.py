@@ -17,7 +17,7 @@ from trainers.data.own.cache import TemporaryFolder, require_space
 from trainers.data.own.image_files import MAX_RATIO, RATIO_MATTERS_FROM, FolderSource, ImageSource, ZipSource
 from trainers.data.own.images import LabelledFile, labelled_files
 from trainers.data.own.problems import DataError, Problems, listed, quoted
-from trainers.data.own.reading import guess
+from trainers.data.own.reading import MARKS, guess
 
 BEGINNING_BYTES = 4 * 2**20
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -149,7 +149,8 @@ def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path
                 unreadable.append(name)
                 continue
             try:
-                text = raw.decode("utf-8-sig")
+                marked = next((code for mark, code in MARKS.items() if raw.startswith(mark)), "utf-8")
+                text = raw.decode(marked)
             except UnicodeDecodeError:
                 encoding = encoding or guess(raw)
                 others += 1

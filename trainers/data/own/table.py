@@ -50,14 +50,14 @@ from trainers.data.own.features import (
     split_by,
     write_features,
 )
-from trainers.data.own.findings import leave_out, report_findings, totals_of_groups
-from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
+from trainers.data.own.findings import leave_out, report_findings, report_one_hot, totals_of_groups
+from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, Listed, check_counts
 from trainers.data.own.problems import DataError, Problems
 from trainers.data.own.processes import Progress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
 from trainers.data.own.table_file import Table, column
-from trainers.data.own.table_plan import Plan, label_place, make_plan
+from trainers.data.own.table_plan import Plan, label_place, make_plan, split_of
 from trainers.data.tables import TableSplit, num_validation
 from trainers.data.text import (
     NUM_SPECIAL,
@@ -554,8 +554,8 @@ def _files_in(folder: Path) -> Callable[[str], bool]:
 
 def listed_images(
     file: DataFile, images: Path | Sequence[str], options: DataOptions, problems: Problems
-) -> dict[str, str] | None:
-    """Return the label of each image named in a table; if there are none, add a fault and return None.
+) -> Listed | None:
+    """Return label and side of each image named in a table; if there are none, add a fault and return None.
 
     Args:
         images: the folder of the images, or their names.
@@ -582,11 +582,13 @@ def listed_images(
         )
         return None
     label = others[place]
+    split, _ = split_of(table, others, label, IMAGE_CLASSIFICATION, problems)
     found = table.query(
-        f"SELECT {names.cell}, {label.cell} FROM rows WHERE {names.cell} IS NOT NULL AND "
-        f"{label.cell} IS NOT NULL"
+        f"SELECT {names.cell}, {label.cell}, {split or 'NULL'} FROM rows WHERE {names.cell} IS NOT NULL AND "
+        f"{label.cell} IS NOT NULL AND {f'({split}) IS NOT NULL' if split else 'true'}"
     )
-    return {str(name).replace("\\", "/"): str(value) for name, value in found}
+    report_one_hot(table, columns, label, {str(value) for _, value, _ in found}, problems)
+    return {str(name).replace("\\", "/"): (str(value), is_held) for name, value, is_held in found}
 
 
 def _num_words(plan: Plan) -> str:

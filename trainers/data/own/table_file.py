@@ -8,6 +8,7 @@ that cannot be read; DuckDB reads the result. Rejected rows, repeated headers an
 from __future__ import annotations
 
 import csv
+import datetime
 import importlib
 import itertools
 import json
@@ -394,6 +395,9 @@ _TOTAL = re.compile(
 MAX_TOTAL = 40  # characters
 _FOOTNOTE = re.compile(r"(?i)(sources?|quellen?|fuente|fonte|notes?|hinweis|stand|as of|exported|©|\*)\W")
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
+NESTED_CELLS = "its cells are lists or objects. It is left out."
+MANY_BESIDE_IMAGES = 3  # columns of a table of images and their labels
+MAX_NESTED, MAX_KEYS = 8, 100  # levels of objects and lists, and values of an object, that become columns
 _FORMULA = re.compile(r'(?:^|[\t;|,])="[^"\n]*"(?=[\t;|,]|$)', re.M)  # ="00123" keeps zeros in Excel
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
 SHORT_HINT = "Add the missing cells to short rows: a cell without a value still needs its delimiter."
@@ -810,10 +814,8 @@ class Table:
     # ---- Parquet and JSON
 
     def _read_columns(self, suffix: str, problems: Problems) -> None:
-        link = self._place / f"source{suffix}"
-        link.symlink_to(self.path.absolute())
-        source = literal(str(link))
         is_json = suffix in JSON_SUFFIXES
+        source = self._source(suffix, problems)
         layout = "auto" if suffix == ".json" else "newline_delimited"
         scan = f"read_parquet({source})"
         if is_json:
@@ -834,36 +836,79 @@ class Table:
         if len(described) > MAX_COLUMNS:
             message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.")
-        indexes = set() if is_json else self._pandas_index(source)
         quoted_names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
         is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
         if is_json:
             tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
             is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
-        kept: list[str] = []
-        cells: list[str] = []
-        for (name, *_), quoted_name, is_left_out in zip(described, quoted_names, is_nested, strict=True):
-            if is_left_out:
-                problems.note(f"column {quoted(name)}", "its cells are lists or objects. It is left out.")
-                continue
+        indexes = set() if is_json else self._pandas_index(source)
+        cells: dict[str, str] = {}
+        is_needed = is_nested.count(False) < 2
+        for (name, *_), quoted_name, has_parts in zip(described, quoted_names, is_nested, strict=True):
             if name in indexes:
-                self.index_columns.add(len(kept))
-            text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
-            cells.append(text)
-            kept.append(str(name))
-        if is_json and not kept:
-            raise ReadingError("it holds lists or objects, not rows of cells.", JSON_HINT)
-        if len(kept) < 2:
-            raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
-        self._create(cells, scan)
-        self.names = column_names(kept, len(kept))
+                self.index_columns.add(len(cells))
+            if not has_parts:
+                text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
+                cells[str(name)] = text
+            elif is_needed:
+                value = quoted_name if is_json else f"to_json({quoted_name})"
+                cells |= self._in_objects(str(name), value, scan, problems)
+            else:
+                problems.note(f"column {quoted(name)}", NESTED_CELLS)
+        _check_columns(cells, [(str(name), str(kind)) for name, kind, *_ in described], is_json=is_json)
+        self._create(list(cells.values()), scan)
+        self.names = column_names(list(cells), len(cells))
+
+    def _source(self, suffix: str, problems: Problems) -> str:
+        """Return the path that DuckDB may open, as an SQL literal; JSON in another encoding is copied."""
+        link = self._place / f"source{suffix}"
+        with self.path.open("rb") as opened:
+            start = opened.read(4)
+        if suffix in JSON_SUFFIXES and (b"\0" in start or not start.isascii()):
+            encoding = reading.find_encoding(self.path)
+            with link.open("w", encoding="utf-8") as file:
+                file.writelines(reading.text_chunks(self.path, encoding))
+            if encoding.note:
+                problems.note(self.path.name, encoding.note)
+        else:
+            link.symlink_to(self.path.absolute())
+        return literal(str(link))
+
+    def _in_objects(
+        self, name: str, value: str, scan: str, problems: Problems, depth: int = 0
+    ) -> dict[str, str]:
+        """Return the SQL of the values in objects, by names such as data.text; lists of one value are it."""
+        kinds, longest, is_unknown = self.query(
+            f"SELECT list(DISTINCT json_type({value})), max(json_array_length({value})), "
+            f"count({value}) = 0 FROM {scan} WHERE json_type({value}) != 'NULL'"
+        )[0]
+        if is_unknown or not {"OBJECT", "ARRAY"}.intersection(kinds):
+            return {name: f"{value} ->> '$'"}
+        inner = []
+        if kinds == ["ARRAY"] and longest == 1 and depth < MAX_NESTED:
+            return self._in_objects(name, f"json_extract({value}, '/0')", scan, problems, depth + 1)
+        if kinds == ["OBJECT"] and depth < MAX_NESTED:
+            keys = f"json_keys({value})"
+            inner = self.query(
+                f"SELECT k FROM (SELECT unnest({keys}) AS k, generate_subscripts({keys}, 1) AS i "
+                f"FROM {scan}) GROUP BY k ORDER BY min(i), k LIMIT {MAX_KEYS + 1}"
+            )
+        if not inner or len(inner) > MAX_KEYS:
+            problems.note(f"column {quoted(name)}", NESTED_CELLS)
+            return {}
+        found: dict[str, str] = {}
+        for (key,) in inner:
+            place = literal("/" + key.replace("~", "~0").replace("/", "~1"))
+            inside = f"json_extract({value}, {place})"
+            found |= self._in_objects(f"{name}.{key}", inside, scan, problems, depth + 1)
+        return found
 
     def _list_in_object(self, problems: Problems) -> str:
         """Write the rows in a single JSON object as a list; return the path, or "" if it is another JSON."""
         if self.path.stat().st_size > MAX_ROW_BYTES:
             return ""
         try:
-            whole = json.loads(self.path.read_text("utf-8-sig"))
+            whole = json.loads((self._place / "source.json").read_text("utf-8"))
         except (ValueError, RecursionError):
             return ""
         rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
@@ -884,6 +929,18 @@ class Table:
         return set()
 
 
+def _check_columns(cells: Mapping[str, str], described: list[tuple[str, str]], *, is_json: bool) -> None:
+    images = [name for name, kind in described if "bytes BLOB" in kind]
+    if images and len(described) <= MANY_BESIDE_IMAGES:
+        message = f"its column {quoted(images[0])} holds images, which are not read from such a file."
+        raise ReadingError(message, "Save them as files, in a folder for each class.")
+    if is_json and not cells:
+        raise ReadingError("it holds lists or objects, not rows of cells.", JSON_HINT)
+    if len(cells) < 2:
+        message = f"there is one column only, {quoted(*cells)}." if cells else "there is no column."
+        raise ReadingError(message, "At least two columns are needed.")
+
+
 def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
     """Return the rows in a JSON object, as pandas writes them or in its only list, and a note on the list."""
     values = list(whole.values())
@@ -900,6 +957,9 @@ def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
     tables = [name for name, cells in lists.items() if isinstance(cells[0], dict)]
     if len(tables) == 1:
         return lists[tables[0]], f"the list {quoted(tables[0])} in it is read."
+    inner = [each for each in values if isinstance(each, dict)]
+    if len(inner) == 1 and not lists:
+        return _rows_of_object(inner[0])
     if len(lists) == len(values) > 1 and len({len(cells) for cells in values}) == 1 and not tables:
         return [dict(zip(whole, row, strict=True)) for row in zip(*values, strict=True)], ""
     return [], ""
@@ -977,22 +1037,39 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
             raise ReadingError(
                 f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
             )
-        rows = workbook.get_sheet_by_name(wanted or names[0]).to_python(skip_empty_area=True)
-        _note_hidden(path, names.index(wanted or names[0]), problems)
+        sheets = map(workbook.get_sheet_by_name, [wanted] if wanted else names)
+        sheet = next((each for each in sheets if each.height), None) or workbook.get_sheet_by_index(0)
+        rows = sheet.to_python(skip_empty_area=True)
+        if num := _fill_merged(rows, sheet):
+            problems.note(path.name, f"{num:,} cells are merged with others; they are read with their value.")
+        _note_hidden(path, names.index(sheet.name), problems)
     except (calamine.CalamineError, OSError, zipfile.BadZipFile, ValueError, IndexError) as error:
         if isinstance(error, ReadingError):
             raise
         raise ReadingError(f"the spreadsheet cannot be read ({_short(error)}).", AGAIN_HINT) from error
     if len(names) > 1:
-        others = [quoted(name) for name in names if name != (wanted or names[0])]
-        message = f"the sheet {quoted(wanted or names[0])} is read; there are also {listed(others, 5)}."
-        problems.note(
-            path.name,
-            message,
-            suggested={"data_reading": json.dumps({"sheet": names[1 if not wanted else 0]})},
-        )
+        others = [name for name in names if name != sheet.name]
+        message = f"the sheet {quoted(sheet.name)} is read; "
+        message += f"there are also {listed(list(map(quoted, others)), 5)}."
+        suggested = {"data_reading": json.dumps({"sheet": others[0]})}
+        problems.note(path.name, message, suggested=suggested)
     with to.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _fill_merged(rows: list[list[Any]], sheet: Any) -> int:
+    """Fill cells that are merged with one above them; return their number."""
+    top, left = sheet.start or (0, 0)
+    num = 0
+    for (first, start), (last, end) in sheet.merged_cell_ranges or ():
+        processes.check_time()
+        if not (top <= first < top + len(rows) and left <= start):
+            continue
+        value = rows[first - top][start - left : end + 1 - left]
+        for row in rows[first + 1 - top : last + 1 - top]:
+            row[start - left : end + 1 - left] = value
+            num += len(value)
+    return num
 
 
 def _note_hidden(path: Path, place: int, problems: Problems) -> None:
@@ -1014,6 +1091,9 @@ def _note_hidden(path: Path, place: int, problems: Problems) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
+    if isinstance(value, datetime.timedelta):
+        minutes, seconds = divmod(round(value.total_seconds()), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -1024,4 +1104,4 @@ def parts_of(items: Sequence[Any], size: int = EXPRESSIONS_AT_ONCE) -> Iterator[
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split("\n")[0].split())[:200]
+    return " ".join(re.sub(r' in file "[^"]*"', "", str(error).split("\n")[0]).split())[:200]

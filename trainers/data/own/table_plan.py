@@ -153,7 +153,7 @@ def make_plan(
         if not features and not problems.num_faults:
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
-    split, num_split = _split(table, columns, label, task, problems)
+    split, num_split = split_of(table, columns, label, task, problems)
     return Plan(
         split=split,
         num_split=num_split,
@@ -170,7 +170,7 @@ def make_plan(
     )
 
 
-def _split(
+def split_of(
     table: Table, columns: Sequence[Column], label: Column, task: str, problems: Problems
 ) -> tuple[str, tuple[int, int]]:
     """Return the SQL of the split that a column says, and the number of rows of both sides."""
@@ -458,11 +458,13 @@ def _number_name(value: float) -> str:
 
 
 def _report_several(where: str, labels: Sequence[str], problems: Problems) -> None:
-    """Report cells with several labels, such as drama|comedy."""
-    for mark in "|;,/":
+    """Report cells with several labels, such as drama|comedy and ['drama', 'comedy']."""
+    are_lists = all(label[:1] == "[" and label[-1:] == "]" for label in labels)
+    for mark in "," if are_lists else "|;,/":
         parts = [[part.strip() for part in label.split(mark)] for label in labels if mark in label]
         some = {part for found in parts for part in found}
-        if 2 * len(parts) > len(labels) > 2 and len(some) < len(labels) and all(map(len, some)):
+        is_usual = 2 * len(parts) > len(labels) > 2 and len(some) < len(labels) and all(map(len, some))
+        if is_usual or (are_lists and parts):
             message = (
                 f"cells hold several labels, such as {quoted(mark.join(parts[0]))}: each combination is one."
             )

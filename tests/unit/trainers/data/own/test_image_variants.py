@@ -178,6 +178,35 @@ CASES = {
         classes={"2019": 6, "2020": 6},
         told=("'cats', 'dogs'",),
     ),
+    "groups of other classes": Case(
+        files=images("pets/cats", "pets/dogs", "farm/cows", count=3),
+        classes={"farm": 3, "pets": 6},
+        told=("the folders in them are not used: 'cats', 'cows', 'dogs'.",),
+    ),
+    **{
+        f"the same classes in {shown}": Case(
+            files=images(*(f"{top}/{name}" for top in shown.split(", ") for name in PETS), count=3),
+            classes=PETS,
+            told=(f"the folders {shown} have the same classes: they are read together",),
+        )
+        for shown in ("fold1, fold2", "test, val")
+    },
+    "test in one other folder": Case(
+        files=images("train/cats", "train/dogs") | images("test/unknown", count=4),
+        classes=PETS,
+        told=("its 4 images have no class folder",),
+    ),
+    "a table beside class folders": Case(
+        files=images("cats", "dogs") | {"labels.csv": b"file,label\n"},
+        classes=PETS,
+        told=("If 'labels.csv' contains the labels of the images, give its path",),
+    ),
+    "long images": Case(
+        files=images("cats", "dogs")
+        | {f"dogs/long{n}.png": encoded(noise(size=(90, 9 + n))) for n in range(2)},
+        classes={"cats": 6, "dogs": 8},
+        told=("2 of 14 are cropped to less than half: dogs/long0.png",),
+    ),
     "other class in validation": Case(
         files=split("train/{}", "val/{}") | images("val/cows", "val/pigs", count=2),
         told=("2 classes", "not in those for training: 'cows', 'pigs'"),
@@ -295,6 +324,22 @@ CASES = {
         files={f"{n}_{('cat', 'dog')[n % 2]}.jpg": encoded(noise(), "JPEG") for n in range(12)},
         classes={"cat": 6, "dog": 6},
         told=("in the names of the files",),
+    ),
+    "splits and classes in file names": Case(
+        files={
+            f"{side}_{pet}_{n}.jpg": encoded(noise(), "JPEG")
+            for side, count in (("train", 8), ("test", 3))
+            for pet in PETS
+            for n in range(count)
+        },
+        classes=SPLIT,
+        split=(16, 6),
+        told=("the classes are in the names of the files",),
+    ),
+    "classes of one sign in file names": Case(
+        files={f"{'猫狗'[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+        classes={"狗": 6, "猫": 6},
+        told=("the classes are in the names of the files",),
     ),
     "names of cameras": Case(
         files={f"{('IMG', 'DSC')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
@@ -483,6 +528,67 @@ def test_images_that_a_table_lists(tmp_path: Path, spelling: str) -> None:
     assert (about["task"], about["num_train"], about["num_validation"]) == ("image_classification", 16, 4)
 
 
+def pet(n: int) -> str:
+    return ("cat", "dog")[n % 2]
+
+
+EVEN = {"cat": 10, "dog": 10}
+LISTED: dict[str, tuple[dict[str, str], str, dict[str, int], str]] = {
+    "paths of another machine": (
+        {f"{c}/{n}.png": rf"C:\my\photos\{c}\{n}.png,{pet(c == 'b')}" for c in "ab" for n in range(10)},
+        "file,label",
+        EVEN,
+        "",
+    ),
+    "capitals": ({f"IMG_{n}.PNG": f"img_{n}.png,{pet(n)}" for n in range(20)}, "file,label", EVEN, ""),
+    "a split": (
+        {
+            f"{n}.png": f"{n}.png,{pet(n)},{'test' if n > 17 else 'val' if n > 11 else 'train'}"
+            for n in range(20)
+        },
+        "file,label,split",
+        {"cat": 9, "dog": 9},
+        "12 rows (train) are for training, 6 rows (val) for validation, 2 rows (test)",
+    ),
+    "one label in several columns": (
+        {f"{n}.png": f"{n}.png,{int(n % 3 == 0)},{int(n % 3 == 1)},{int(n % 3 == 2)}" for n in range(21)},
+        "file,cat,dog,cow",
+        {"0": 14, "1": 7},
+        "it and 'cat', 'dog' are one label in several columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_images_of_a_list_are_found_and_its_columns_are_used(tmp_path: Path, kind: str) -> None:
+    rows, header, classes, words = LISTED[kind]
+    path = write(tmp_path, {f"photos/{name}": encoded(noise()) for name in rows}, as_zip=False)
+    (path / "list.csv").write_text("\n".join([header, *rows.values()]))
+    answer = inspected(path / "list.csv", images_path=str(path / "photos"))
+    assert answer["ok"] and answer["preview"]["class_counts"] == classes, said(answer)
+    assert words in said(answer) and "are not there" not in said(answer)
+    about = answer["dataset"]
+    assert kind != "a split" or (about["num_train"], about["num_validation"]) == (12, 6)
+
+
+def test_a_list_of_one_name_in_two_folders_is_not_guessed(tmp_path: Path) -> None:
+    files = {f"photos/{c}/{n}.png": encoded(noise()) for c in "ab" for n in range(10)}
+    path = write(tmp_path, files, as_zip=False)
+    rows = [f"{n}.png,{('cat', 'dog')[n % 2]}\n" for n in range(10)]
+    (path / "list.csv").write_text("".join(["file,label\n", *rows]))
+    answer = inspected(path / "list.csv", images_path=str(path / "photos"))
+    assert not answer["ok"] and "10 of 10 images of the table are not there" in said(answer)
+
+
+def test_metadata_in_json_lines_are_offered(tmp_path: Path) -> None:
+    path = write(tmp_path, {f"{n}.png": encoded(noise()) for n in range(20)}, as_zip=False)
+    rows = [json.dumps({"file_name": f"{n}.png", "label": ("cat", "dog")[n % 2]}) for n in range(20)]
+    (path / "metadata.jsonl").write_text("\n".join(rows))
+    asked = inspected(path)["problems"][0]["suggested"]
+    answer = inspected(Path(asked["data_path"]), images_path=asked["images_path"])
+    assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}, said(answer)
+
+
 @pytest.mark.parametrize(
     ("folder", "name"), [("photos/", "{}.png"), ("photos/", "photos/{}.png"), ("", "{}")]
 )
@@ -543,6 +649,11 @@ TEXT_FOLDERS: dict[str, Case] = {
         files=reviews("neg", "pos") | reviews("."), told=("12 texts are in no class folder",)
     ),
     "one class": Case(files=reviews("a/pos", "a/b"), classes={"b": 12, "pos": 12}),
+    "UTF-16": Case(
+        files={name: text.decode().encode("utf-16") for name, text in reviews("neg", "pos").items()},
+        classes=REVIEWS,
+    ),
+    "a text in each class": Case(files=reviews("neg", "pos", count=1), told=("2 of 2 classes have 1 row",)),
 }
 
 
@@ -557,6 +668,7 @@ def test_texts_in_class_folders(tmp_path: Path, name: str) -> None:
         assert (
             answer["task"] == "text_classification" and answer["preview"]["class_counts"] == case.classes
         ), told
+        assert ("not UTF-8" in told) is ("Latin-1" in name)
         about = answer["dataset"]
         assert case.split is None or (about["num_train"], about["num_validation"]) == case.split
 

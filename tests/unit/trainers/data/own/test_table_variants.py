@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -97,9 +98,11 @@ def parquet(sql: str) -> Callable[[Path], None]:
     return write
 
 
-def xlsx(*rows: Iterable[str], sheets: tuple[str, ...] = ("Sheet1",)) -> Callable[[Path], None]:
+def xlsx(
+    *rows: Iterable[str], sheets: tuple[str, ...] = ("Sheet1",), **options: Any
+) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        write_xlsx(path, [list(row) for row in rows], sheets)
+        write_xlsx(path, [list(row) for row in rows], sheets, **options)
 
     return write
 
@@ -803,21 +806,207 @@ CASES |= {
 }
 
 
+RECORDS = [dict(zip(TREES, row, strict=True)) for row in zip(*TREES.values(), strict=True)]
+NESTED_TEXTS = [
+    {"id": n, "data": {"text": FILM[n], "meta": {"lang": "en"}}, "annotations": [{"mood": MOOD[n]}]}
+    for n in range(NUM)
+]
+CASES |= {
+    # ---- JSON with a mark, in other encodings, deeper, of objects
+    **{
+        f"JSON in {code}": plain(json.dumps(RECORDS), name=name, code=code)
+        for code, name in (
+            ("utf-8-sig", "t.json"),
+            ("utf-16", "t.json"),
+            ("utf-16-le", "t.json"),
+            ("utf-16-be", "t.json"),
+        )
+    },
+    "JSON Lines with a mark": plain(
+        "".join(json.dumps(each) + "\n" for each in RECORDS), name="t.jsonl", code="utf-8-sig"
+    ),
+    "JSON in an object in another encoding": plain(
+        json.dumps({"data": RECORDS}), "the list 'data' in it is read", name="t.json", code="utf-16"
+    ),
+    "JSON list in an object in an object": plain(
+        json.dumps({"status": "ok", "result": {"count": NUM, "items": RECORDS}}),
+        "the list 'items' in it is read",
+        name="t.json",
+    ),
+    "JSON objects in objects": Case(
+        name="t.jsonl",
+        content="".join(json.dumps(each) + "\n" for each in NESTED_TEXTS),
+        expected=Reading(
+            task=TEXTS,
+            label="annotations.mood",
+            used=("data.text",),
+            classes={"good", "bad"},
+            rows=NUM,
+            told=("data.meta.lang: constant",),
+        ),
+    ),
+    "GeoJSON": Case(
+        name="t.json",
+        content=json.dumps(
+            {
+                "type": "FeatureCollection",
+                "features": [
+                    {"properties": each, "geometry": {"type": "Point", "coordinates": [n, 50.5]}}
+                    for n, each in enumerate(RECORDS)
+                ],
+            }
+        ),
+        expected=told(
+            "column 'geometry.coordinates' its cells are lists or objects. It is left out",
+            label="properties.kind",
+            used=("properties.height", "properties.width"),
+        ),
+    ),
+    "Parquet of structures": Case(
+        name="t.parquet",
+        content=parquet(
+            "SELECT {'a/b': i * 7 % 31, 'kind': CASE i % 2 WHEN 0 THEN 'oak' ELSE 'elm' END} AS s "
+            "FROM range(60) t(i)"
+        ),
+        expected=told(classes={"oak", "elm"}, label="s.kind", used=("s.a/b",)),
+    ),
+    "Parquet of images": Case(
+        name="t.parquet",
+        content=parquet(
+            "SELECT {'bytes': 'x'::BLOB, 'path': 'a.png'} AS image, i % 2 AS label FROM range(60) t(i)"
+        ),
+        expected=refused("its column 'image' holds images", "in a folder for each class"),
+    ),
+    "JSON cut off": Case(
+        name="t.json",
+        content=json.dumps(RECORDS)[:-40],
+        expected=refused("Malformed JSON"),
+        silent=("/tmp", "source.json"),
+    ),
+    # ---- spreadsheets
+    "merged cells": Case(
+        name="t.xlsx",
+        content=xlsx(
+            ("plot", "height", "kind"),
+            *([f"plot {n // 4 % 5}" if n % 4 == 0 else "", HEIGHT[n], KIND[n]] for n in range(NUM)),
+            merged=[f"A{n}:A{n + 3}" for n in range(2, NUM + 2, 4)],
+        ),
+        expected=told(
+            "45 cells are merged with others; they are read with their value",
+            "plot: category",
+            used=("plot", "height"),
+        ),
+        missing={"plot": 0},
+    ),
+    "durations of more than a day": Case(
+        name="t.xlsx",
+        content=xlsx(
+            ("taken", "width", "kind"),
+            *([f"{1 + n * 7 % 31 / 16:.4f}", WIDTH[n], KIND[n]] for n in range(NUM)),
+            has_durations=True,
+        ),
+        expected=told("hours and minutes", used=("taken", "width")),
+        first={"taken": 24.0},
+    ),
+    "an empty first sheet": plain(
+        xlsx(TREES, *zip(*TREES.values(), strict=True), sheets=("Empty", "Data"), empty=["Empty"]),  # type: ignore[arg-type]
+        "the sheet 'Data' is read; there are also 'Empty'",
+        name="t.xlsx",
+    ),
+    "days as spreadsheets count": Case(
+        content=table({"Order Date": each(lambda n: str(45000 + n * 137 % 900)), **TREES}),
+        expected=told("days since 1899-12-30", used=("Order Date", "height", "width")),
+        kinds={"Order Date": "date"},
+        first={"Order Date": "2023-03-15"},
+    ),
+    "days as spreadsheets count, read as numbers": Case(
+        content=table({"date": each(lambda n: str(45000 + n * 137 % 900)), **TREES}),
+        options={"reading": '{"columns": {"date": "number"}}'},
+        expected=told("date: number", used=("date", "height", "width")),
+        first={"date": 45000.0},
+    ),
+    "numbers of five digits": form(lambda n: str(45000 + n * 137 % 900), "v: number", first=45000.0),
+    # ---- labels and units
+    "emoji of both kinds": Case(
+        content=table({**TREES, "kind": cycle("\u2764", "\u2764\ufe0f", "\U0001f622")}),
+        expected=told(
+            "differ in case, spaces or invisible characters only",
+            classes={"\u2764", "\u2764\ufe0f", "\U0001f622"},
+            suggested=("data_reading", "join_labels"),
+        ),
+    ),
+    "lists of labels": Case(
+        content=table({**TREES, "kind": cycle("['oak', 'elm']", "['oak']", "['elm']", "['fir']")}),
+        expected=told(
+            "cells hold several labels, such as '['oak','elm']'",
+            classes={"['oak', 'elm']", "['oak']", "['elm']", "['fir']"},
+        ),
+    ),
+    "cp1255 Hebrew": letters(("אלון ירוק", "אורן גבוה", "ברוש זקן"), "cp1255"),
+    "limits, and below the limit": form(
+        lambda n: "<LOD" if n % 6 == 0 else f"<{n % 5}" if n % 5 == 0 else f"{n * 7 % 31}",
+        "‘<LOD’ means missing",
+        "the limits in 10 of 50 cells",
+    ),
+    "mega- and gigabytes": form(
+        lambda n: f"{n % 9 + 1}.5 GB" if n % 3 == 0 else f"{n * 7 % 900} MB", "of megabytes", first=1500.0
+    ),
+}
+
+
 # Each misreading, written differently, and what looks like it but was read correctly.
 CASES |= {
     # ---- two units in one column, of which one belongs to the form of the cells
     "minutes and seasons": form(
         lambda n: f"{80 + n} min" if n % 10 < 7 else f"{n % 5 + 2} Seasons",
-        "different units: minutes, Seasons",
+        "different units: min, Seasons",
         kind="ignored",
     ),
-    "hours with minutes, and seconds": form(
-        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9}s", "minutes, s", kind="ignored"
-    ),
-    "hours in words, and days": form(
-        lambda n: f"{n % 9 + 1} hours {n * 7 % 60} mins" if n % 4 else f"{n % 8 + 2} days",
-        "minutes, days",
+    "hours with minutes, and decades": form(
+        lambda n: f"{n % 9 + 1}h {n * 7 % 60}m" if n % 3 else f"{n % 50 + 9} decades",
+        "different units: minutes, decades",
         kind="ignored",
+    ),
+    # ---- sums of units, and units that are parts of each other
+    **{
+        f"sums such as {write(0)}": form(write, words, first=first)
+        for words, first, write in (
+            ("of minutes", 80.0, lambda n: f"PT1H{20 + n % 40}M" if n % 4 != 1 else f"PT{n * 7 % 60}M"),
+            ("of minutes", 1502.5, lambda n: f"P1DT{1 + n % 20}H{2 + n * 7 % 50}M30S"),
+            ("of minutes", 125.5, lambda n: f"2h {5 + n * 7 % 50}m {30 + n % 9}s"),
+            ("of minutes", 0.15, lambda n: f"{9 + n % 50}s" if n % 3 == 0 else f"{n % 9 + 1}h {n * 7 % 60}m"),
+            ("of minutes", 2880.0, lambda n: f"{n % 8 + 2} days" if n % 4 == 0 else f"{n % 9} hours 5 mins"),
+            ("of minutes", 3064.5, lambda n: f"2 days 03:{4 + n * 7 % 50:02}:30"),
+            ("of days", 72.0, lambda n: f"{10 + n % 20}w 2d"),
+            ("of months", 12.0, lambda n: f"< {n + 1} year" if n % 11 == 0 else f"{n % 11 + 1}+ years"),
+            ("of months", 13.0, lambda n: f"{1 + n % 20}yrs {1 + n * 7 % 11}mon"),
+            ("of months", 3.0, lambda n: f"P{3 + n * 7 % 9}M"),
+            ("of ounces", 83.0, lambda n: f"{5 + n % 9} lb {3 + n * 7 % 13} oz"),
+            ("of grams", 1500.0, lambda n: f"1.{5 + n % 4} kg" if n % 3 == 0 else f"{n * 7 % 900 + 50} g"),
+            ("of centimetres", 175.0, lambda n: f"1 m {75 + n % 20} cm"),
+        )
+    },
+    **{
+        f"no sums: {write(0)}, {write(1)}": form(write, words, kind=kind)
+        for words, kind, write in (
+            ("unit h", "number", lambda n: f"{n * 7 % 60}h"),
+            ("different units: D, H", "category", lambda n: f"{n * 7 % 9 + 30}{'DH'[n % 2]}"),
+            ("v: category", "category", lambda n: ("PT", "P", "T")[n % 3]),
+        )
+    },
+    # ---- limits of measurements
+    **{
+        f"limits such as {write(0)}": form(write, words, "in 12 of 60 cells", first=first)
+        for words, first, write in (
+            ("unit mg/L", 5.2, lambda n: f"{5.2 + n * 7 % 31:.1f} mg/L" if n % 5 else "<5.2 mg/L"),
+            ("as 5", 1000.0, lambda n: f"{n * 7 % 310}" if n % 5 else ">1000"),
+            ("it could also be 1.", 1000.0, lambda n: f"{n * 7 % 310}" if n % 5 else "> 1,000"),
+            ("as 5", 0.5, lambda n: f"{n * 7 % 31 / 9:.2f}" if n % 5 else "≤ 0.5"),
+            ("as 5", 90.0, lambda n: f"{n * 7 % 90}" if n % 5 else "90+"),
+        )
+    },
+    "ranges of ages are no limits": form(
+        lambda n: ("<18", "18-25", "26-40", ">40")[n * 7 % 4], "v: category", kind="category"
     ),
     "feet and centimetres": form(
         lambda n: f"{4 + n % 3}'{n * 7 % 12}\"" if n % 3 else f"{150 + n} cm", "feet, cm", kind="category"
@@ -979,6 +1168,12 @@ def put(folder: Path, text: str) -> Path:
     path = folder / "t.csv"
     path.write_text(text, "utf-8")
     return path
+
+
+def test_no_click_leaves_out_all_classes(tmp_path: Path) -> None:
+    answer = inspected(put(tmp_path, "a,b,kind\n1.5,2,x\n1.7,3,y\n"))
+    assert "2 of 2 classes have 1 row" in said(answer)
+    assert not any(each["suggested"] or each["action"] for each in answer["problems"])
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,9 @@ def test_links_are_never_followed(pets: Path) -> None:
 
 def test_archives_in_a_zip_are_named(tmp_path: Path) -> None:
     add(tmp_path / "outer.zip", "train.zip", b"PK\x03\x04")
-    assert "there is no image in it, but 'train.zip'" in fault(tmp_path / "outer.zip").message
+    found = fault(tmp_path / "outer.zip")
+    assert "there is no image in it, but 'train.zip'" in found.message
+    assert found.hint.startswith("Unpack what is in it.")
 
 
 def test_encrypted_member_is_refused(pets: Path) -> None:
