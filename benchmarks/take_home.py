@@ -3,9 +3,9 @@
     python -m benchmarks.take_home [--answers 30]
 
 For each model: the largest difference of the ONNX file from torch, the seconds of an export, the sizes of
-the ONNX file and of try.html; the largest difference of try.html from torch, opened from its file in an offline
-Chromium, and the seconds until its first answer; then from a served page the first answer of `/predict` (a new
-process) and further ones. The weights are random: they change none of these figures.
+the ONNX file and of try.html; the largest difference of try.html from torch, opened from its file in an
+offline Chromium, and the seconds until its first answer; then from a served page the first answer of
+`/predict` (a new process) and further ones. The weights are random: they change none of these figures.
 """
 
 from __future__ import annotations
