@@ -3,8 +3,9 @@
     python -m benchmarks.take_home [--answers 30]
 
 For each model: the largest difference of the ONNX file from torch, the seconds of an export, the sizes of
-the ONNX file and of try.html; then from a served page the first answer of `/predict` (a new process) and
-further ones. The weights are random: they change none of these figures.
+the ONNX file and of try.html; the largest difference of try.html from torch, opened from its file in an
+offline Chromium, and the seconds until its first answer; then from a served page the first answer of
+`/predict` (a new process) and further ones. The weights are random: they change none of these figures.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from playwright.sync_api import Browser
 
 from benchmarks.machine import Conditions, percentile
 from ddp_gui.run import try_page
+from ddp_gui.run.take_home import TRY_PAGE
 from tests.unit.trained_runs import leave_trained_run
-from tools.page_driver import NO_STANDBY, serve
+from tools.page_driver import NO_STANDBY, open_browser, serve
 from trainers.contract.rundir import RunDirectory
 from trainers.predict import take_home
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
@@ -33,9 +36,15 @@ CASES = [
     ("austen_novels", "bert"), ("austen", "gpt"), ("austen", "gpt_moe"),
 ]  # fmt: skip
 HEADINGS = (
-    "model (data)", "ONNX difference", "export, s", "ONNX, MB", "try.html, MB", "first answer, s",
-    "further: median, ms", "95%, ms",
+    "model (data)", "ONNX difference", "export, s", "ONNX, MB", "try.html, MB",
+    "its difference", "its first answer, s", "first answer, s", "further: median, ms", "95%, ms",
 )  # fmt: skip
+
+# Runs the model of try.html; returns its output, and the time since the page was opened.
+RUNS = """async ([values, shape]) => {
+    const { data } = await window.ddpTry.model.run(values, shape);
+    return [Array.from(data, Number), performance.now()];
+}"""
 
 
 def main() -> None:
@@ -46,11 +55,12 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=30, help="answers of each model after the first")
     options = parser.parse_args()
     print(f"{Conditions.note()}\n\n| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open_browser() as browser:
         runs = Path(folder) / "runs"
         for dataset, name in CASES:
             run = leave_trained_run(runs, dataset, name)[0]
             cells = [f"`{name}` ({dataset})", *exported(run, Path(folder) / name)]
+            cells += offline(browser, run, Path(folder) / name / TRY_PAGE)
             with serve(runs, NO_STANDBY) as server:  # no model process of another model
                 cells += answered(server.address, run, options.answers)
             print(f"| {' | '.join(cells)} |", flush=True)
@@ -63,9 +73,26 @@ def exported(run: RunDirectory, folder: Path) -> list[str]:
     facts = take_home.fill(run, None, folder, lambda _: None)
     took_s = time.perf_counter() - began
     page = try_page.try_page(run.run_id, facts["about"], folder / take_home.ONNX)
+    (folder / TRY_PAGE).write_bytes(page)
     onnx_bytes = (folder / take_home.ONNX).stat().st_size
     difference = f"{facts['differences'][take_home.ONNX]:.1e}"
     return [difference, f"{took_s:.1f}", f"{onnx_bytes / 1e6:.2f}", f"{len(page) / 1e6:.2f}"]
+
+
+@torch.no_grad()
+def offline(browser: Browser, run: RunDirectory, path: Path) -> list[str]:
+    """Return the difference of try.html from torch, and the seconds until its first answer."""
+    model = load(run, find_checkpoint(run, None))
+    inputs = take_home.example_input(model, num=1)
+    expected = model.network(inputs).flatten()
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_function("() => window.ddpTry")
+    found, after_ms = page.evaluate(RUNS, [inputs.flatten().tolist(), list(inputs.shape)])
+    context.close()
+    difference = float((torch.tensor(found) - expected).abs().max())
+    return [f"{difference:.1e}", f"{after_ms / 1000:.2f}"]
 
 
 def answered(address: str, run: RunDirectory, num_answers: int) -> list[str]:

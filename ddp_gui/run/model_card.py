@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ddp_gui.events.run_view import RunView
 from ddp_gui.http.shell import visible
 from ddp_gui.runs import listing
@@ -13,6 +16,9 @@ from trainers.contract import start_from
 from trainers.contract.rundir import file_stem
 
 Z_95 = 1.96
+# Metrics that are a share of the samples, and how often they are drawn for the interval of another one.
+SHARES = ("accuracy", "top5_accuracy")
+NUM_DRAWN = 1_000
 WIDTH, HEIGHT, EDGE = 720, 360, 48
 MOST_POINTS = 500
 MAX_NAMES = 60
@@ -166,7 +172,7 @@ def _classes(about: Mapping[str, Any]) -> str:
 
 
 def _results(view: RunView, step: int, num_validation: int) -> str:
-    """Return the metrics of the evaluation at this step, the accuracy with its 95% interval (Wilson)."""
+    """Return the metrics of the evaluation at this step, those of classes with their 95% intervals."""
     with view.lock:
         found = [each for each in view.series.evaluations.all if each["step"] == step]
     if not found:
@@ -175,10 +181,12 @@ def _results(view: RunView, step: int, num_validation: int) -> str:
     lines += ["| metric | value |", "|---|---|", f"| loss | {found[-1]['loss']:.4g} |"]
     for name, value in found[-1]["metrics"].items():
         if isinstance(value, int | float) and math.isfinite(value):
-            interval = ""
-            if name == "accuracy" and num_validation:
-                low, high = wilson(value, num_validation)
-                interval = f" (95% interval {low:.4f} to {high:.4f})"
+            ends = None
+            if name in SHARES and num_validation:
+                ends = wilson(value, num_validation)
+            elif name == "macro_f1" and (confusion := found[-1].get("confusion")):
+                ends = f1_interval(np.asarray(confusion))
+            interval = f" (95% interval {ends[0]:.4f} to {ends[1]:.4f})" if ends else ""
             lines.append(f"| {name} | {value:.4g}{interval} |")
     return "\n".join([*lines, ""])
 
@@ -189,6 +197,18 @@ def wilson(share: float, num: int) -> tuple[float, float]:
     middle = (share + square / 2) / (1 + square)
     half = Z_95 * math.sqrt(share * (1 - share) / num + square / (4 * num)) / (1 + square)
     return middle - half, middle + half
+
+
+def f1_interval(confusion: NDArray[Any]) -> tuple[float, float]:
+    """Return the 95% interval of macro F1: of samples drawn again from a confusion matrix (bootstrap)."""
+    num, num_classes = int(confusion.sum()), len(confusion)
+    shares = confusion.ravel() / confusion.sum()
+    drawn = np.random.default_rng(0).multinomial(num, shares, size=NUM_DRAWN)
+    drawn = drawn.reshape(NUM_DRAWN, num_classes, num_classes)
+    occurs = drawn.sum(1) + drawn.sum(2)
+    scores = 2 * drawn.diagonal(axis1=1, axis2=2) / np.maximum(occurs, 1)
+    low, high = np.quantile(scores.sum(1) / (occurs > 0).sum(1), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _checks(facts: Mapping[str, Any]) -> str:

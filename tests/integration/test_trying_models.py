@@ -189,12 +189,21 @@ def test_the_template_is_ready_before_the_first_question_if_it_may(
         eager.close()
 
 
-def test_a_fork_may_not_use_all_memory(processes: ModelProcesses, digits: RunDirectory) -> None:
+def test_a_fork_may_not_use_all_memory(
+    processes: ModelProcesses, digits: RunDirectory, runs_dir: Path
+) -> None:
     processes.ask("", about(digits, 1, do="predict", inputs=PIXELS))
     (fork,) = forks()
-    soft, _ = fork.rlimit(psutil.RLIMIT_AS)
-    assert 4 * 2**30 <= soft < 4 * 2**30 + fork.memory_info().vms + 2**30
+    soft, hard = fork.rlimit(psutil.RLIMIT_DATA)
+    assert 4 * 2**30 <= soft < 4 * 2**30 + fork.memory_info().data  # type: ignore[attr-defined]
     assert fork.nice() >= 5
+    fork.rlimit(psutil.RLIMIT_DATA, (1, hard))  # Linux does not enforce 0
+    large = leave_trained_run(runs_dir, "digits", "resnet", model_size="18")[0]  # 45 MB
+    question = about(large, 1, do="predict", inputs=PIXELS)
+    with pytest.raises(ModelError, match="more memory than the 4 GB"):
+        processes.ask("", question)
+    fork.rlimit(psutil.RLIMIT_DATA, (soft, hard))
+    assert processes.ask("", question)["step"] == 1
 
 
 def test_where_cuda_fails_the_cpu_answers_and_no_gpu_is_tried_again_for_a_while(

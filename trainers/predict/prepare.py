@@ -136,9 +136,9 @@ def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Ten
             [-sine / ratio, cosine, -sine / ratio * moved],
         ]
         grid = functional.affine_grid(torch.tensor([turn]), [1, *image.shape], align_corners=False)
-        image = functional.grid_sample(image.unsqueeze(0), grid, padding_mode="border", align_corners=False)[
-            0
-        ]
+        background = about["input"].get("background", 0)  # fills the corners
+        turned = functional.grid_sample((image - background).unsqueeze(0), grid, align_corners=False)[0]
+        image = turned + background
     if found["noise"]:
         largest = about["input"].get("largest", 255)
         generator = torch.Generator().manual_seed(0)

@@ -25,7 +25,6 @@ import importlib
 import json
 import logging
 import os
-import resource
 import select
 import signal
 import socket
@@ -36,12 +35,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from trainers import registry
 from trainers.contract.config import parse as parse_config
 from trainers.contract.rundir import RunDirectory, library_error_text
+from trainers.data.own.processes import bounded_memory
 from trainers.files.plain_files import is_readable
 from trainers.machine import cuda_environment, facilities
 from trainers.machine.lifeline import die_with_parent
@@ -54,7 +53,7 @@ from trainers.predict.trained_model import Models, compare_start
 NICENESS = 5
 IDLE_S = 120.0
 TEMPLATE_IDLE_S = 600.0
-# Address space of a fork beyond the template's; with a GPU, the memory on it.
+# Private memory of a fork beyond the template's; also of what it uses on a GPU.
 MEMORY_BYTES = 4 * 2**30
 MAX_LINE = 2**20
 # Orders to the template have a fixed length, because a socket may join two of them.
@@ -226,12 +225,13 @@ def _inspect(connection: Connection) -> int:
 
 def _answer(connection: Connection) -> int:
     """Answer questions until the page closes the socket, or asks nothing for two minutes; return 0."""
-    if facilities.are_available():
-        in_use = psutil.Process().memory_info().vms
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, hard))
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
-    models = Models()
+    # Address space is not limited, because CUDA reserves it for the memory of the host and of all GPUs.
+    with bounded_memory(MEMORY_BYTES):
+        return _answer_all(connection, Models())
+
+
+def _answer_all(connection: Connection, models: Models) -> int:
     while (question := connection.receive(IDLE_S)) is not None:
         if question["do"] == "stop":
             continue  # it arrived after the last token
@@ -257,10 +257,6 @@ def _answer(connection: Connection) -> int:
 def _gpu(uuid: str) -> torch.device:
     """Let this process, which has called no CUDA function, use a GPU, with as much memory as on the CPU."""
     os.environ.update(cuda_environment.only([uuid]))
-    if facilities.are_available():
-        # CUDA reserves addresses for the memory of the host and of all GPUs.
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     device = torch.device("cuda", 0)
     share = MEMORY_BYTES / torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)

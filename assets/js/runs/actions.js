@@ -248,7 +248,7 @@ export class ImportButton {
 export function importedBadge(imported) {
   if (!imported) return null;
   const attributes = { "data-result": imported.result, title: importedWords(imported) };
-  return el("span", { class: "ddp-tag ddp-imported", ...attributes }, `imported: ${imported.words}`);
+  return el("span", { class: "ddp-tag ddp-imported", ...attributes }, imported.words);
 }
 
 /**

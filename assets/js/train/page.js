@@ -134,7 +134,8 @@ export function mountTour(place) {
   const label = el("span", {}, "Show the tour");
   const again = makeButton({ class: "ddp-tool", onclick: () => go(0) }, icon("question"), label);
   place.replaceChildren(el("div", { class: "ddp" }, box, again));
-  if (preference("tour", "new") === "new") showStep();
+  // A form that another page has filled in is not the place to begin with a preset.
+  if (preference("tour", "new") === "new" && !location.search) showStep();
   return () => mark(null);
 }
 

@@ -23,6 +23,14 @@ from trainers.contract.rundir import RunDirectory
 
 HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
 STEPS = (1, 2, 3)
+# Pastes an image while nothing has the focus.
+PASTE = """async () => {
+    document.activeElement.blur();
+    const image = await new Promise((resolve) => document.createElement("canvas").toBlob(resolve));
+    const clipboardData = new DataTransfer();
+    clipboardData.items.add(new File([image], "pasted.png", { type: "image/png" }));
+    document.body.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+}"""
 KINDS = {
     "image": ("digits", "linear"),
     "row": ("iris", "linear"),
@@ -201,6 +209,10 @@ def test_a_file_is_answered_and_another_kind_of_file_is_refused(
     )
     picker.set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": pixel})
     expect(words).to_have_text("Showing dot.png.")
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    page.get_by_role("button", name="Clear").click()
+    page.evaluate(PASTE)
+    expect(words).to_have_text("Showing pasted.png.")
     expect(page.locator(".ddp-try-bars li")).to_have_count(10)
 
 

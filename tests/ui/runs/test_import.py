@@ -82,7 +82,7 @@ def test_a_run_is_taken_along_and_handed_in(watched: Watched, page_server: Serve
     watched.complaints.clear()  # the browser logs each refusal
     page.locator(".ddp-list-title input[type=file]").set_input_files(sent)
     badge = page.locator(".ddp-list-row .ddp-imported")
-    expect(badge).to_have_text("imported: 1 file differs")
+    expect(badge).to_have_text("1 file differs")
     page.goto(f"{page_server.address}/runs?tag=handed+in")
     row = page.locator(".ddp-list-row")
     expect(row).to_have_count(1)

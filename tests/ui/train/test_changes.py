@@ -164,6 +164,7 @@ def test_run_again_with_changes_says_what_differs_from_that_run(
     page.goto(f"{server.address}/?from={run_id}")
     line = page.locator(".ddp-changes")
     expect(line).to_have_text("The same settings as the first.")
+    expect(page.get_by_role("region", name="A short tour")).to_be_hidden()
     watched.wait_until_answered()
     page.goto(f"{server.address}/?from={run_id}&learning_rate=0.0005")
     expect(line).to_have_text("As the first, but: Learning rate 0.001 → 0.0005")

@@ -63,7 +63,7 @@ def bounded(path: str, *, seconds: float, memory_bytes: int = MEMORY_BYTES) -> I
     """
     token = _time.set(min(_time.get(), (time.monotonic() + seconds, seconds)))
     try:
-        with _bounded_memory(memory_bytes):
+        with bounded_memory(memory_bytes):
             yield
     except TookTooLongError as error:
         given_s = _time.get()[1]
@@ -82,8 +82,8 @@ def _refused(path: str, message: str) -> DataError:
 
 
 @contextlib.contextmanager
-def _bounded_memory(memory_bytes: int) -> Iterator[None]:
-    """Limit private memory (RLIMIT_DATA); only on Linux, which counts it."""
+def bounded_memory(memory_bytes: int) -> Iterator[None]:
+    """Limit the private memory beyond what the process has (RLIMIT_DATA); only on Linux, which counts it."""
     status = facilities.read("/proc/self/status")
     if status is None:
         yield

@@ -147,7 +147,10 @@ class DrawingInput {
       event.preventDefault();
       this.take(event.dataTransfer?.files?.[0] ?? null);
     });
-    this.element.addEventListener("paste", (event) => this.take(event.clipboardData?.files?.[0] ?? null));
+    // Anywhere on the page: nobody focuses the drawing before pasting into it.
+    document.addEventListener("paste", (event) => {
+      if (this.element.isConnected) this.take(event.clipboardData?.files?.[0] ?? null);
+    });
   }
 
   place(event) {

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from ddp_gui.run import model_card
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
@@ -47,6 +50,13 @@ def test_a_card_names_what_was_measured_and_what_is_missing(tmp_path: Path, cata
     assert "| `batch_size` |" in card and "`script" not in card and "|  |" not in card
     other = model_card.model_card(view, FACTS | {"step": 7})
     assert "The model was not evaluated at step 7." in other
+
+
+def test_the_interval_of_macro_f1_is_that_of_a_share_where_both_are_the_same() -> None:
+    """Of two classes with the same errors, macro F1 is the accuracy."""
+    wanted = model_card.wilson(0.9, 1_000)
+    assert model_card.f1_interval(np.array([[450, 50], [50, 450]])) == pytest.approx(wanted, abs=2e-3)
+    assert model_card.f1_interval(np.array([[5, 0, 0], [0, 5, 0], [0, 0, 0]])) == (1.0, 1.0)
 
 
 def test_a_card_names_the_checkpoint_that_the_run_started_from(tmp_path: Path, catalogue) -> None:  # noqa: F811

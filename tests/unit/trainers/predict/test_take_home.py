@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.unit.trained_runs import leave_trained_run
+from trainers import registry
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec
 from trainers.files.plain_files import REPOSITORY
@@ -31,7 +32,7 @@ TIMEOUT_S = 300.0
 # hf_causal are in tests/integration/test_take_home.py.
 CASES = [
     ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
-    ("digits", "cnn"), ("digits", "resnet"), ("digits", "vit"),
+    ("digits", "mlp"), ("digits", "cnn"), ("digits", "resnet"), ("digits", "vit"),
     ("wine", "tabular_mlp"),
     ("austen_novels", "bag_of_words"), ("austen_novels", "gru"), ("austen_novels", "bert"),
     ("austen", "gpt"), ("austen", "gpt_moe"), ("digits", "timm_image"),
@@ -44,6 +45,12 @@ HIDES = (
     "import sys; sys.modules.update(dict.fromkeys({hidden!r})); sys.argv = ['predict.py', *sys.argv[1:]]; "
 )
 RUNS = "import runpy; runpy.run_path('predict.py', run_name='__main__')"
+
+
+def test_every_model_of_the_catalogue_that_needs_no_folder_is_exported() -> None:
+    registry.discover_all()
+    needs_a_folder = {"hf_text", "hf_causal"}
+    assert {model for _, model in CASES} | needs_a_folder == set(registry.models())
 
 
 def needs_onnx() -> None:
