@@ -129,7 +129,7 @@ def index(
         tag(
             "aside",
             tag("h2", "Only in the program"),
-            tag("p", f"{about['product']} {SYSTEMS}. There you can start the runs yourself. ", about["get_it"]),
+            tag("p", f"{about['product']} {SYSTEMS}. It starts the runs on your computer. ", about["get_it"]),
             tag("p", "More lessons, whose code you change and run:"),
             tag("ul", [tag("li", tag("b", name_of(each.title)), ": ", each.summary) for each in in_code]),
         ),
