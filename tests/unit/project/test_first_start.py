@@ -51,6 +51,7 @@ def test_what_is_downloaded_is_read_from_the_output() -> None:
         ("Importing Gradio, and listing models, data sets and GPUs", 302, 302, "ready"),
     ]
     assert progress.to_json()["address"] == "http://127.0.0.1:7861"
+    assert progress.to_json()["announced"] == OUTPUT.splitlines()[2]
 
 
 def test_only_this_machine_s_own_name_gets_the_output() -> None:
