@@ -121,8 +121,8 @@ def index(
         tag("h1", "Distributed training in lessons"),
         tag(
             "p",
-            f"{len(lessons)} lessons with recorded runs, {minutes} minutes in all. Predict what several "
-            "processes that train one network will do, see what they did, and read why.",
+            f"{len(lessons)} lesson{'s' * (len(lessons) != 1)} with recorded runs, {minutes} minutes in all. "
+            "Predict what several processes that train one network will do, see what they did, and read why.",
             class_="lead",
         ),
         tag("ol", rows, class_="contents"),
@@ -234,6 +234,8 @@ def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
         if picture.see:
             parts.append(tag("p", _inlines(picture.see, used), class_="see"))
         parts.append(_picture(picture, runs))
+        if picture.instrument in _MOVING:
+            parts.append(tag("p", "Only the program can play or change this picture.", class_="soft"))
         found = outcome.of_picture(picture, recorded.numbers())
         if picture.finding and found.verdict == "explained":
             parts.append(tag("p", _inlines(picture.finding, used), class_="finding"))
