@@ -126,9 +126,13 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser = _Parser(
         description="Train networks on several GPUs from a web page.",
         prog=installation.command(),
-        epilog=f"{installation.command()} export-lessons OUT writes the lessons into HTML files."
-        + " run.sh also takes --torch-build NAME, which replaces torch with another build (README)."
-        * (not installation.is_installed()),
+        epilog=f"{installation.command()} export-lessons OUT writes the lessons into HTML files. "
+        + (
+            "Other commands: rankscope start (shows the start in the browser), rankscope add-to-menu, "
+            "rankscope accounts, rankscope check-machine."
+            if installation.is_installed()
+            else "run.sh also takes --torch-build NAME, which replaces torch with another build (README)."
+        ),
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="port to listen on (default: %(default)s)")

@@ -28,7 +28,7 @@ def main() -> None:
     if name == "add-to-menu":
         from rankscope import menu
 
-        sys.exit(menu.main())
+        sys.exit(menu.main(sys.argv[2:]))
     import app
 
     app.main()

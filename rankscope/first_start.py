@@ -48,6 +48,7 @@ class Progress:
         self._lock = threading.Lock()
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._step = "Starting …"
+        self._announced = ""
         self._loaded_mb = self._part_mb = 0.0
         self._total_mb: float | None = None
         self._address: str | None = None
@@ -60,6 +61,8 @@ class Progress:
             return
         with self._lock:
             self._lines.append(line)
+            if line.startswith(("Download: ", "Download by pip: ")):
+                self._announced = line
             if found := _READY.match(line):
                 self._address = found[1]
             elif found := _ANNOUNCED.match(line):
@@ -93,6 +96,7 @@ class Progress:
                 "state": "ready" if self._address and self._exit_code is None else state,
                 "address": self._address,
                 "step": self._step,
+                "announced": self._announced,
                 "loaded_mb": round(self._loaded_mb + self._part_mb),
                 "total_mb": self._total_mb and round(self._total_mb),
                 "exit_code": self._exit_code,

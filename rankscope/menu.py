@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import rankscope
@@ -45,8 +47,9 @@ def _quoted(word: str) -> str:
     return f'"{word}"'.replace("\\", "\\\\").replace("%", "%%")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Add the entry for this user; return the exit code."""
+    argparse.ArgumentParser(prog="rankscope add-to-menu", description=__doc__).parse_args(arguments)
     rankscope.add_to_path()
     from trainers.files import installation
 

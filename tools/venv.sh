@@ -239,7 +239,7 @@ install_into_venv() {
         "$PYTHON" -m pip uninstall --yes --quiet torch || return 1
     fi
     if ! TMPDIR=$PWD/$DOWNLOADS "$PYTHON" -m pip install --disable-pip-version-check \
-        "${options[@]}" "${arguments[@]}"; then
+        ${options[@]+"${options[@]}"} "${arguments[@]}"; then  # bash 3.2 of a Mac: an empty list is "unbound"
         echo "The installation failed; the reason is above. Fix it and start again: downloaded files are kept." >&2
         say_if_full
         return 1

@@ -1,9 +1,9 @@
 """Export lessons as files: starts the runs of each lesson on this machine and writes them into HTML.
 
-    python app.py export-lessons OUT [--only NAME,…] [--lessons DIR] [--runs-dir DIR]
+    python app.py export-lessons OUT [--only NAME,…] [--lessons DIR] [--runs-dir DIR] [--wheel ADDRESS]
 
 Serves a page on a free port and starts the runs by its endpoints, as the Learn page does: also those of each
-question's choices. OUT gets one file per lesson and index.html.
+question's choices. OUT gets one file per lesson and index.html, which also names the lessons in code.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from gradio_client import Client
 
+from ddp_gui.learn.code_lesson import CodeLesson, CodeLibrary
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Lesson, LessonRun
 from ddp_gui.learn.report import lesson_page, measured
@@ -40,7 +41,8 @@ READ_EVERY_S = 0.7
 SERVE_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 30.0
 RUN_TIMEOUT_S = 600.0
-GET_IT = "pip install rankscope && rankscope"
+# The wheel is in no public index, so without an address of it readers have to ask.
+ASK = "Ask the person who gave you this file for it."
 
 
 class LessonRunner:
@@ -89,8 +91,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="names of lessons, separated by commas")
     parser.add_argument("--lessons", type=Path, metavar="DIR", help="a folder with more lessons")
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs in this folder")
+    parser.add_argument("--wheel", metavar="ADDRESS", help="where readers can download the program's wheel")
     options = parser.parse_args(arguments)
-    lessons, broken = Library([BUILT_IN, *([options.lessons] if options.lessons else [])]).read()
+    folders = [BUILT_IN, *([options.lessons] if options.lessons else [])]
+    lessons, broken = Library(folders).read()
+    in_code, broken_in_code = CodeLibrary(folders).read()
+    broken += broken_in_code
     for each in broken:
         print(f"{each.file} is not exported: {each.words}", file=sys.stderr)
     wanted = set(filter(None, options.only.split(",")))
@@ -105,19 +111,25 @@ def main(arguments: Sequence[str]) -> int:
         more = ("--lessons", str(options.lessons.absolute())) if options.lessons else ()
         runner = LessonRunner(stack.enter_context(served(runs_dir.absolute(), *more)))
         store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
-        _write_all(numbered, runner, store, options.out)
+        get_it = f"To install it: pip install {options.wheel}" if options.wheel else ASK
+        _write_all(numbered, in_code, runner, store, options.out, get_it)
     return 1 if broken else 0
 
 
 def _write_all(
-    lessons: Sequence[tuple[int, Lesson]], runner: LessonRunner, store: RunStore, out: Path
+    lessons: Sequence[tuple[int, Lesson]],
+    in_code: Sequence[CodeLesson],
+    runner: LessonRunner,
+    store: RunStore,
+    out: Path,
+    get_it: str,
 ) -> None:
     files = [f"{number:02d}-{lesson.name}.html" for number, lesson in lessons]
     today = time.localtime()
     cores = host.num_cores()
     about = {
         "product": "Rankscope",
-        "address": GET_IT,
+        "get_it": get_it,
         "machine": f"{cores} cores of {host.cpu_name()}",
         "recorded": f"{today.tm_mday} {time.strftime('%B %Y', today)}",
     }
@@ -130,7 +142,7 @@ def _write_all(
         text = "".join(lesson_page.page(recorded, others=others, about=about))
         (out / files[place]).write_text(text, encoding="utf-8")
         print(f"{files[place]}: {len(text.encode()) / 1000:,.0f} kB", flush=True)
-    text = "".join(lesson_page.index([lesson for _, lesson in lessons], files, about))
+    text = "".join(lesson_page.index([lesson for _, lesson in lessons], files, in_code, about))
     (out / "index.html").write_text(text, encoding="utf-8")
 
 

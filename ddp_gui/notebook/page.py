@@ -115,11 +115,8 @@ def tile() -> dict[str, Any]:
         "environment": {SECRET_VARIABLE: secret},
         "request_headers_override": {SECRET_HEADER: secret},
         "timeout": ANSWERS_WITHIN_S,
-        "launcher_entry": {
-            "title": "Rankscope",
-            "icon_path": str(ASSETS / "icons" / "favicon.svg"),
-            "category": "Other",
-        },
+        # The category is the default, Notebook; in Other, JupyterLab does not show the icon.
+        "launcher_entry": {"title": "Rankscope", "icon_path": str(ASSETS / "icons" / "favicon.svg")},
     }
 
 

@@ -152,6 +152,9 @@ def test_the_commands_of_the_wheel(installed: Installed, tmp_path: Path) -> None
         return ended.stdout + ended.stderr
 
     assert run("--help").startswith("usage: rankscope [")
+    assert "rankscope check-machine" in run("--help")
+    assert run("add-to-menu", "--help").startswith("usage: rankscope add-to-menu")
+    assert not (installed.home / ".local/share/applications").exists()
     assert run("accounts", "--help").startswith("usage: rankscope accounts [")
     assert "rankscope accounts FILE add" in run("--teacher", "ann")
     assert "rankscope --help lists the options" in run("--colour")

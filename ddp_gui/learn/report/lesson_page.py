@@ -12,6 +12,7 @@ import orjson
 from ddp_gui.http import shell
 from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import outcome
+from ddp_gui.learn.code_lesson import CodeLesson
 from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Picture, Question, Tree
 from ddp_gui.learn.measures import RunName, RunNumbers, Runs
 from ddp_gui.learn.outcome import Outcome
@@ -25,6 +26,7 @@ SCRIPT = "learn/report/lesson.js"
 MAX_POINTS = 800
 # Numbers of the table below an answer's runs.
 _COMPARED = ("loss", "validation", "num_steps", "throughput")
+SYSTEMS = "runs on computers with Linux, Windows (in WSL2) or macOS"
 _BLOCKS = {"p": "p", "h3": "h3", "ul": "ul", "ol": "ol", "quote": "blockquote"}
 # Instruments that can be played or moved in the app; the file shows one state of them.
 _MOVING = {"step-theatre", "all-reduce-theatre", "who-saw-what", "slow-rank"}
@@ -64,7 +66,7 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
 
     Args:
         others: title and file name of the next lesson and of the list.
-        about: `product`, `address`, `machine` and `recorded` (the day), as texts.
+        about: `product`, `get_it` (a sentence), `machine` and `recorded` (the day), as texts.
     """
     lesson = recorded.lesson
     used: dict[str, None] = {}
@@ -100,8 +102,10 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
     yield f'<body><main class="ddp lesson-page">{joined(parts)}</main>{document.end(script)}'
 
 
-def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, str]) -> Iterator[str]:
-    """Yield the list of the exported lessons."""
+def index(
+    lessons: Sequence[Lesson], files: Sequence[str], in_code: Sequence[CodeLesson], about: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the list of the exported lessons, and of those in code, which need the program."""
     rows = [
         tag(
             "li",
@@ -117,12 +121,18 @@ def index(lessons: Sequence[Lesson], files: Sequence[str], about: Mapping[str, s
         tag("h1", "Distributed training in lessons"),
         tag(
             "p",
-            f"{len(lessons)} lessons with recorded runs, {minutes} minutes in all. Predict what several "
-            "processes that train one network will do, see what they did, and read why.",
+            f"{len(lessons)} lesson{'s' * (len(lessons) != 1)} with recorded runs, {minutes} minutes in all. "
+            "Predict what several processes that train one network will do, see what they did, and read why.",
             class_="lead",
         ),
         tag("ol", rows, class_="contents"),
-        tag("p", "To run them yourself: ", about["address"], class_="soft"),
+        tag(
+            "aside",
+            tag("h2", "Only in the program"),
+            tag("p", f"{about['product']} {SYSTEMS}. It starts the runs on your computer. ", about["get_it"]),
+            tag("p", "More lessons, whose code you change and run:"),
+            tag("ul", [tag("li", tag("b", name_of(each.title)), ": ", each.summary) for each in in_code]),
+        ),
         class_="lesson-page",
     ) + "</body></html>\n"  # fmt: skip
 
@@ -224,6 +234,8 @@ def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
         if picture.see:
             parts.append(tag("p", _inlines(picture.see, used), class_="see"))
         parts.append(_picture(picture, runs))
+        if picture.instrument in _MOVING:
+            parts.append(tag("p", "Only the program can play or change this picture.", class_="soft"))
         found = outcome.of_picture(picture, recorded.numbers())
         if picture.finding and found.verdict == "explained":
             parts.append(tag("p", _inlines(picture.finding, used), class_="finding"))
@@ -294,5 +306,5 @@ def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
     return tag(
         "aside",
         tag("h2", "Only in the program"),
-        tag("p", f"There you can {' and '.join(words)}. To get it: ", tag("code", about["address"])),
+        tag("p", f"{about['product']} {SYSTEMS}. There you can {' and '.join(words)}. ", about["get_it"]),
     )

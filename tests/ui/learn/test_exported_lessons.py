@@ -33,9 +33,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = lessons.write(folder / "lessons")
     runs = folder / "runs"
     try:
-        done = export(
-            str(folder / "out"), "--only", "chosen,drawn", "--lessons", str(texts), "--runs-dir", str(runs)
-        )
+        only = ["--only", "chosen,drawn", "--wheel", "https://lab.example/rankscope.whl"]
+        done = export(str(folder / "out"), *only, "--lessons", str(texts), "--runs-dir", str(runs))
     finally:
         kill_runs(runs)
     assert done.returncode == 1, done.stderr
@@ -56,6 +55,7 @@ def opened(browser: Browser) -> Iterator[Watched]:
 def test_a_choice_is_locked_before_the_recorded_runs_are_shown(opened: Watched, exported: Path) -> None:
     page = opened.page
     page.goto((exported / "index.html").as_uri())
+    expect(page.get_by_role("listitem").filter(has_text="Find the hang")).to_be_visible()  # needs the program
     page.get_by_role("link", name="To choose").click()
     file = next(exported.glob("*-chosen.html"))
     assert 20_000 < file.stat().st_size < MAX_BYTES
@@ -76,6 +76,7 @@ def test_a_choice_is_locked_before_the_recorded_runs_are_shown(opened: Watched, 
     question.get_by_role("button", name="Check").click()
     expect(question.get_by_role("status")).to_have_text("Right.")
     expect(question.get_by_role("columnheader", name="seed 1")).to_be_visible()
+    expect(page.get_by_text("pip install https://lab.example/rankscope.whl")).to_be_visible()
     page.get_by_role("link", name="rank", exact=True).click()
     expect(page.get_by_role("term").filter(has_text="rank")).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

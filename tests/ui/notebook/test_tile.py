@@ -16,8 +16,10 @@ def test_the_tile_opens_the_page_which_streams_a_run_below_the_prefix(
 ) -> None:
     page = watched.page
     page.goto(f"{jupyterlab.address}/lab?token={TOKEN}")
+    tile = page.locator(".jp-LauncherCard", has_text="Rankscope")
+    expect(tile.get_by_role("img", name="Rankscope")).to_be_visible()
     with page.context.expect_page() as opened:
-        page.locator(".jp-LauncherCard", has_text="Rankscope").click()
+        tile.click()
     tab = Watched(opened.value)
     tab.page.wait_for_url(f"{jupyterlab.address}/rankscope/")
     tab.page.get_by_role("button", name="Start", exact=True).click()

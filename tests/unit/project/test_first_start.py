@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -51,6 +53,7 @@ def test_what_is_downloaded_is_read_from_the_output() -> None:
         ("Importing Gradio, and listing models, data sets and GPUs", 302, 302, "ready"),
     ]
     assert progress.to_json()["address"] == "http://127.0.0.1:7861"
+    assert progress.to_json()["announced"] == OUTPUT.splitlines()[2]
 
 
 def test_only_this_machine_s_own_name_gets_the_output() -> None:
@@ -90,6 +93,20 @@ def test_a_path_in_the_menu_entry_is_quoted(tmp_path: Path) -> None:
     entry = menu.add(tmp_path, ['/home/ann/my "python"%', "-m", "rankscope"])
     assert r'Exec="/home/ann/my \\"python\\"%%" "-m" "rankscope" start' in entry.read_text()
     assert (tmp_path / "icons/hicolor/scalable/apps/rankscope.svg").stat().st_size > 100
+
+
+def test_the_desktop_entry_starts_the_script_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "Ann's files"
+    folder.mkdir()
+    (folder / "start.sh").write_text('#!/bin/sh\necho "started: $0"\n')
+    (folder / "start.sh").chmod(0o755)
+    text = (REPOSITORY / "deploy" / "desktop" / "Rankscope.desktop").read_text()
+    (value,) = re.findall("^Exec=(.*)", text, re.MULTILINE)
+    assert "'" not in value, "the specification reserves it"
+    # The value is a string with escapes, whose words are quoted as in a shell.
+    line = value.replace(r"\\", "\\").replace("%k", shlex.quote(str(folder / "Rankscope.desktop")))
+    said = subprocess.run(["sh", "-c", line], cwd="/", capture_output=True, text=True, check=True).stdout
+    assert said == f"started: {folder}/start.sh\n"
 
 
 @pytest.mark.parametrize(
