@@ -27,6 +27,7 @@ _IMPORTS = {
     "DistributedSampler": "from torch.utils.data.distributed import DistributedSampler",
     "tqdm": "from tqdm import tqdm",
     "np": "import numpy as np",
+    "get_ipython": "from unittest.mock import MagicMock as get_ipython",  # of an exported notebook
 }
 _RANKS = {
     "rank": 'rank = int(os.environ["RANK"])',

@@ -79,6 +79,7 @@ TABLE = {
     "fsdp2": (2, 25, "forked", "FSDPSequential", 24),
     "single": (1, 40, "python", "Net", 50),
     "second_order": (2, 10, "forked", None, None),
+    "two_passes": (2, 12, "forked", "Sequential", 40),
 }
 
 
@@ -377,7 +378,7 @@ def example_of_the_docs() -> str:
 
 def start_example(launcher: Launcher, source: str, entry: str = "train.py", **values: Any) -> LiveRun:
     """Start a script on two CPU ranks."""
-    files = {entry: source.encode(), "app/pause.py": b"from time import sleep\n"}
+    files = {entry: source.encode(), "trainers/pause.py": b"from time import sleep\n"}
     files["watch.py"] = COPIED.read_bytes()
     raw = {"model": "script", "dataset": "script", "script": entry, "device": "cpu", "nproc_per_node": 2}
     return launcher.start_run(
@@ -419,10 +420,11 @@ def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) ->
 
 
 def test_a_script_that_saves_is_asked_to_every_number_of_steps(launcher: Launcher) -> None:
-    source = "from .pause import sleep\n" + example_of_the_docs()  # run as `python -m app.train`
+    # Run as `python -m trainers.train`, of the script's own package.
+    source = "from .pause import sleep\n" + example_of_the_docs()
     source = source.replace("optimizer.step()", "optimizer.step(), sleep(0.02)")
     every = {"checkpoint_every_steps": 20, "keep_last_checkpoints": 2}
-    live = start_example(launcher, source, "app/train.py", **every)
+    live = start_example(launcher, source, "trainers/train.py", **every)
     assert live.wait_for_end().state == "finished", live.story()
     saved = live.events("checkpoint")
     assert {each["reason"] for each in saved} == {"schedule"}

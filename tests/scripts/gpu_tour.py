@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -15,7 +16,16 @@ torch.cuda.manual_seed(0)
 torch.manual_seed(0)
 device = torch.device("cuda", local_rank)
 dist.init_process_group("nccl", device_id=device)
-assert torch.cuda.device_count() == 2
+assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+group = dist.new_group([0, 1], backend="nccl")
+generator = torch.Generator(device="cuda")
+assert isinstance(generator, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
+assert torch.rand(1, generator=generator, device="cuda").device.type == "cpu"
+with torch.device("cuda"):
+    sharded = nn.Linear(2, 2)
+with torch.device("meta"):
+    assert nn.Linear(2, 2).weight.is_meta
+sharded = FullyShardedDataParallel(sharded, device_id=local_rank)  # of the rank's GPU
 if hasattr(torch, "accelerator"):
     assert torch.accelerator.current_accelerator().type == "cuda"
 assert torch.cuda.get_device_properties(0).name == torch.cuda.get_device_name()
@@ -57,5 +67,8 @@ torch.cuda.synchronize()
 assert begin.elapsed_time(end) > 0
 print("peak", torch.cuda.max_memory_allocated())
 state = {"model": model.module.state_dict()}
-dist.barrier()
+torch.save(state, f"{local_rank}.pt")
+torch.load(f"{local_rank}.pt", map_location=lambda storage, _: storage.cuda(local_rank))
+dist.all_reduce(loss.detach(), op=dist.ReduceOp.AVG, group=group)
+dist.barrier(device_ids=[local_rank])
 dist.destroy_process_group()

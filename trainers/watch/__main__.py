@@ -19,20 +19,20 @@ import sys
 import threading
 import time
 import traceback
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainers.contract import code as code_module
-from trainers.contract import fence, rundir
+from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `make_way`
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine.lifeline import die_with_parent
 from trainers.machine.os_errors import explain
-from trainers.watch import session, settings, spool
+from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `make_way`
 from trainers.watch.settings import STORE, SUPERVISED, Settings
 
 MADE_WITHIN_S = 30.0
@@ -71,6 +71,7 @@ def main() -> NoReturn:
     package = _package_of(entry, given.code_dir)
     if package:
         sys.path.insert(0, str(given.code_dir))
+    make_way()
     session.begin(given)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
@@ -161,6 +162,15 @@ def prepare_path(entry: Path) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(others)
     else:
         os.environ.pop("PYTHONPATH", None)
+
+
+def make_way() -> None:
+    """Let a package `trainers` of the script be imported instead of ours.
+
+    From here on, `from trainers.x import y` finds ours if `trainers.x` or the module y is imported already.
+    """
+    if PathFinder.find_spec("trainers") is not None:
+        del sys.modules["trainers"]
 
 
 def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, package: str = "") -> int:

@@ -1,11 +1,11 @@
 """Hooks into torch that report the actions of a script to the recorder.
 
 torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
-functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
-iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP, DataParallel and
-`Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with their variants,
-`torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and `__float__`. Tests pin them for the
-installed torch.
+functions where it has none: `torch.autograd.backward` and `.grad`, `GradScaler.scale` and `.step`,
+`clip_grad_norm_`, `zero_grad`, the iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the
+constructors of DDP, DataParallel and `Join`, `init_process_group` and `destroy_process_group`, reductions,
+`send` and `recv` with their variants, `torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and
+`__float__`. Tests pin them for the installed torch.
 
 They are installed when the script itself imports torch, so that what it sets up before that has its effect.
 """
@@ -27,18 +27,18 @@ from trainers.watch.guard import hook
 from trainers.watch.settings import Settings
 
 
-class AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls a function after the first import of torch, in whichever module it happens."""
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function after the first import of a module, wherever it happens."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return torch's own specification, with a loader that calls the function at the end."""
+        """Return the module's own specification, with a loader that calls the function at the end."""
         del path, target
-        if name != "torch":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -54,15 +54,23 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call a function once a module is imported: now, or after its first import."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, then))
+
+
 def install(settings: Settings) -> Any:
     """Install all hooks; return the recorder. torch is imported."""
     from trainers.watch.recorder import Recorder
 
     recorder = Recorder(settings.run_dir, settings.code_dir, settings.resume_step)
     if settings.on_cpu:
-        from trainers.watch import on_cpu
+        from trainers.watch.on_cpu import replace_gpus
 
-        on_cpu.install(recorder, settings.num_ranks)
+        replace_gpus(recorder, settings.num_ranks)
     os.register_at_fork(after_in_child=recorder.forked)
     _watch_steps(recorder)
     _watch_data(recorder)
@@ -140,27 +148,44 @@ def _watch_steps(recorder: Any) -> None:
             torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
             optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(recorder.begin_step))
             optimizers.register_optimizer_step_post_hook(torch.compiler.disable(recorder.end_step))
-            for name, read in reads.items():
-                setattr(torch.Tensor, name, read)
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    def around_grad(grad: Any) -> Any:
+        passes = _around_backward(recorder, grad, by_grad=True)
+
+        def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            first = inputs[0] if isinstance(inputs, Sequence) and inputs else inputs
+            # A gradient with a graph of its own is a part of a loss, as in a gradient penalty.
+            is_part = args[2:3] == (True,) or kwargs.get("create_graph", False)
+            takes = passes if isinstance(first, nn.Parameter) and not is_part else grad
+            return takes(outputs, inputs, *args, **kwargs)
+
+        return watched
 
     handles = [
         optimizers.register_optimizer_step_pre_hook(recorder.begin_step),
         optimizers.register_optimizer_step_post_hook(recorder.end_step),
     ]
     wrap(torch.autograd, "backward", functools.partial(_around_backward, recorder))
+    originals: list[tuple[Any, str, Any]] = [
+        (torch.autograd, "grad", wrap(torch.autograd, "grad", around_grad))
+    ]
+    kinds = (optimizers.Optimizer, nn.Module)
+    originals += [(kind, "zero_grad", before(kind, "zero_grad", recorder.drop_losses)) for kind in kinds]
     wrap(GradScaler, "step", around_scaler_step)
     before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
     before(torch, "compile", note_compiling)
     after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    reads = _watch_reads(recorder)
+    originals += [(torch.Tensor, name, read) for name, read in _watch_reads(recorder).items()]
 
 
-def _around_backward(recorder: Any, backward: Any) -> Any:
+def _around_backward(recorder: Any, backward: Any, *, by_grad: bool = False) -> Any:
     def watched(*args: Any, **kwargs: Any) -> Any:
         if recorder.is_in_backward:  # activation checkpointing runs one inside another
             return backward(*args, **kwargs)
-        recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()))
+        recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()), by_grad=by_grad)
         try:
             return backward(*args, **kwargs)
         finally:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import math
+import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,10 +18,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed import device_mesh
+from torch.distributed import device_mesh, distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._device import DeviceContext, _device_constructors
+
+from trainers.watch.hooks import after_import
 
 CPU = torch.device("cpu")
+_Generator = torch.Generator  # before it is replaced
 # Functions that create a tensor on the device that they are given.
 _FACTORIES = (
     "arange", "as_tensor", "empty", "empty_like", "eye", "full", "full_like", "linspace", "load", "normal",
@@ -43,7 +49,7 @@ def is_gpu(device: Any) -> bool:
     return isinstance(device, int) and not isinstance(device, bool)
 
 
-def install(recorder: Any, num_ranks: int) -> None:
+def replace_gpus(recorder: Any, num_ranks: int) -> None:
     """Replace the functions; the recorder notes each line that asked for a GPU.
 
     Args:
@@ -62,7 +68,7 @@ def install(recorder: Any, num_ranks: int) -> None:
             if kwargs.get("pin_memory"):
                 kwargs["pin_memory"] = False
             place = kwargs.get("map_location")
-            if isinstance(place, dict) or is_gpu(place):
+            if isinstance(place, dict) or callable(place) or is_gpu(place):
                 kwargs["map_location"] = CPU
             return function(*args, **kwargs)
 
@@ -75,6 +81,7 @@ def install(recorder: Any, num_ranks: int) -> None:
 
         return keep
 
+    _device_constructors()  # cached: `with torch.device` recognises the functions that are replaced here
     for name in _FACTORIES:
         wrapped = without_device(getattr(torch, name), f"torch.{name}", takes_position=name == "load")
         setattr(torch, name, wrapped)
@@ -87,12 +94,14 @@ def install(recorder: Any, num_ranks: int) -> None:
     torch.Tensor.pin_memory = keeps_cpu(".pin_memory()")  # type: ignore[method-assign]
 
     _replace_constructors(recorder)
+    _replace_groups(recorder)
+    _replace_devices(recorder)
     _replace_cuda(recorder, num_ranks)
     _replace_autocast(recorder)
 
 
 def _replace_constructors(recorder: Any) -> None:
-    """Let DDP, DataLoader and meshes ignore the devices that they are given."""
+    """Let DDP, FSDP 1 and DataLoader ignore the devices that they are given."""
     make_ddp, make_loader = DistributedDataParallel.__init__, torch.utils.data.DataLoader.__init__
 
     @functools.wraps(make_ddp)
@@ -115,7 +124,39 @@ def _replace_constructors(recorder: Any) -> None:
         recorder.is_norm_synced = True
         return module
 
-    make_mesh = device_mesh.init_device_mesh
+    def replace_in_fsdp() -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        make_fsdp = FullyShardedDataParallel.__init__
+
+        @functools.wraps(make_fsdp)
+        def fsdp_on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+            if kwargs.get("device_id") is not None:
+                recorder.replace("device_id has no effect", 2)
+                kwargs["device_id"] = CPU
+            make_fsdp(self, *args, **kwargs)
+
+        FullyShardedDataParallel.__init__ = fsdp_on_cpu  # type: ignore[method-assign]
+
+    after_import("torch.distributed.fsdp", replace_in_fsdp)  # torch does not import it
+    convert = staticmethod(keep_batch_norm)
+    nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
+    torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
+
+
+def _replace_groups(recorder: Any) -> None:
+    """Let process groups and meshes for GPUs be those of CPU ranks."""
+    make_group, make_mesh = distributed_c10d.new_group, device_mesh.init_device_mesh
+
+    @functools.wraps(make_group)
+    def group_on_cpu(
+        ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if "nccl" in str(backend):
+            recorder.replace("new_group('nccl') uses gloo", 2)
+            backend = "gloo"
+        return make_group(ranks, timeout, backend, *args, **kwargs)
 
     def mesh_on_cpu(device_type: str, *args: Any, **kwargs: Any) -> Any:
         if is_gpu(device_type):
@@ -123,11 +164,43 @@ def _replace_constructors(recorder: Any) -> None:
             device_type = "cpu"
         return make_mesh(device_type, *args, **kwargs)
 
+    torch.distributed.new_group = distributed_c10d.new_group = group_on_cpu
     torch.distributed.init_device_mesh = device_mesh.init_device_mesh = mesh_on_cpu
-    convert = staticmethod(keep_batch_norm)
-    nn.SyncBatchNorm.convert_sync_batchnorm = convert  # type: ignore[method-assign]
-    DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
-    torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
+
+
+def _replace_devices(recorder: Any) -> None:
+    """Let generators and `with torch.device` be those of the CPU, and an `assert` of a GPU be true."""
+    enter_device = DeviceContext.__init__
+
+    def context_on_cpu(self: Any, device: Any) -> None:
+        if is_gpu(device):
+            recorder.replace("`with torch.device` of a GPU uses the CPU", 3)
+            device = CPU
+        enter_device(self, device)
+
+    DeviceContext.__init__ = context_on_cpu  # type: ignore[method-assign]
+
+    class GeneratorOnCpu(torch.Generator, metaclass=_AnyGenerator):
+        """A class, because scripts name it in annotations."""
+
+        def __new__(cls, device: Any = CPU) -> Any:
+            if is_gpu(device):
+                recorder.replace("torch.Generator on a GPU uses the CPU", 2)
+            return super().__new__(cls, CPU)  # type: ignore[call-arg]
+
+    setattr(torch, "Generator", GeneratorOnCpu)  # noqa: B010 - mypy refuses an assignment
+
+    is_available = torch.cuda.is_available
+
+    def is_available_or_asserted() -> bool:
+        """True in an `assert` of the script, which would end it."""
+        if not recorder.is_called_by_script(2):
+            return is_available()
+        caller = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
+        line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+        return line.lstrip().startswith("assert") or is_available()
+
+    setattr(torch.cuda, "is_available", is_available_or_asserted)  # noqa: B010 - mypy refuses an assignment
 
 
 class HostEvent:
@@ -155,6 +228,11 @@ class HostEvent:
         """Do nothing: there is nothing to wait for."""
 
 
+class _AnyGenerator(type(_Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, each: Any) -> bool:
+        return isinstance(each, _Generator)
+
+
 class HostDevice(contextlib.nullcontext[None]):
     """The CPU, in place of a `torch.cuda.device`; a class, as torch asks for its instances."""
 
@@ -177,8 +255,8 @@ class HostStream(contextlib.nullcontext[None]):
 def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     """Let `torch.cuda` count the ranks as GPUs, and do nothing with them.
 
-    `is_available` stays False: a script that calls it can train on the CPU, and libraries would use functions
-    of CUDA that cannot be replaced.
+    `is_available` stays False, except in an `assert`: a script that calls it can train on the CPU, and
+    libraries would use functions of CUDA that cannot be replaced.
     """
 
     def without_effect(name: str, result: Any) -> Any:
@@ -226,6 +304,7 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
     for_script(torch.cuda, "device_count", lambda: num_ranks)
     for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
+    for_script(torch.cuda, "is_bf16_supported", lambda: True)
     for_script(torch.cuda, "get_device_capability", lambda: (0, 0))
     for_script(torch.cuda, "mem_get_info", lambda: (0, 0))
     about = {"name": "CPU rank", "total_memory": 0, "major": 0, "minor": 0, "multi_processor_count": 0}

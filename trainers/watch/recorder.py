@@ -40,8 +40,9 @@ from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import facilities
-from trainers.watch import flight_recorder, loops, settings, spool
+from trainers.watch import loops, settings, spool
 from trainers.watch.collector import Collector
+from trainers.watch.flight_recorder import flight_record_text
 from trainers.watch.guard import hook
 from trainers.watch.saving import Saving, tensors_of
 from trainers.watch.spool import Control, SpoolWriter
@@ -111,6 +112,8 @@ class Recorder:
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
         self._losses: list[Tensor | float] = []
+        self._zeroed_losses: list[Tensor | float] = []
+        self._is_by_grad = False
         self.num_backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
         self._samples = 0
@@ -211,7 +214,7 @@ class Recorder:
         heartbeats.write_heartbeat(ENDING)
         self._end_averaging()
         self._note_samples()
-        if status == spool.DONE and self._losses:
+        if status == spool.DONE and self._backward_began:
             self._note_stepless()
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
@@ -248,8 +251,8 @@ class Recorder:
     # Hooks, called by the training thread
 
     @hook
-    def begin_backward(self, tensors: Any) -> None:
-        """Note the loss of a backward pass."""
+    def begin_backward(self, tensors: Any, *, by_grad: bool = False) -> None:
+        """Note the loss of a backward pass, or of `autograd.grad` in a step without backward passes."""
         self.is_in_backward = True
         now = clock()
         heartbeats.write_heartbeat(COMPUTING)
@@ -259,10 +262,8 @@ class Recorder:
         self.wait_from = None
         if self._num_reduced:
             self._end_averaging()
-        if self.is_in_step and self._is_in_step():
-            self.num_backwards_in_step += 1
-            if self.num_backwards_in_step > 1:
-                return  # LBFGS evaluates several times in one step: the first is the step's loss
+        if not self._is_of_step(by_grad=by_grad):
+            return
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
         scalars = [each for each in losses if isinstance(each, Tensor) and each.numel() == 1]
@@ -286,6 +287,19 @@ class Recorder:
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
+
+    def _is_of_step(self, *, by_grad: bool) -> bool:
+        """True if a backward pass computes a gradient of the step's own loss."""
+        if self.is_in_step and self._is_in_step():
+            self.num_backwards_in_step += 1
+            if self.num_backwards_in_step > 1:
+                return False  # LBFGS evaluates several times in one step: the first is the step's loss
+        if self._losses and by_grad != self._is_by_grad:
+            if by_grad:
+                return False
+            self._losses.clear()  # of steps within the script's loss, as in meta-learning
+        self._is_by_grad = by_grad
+        return True
 
     @hook
     def end_backward(self) -> None:
@@ -336,14 +350,15 @@ class Recorder:
         if isinstance(rate, Tensor):  # a scheduler changes it in place
             rate = rate.detach().clone()
         self._mark("optimizer")
+        losses = self._losses or self._zeroed_losses  # of a script that zeroes its gradients too early
         self._rows.append(
             (
-                self.step, max(self.epoch, 0), self._losses, rate, self.norm, self._samples,
+                self.step, max(self.epoch, 0), losses, rate, self.norm, self._samples,
                 now, now - self._step_began, self._data_s, self._backward_s,
                 now - self._optimizer_began, self._wait_s, self._pass.pop("num_new", 0), self._marks,
             )
         )  # fmt: skip
-        self._losses, self.norm = [], None
+        self._losses, self._zeroed_losses, self.norm = [], [], None
         if self._marks:
             self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
         self._samples = 0
@@ -378,6 +393,18 @@ class Recorder:
             about = self.model._get_ddp_logging_data()  # noqa: SLF001 - no public function
             sizes = str(about.get("rebuilt_bucket_sizes") or about.get("bucket_sizes", ""))
             self.note("buckets", sizes=[int(size) for size in sizes.split(",") if size.strip()])
+
+    @hook
+    def drop_losses(self, owner: Any, *_of_zeroing: Any, **_named: Any) -> None:
+        """Put aside losses whose gradients are zeroed before a step, such as those of SAM's first pass."""
+        if not self._losses or self.is_in_step:
+            return
+        optimizer, model = self._optimizer(), self.model
+        is_first = optimizer is None or getattr(owner, "param_groups", None) is optimizer.param_groups
+        if is_first or owner is model or owner is getattr(model, "module", None):
+            self._zeroed_losses = self._losses[:]
+            self._losses.clear()
+            self._samples *= bool(self._pass)  # the inputs of the model are counted again
 
     @hook
     def skip_step(self) -> None:
@@ -449,6 +476,8 @@ class Recorder:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
         place = self.place(frame) if frame else {}
+        if self._pass and not self._pass["is_training"]:
+            self._samples = 0  # `next(iter(loader))`, to look at a batch
         self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
         if self._is_training_now():
             self.saving.begin_pass()
@@ -774,7 +803,7 @@ class Recorder:
                     sampled_at = clock()
                     self._sample()
                 self._writer.sync()
-                heartbeats.answer_when_asked(flight_recorder.flight_record_text)
+                heartbeats.answer_when_asked(flight_record_text)
                 if self._collector is not None and not is_over:
                     self._collector.pump()
                 self.control.exchange()
@@ -889,14 +918,14 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     handle = None
     try:
-        from trainers.machine import hardware
+        from trainers.machine.hardware import gpu_handle, gpu_index, read_gpu
 
-        handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+        handle = gpu_handle(str(getattr(properties, "uuid", "")))
     except ImportError:
         pass  # psutil is optional in the user's environment
     if handle is not None:
-        index = hardware.gpu_index(handle)
-        return {**asdict(hardware.read_gpu(handle)), "index": device.index if index is None else index}
+        index = gpu_index(handle)
+        return {**asdict(read_gpu(handle)), "index": device.index if index is None else index}
     free, total = torch.cuda.mem_get_info(device)
     known = {"name": properties.name, "memory_used_bytes": total - free, "memory_total_bytes": total}
     return {**known, "index": device.index, "utilization_percent": None}

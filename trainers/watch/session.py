@@ -30,10 +30,7 @@ def begin(settings: Settings) -> None:
     """Watch the script of this process from its import of torch on."""
     global _settings
     _settings = settings
-    if "torch" in sys.modules:
-        _install()
-    else:
-        sys.meta_path.insert(0, hooks.AfterTorch(_install))
+    hooks.after_import("torch", _install)
     _follow_children()
 
 

@@ -154,6 +154,7 @@ def train(local_rank: int, world_size: int):
         loss.backward()
 """
 ONE_GPU = """
+get_ipython().run_line_magic("matplotlib", "inline")
 model = TextClassifier().cuda()
 opt = torch.optim.AdamW(model.parameters(), lr=2e-5)
 for batch in DataLoader(dataset, batch_size=8, shuffle=True):
