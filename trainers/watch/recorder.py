@@ -113,6 +113,7 @@ class Recorder:
         self.control: Control | None = None
         self._beat = heartbeats.write_heartbeat
         self._losses: list[Tensor | float] = []
+        self._zeroed_losses: list[Tensor | float] = []
         self._is_by_grad = False
         self.num_backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
@@ -354,14 +355,15 @@ class Recorder:
             rate = rate.detach().clone()
         if self._gpu is not None:
             self._mark("optimizer")
+        losses = self._losses or self._zeroed_losses  # of a script that zeroes its gradients too early
         self._rows.append(
             (
-                self.step, max(self.epoch, 0), self._losses, rate, self.norm, self._samples,
+                self.step, max(self.epoch, 0), losses, rate, self.norm, self._samples,
                 now, now - self._step_began, self._data_s, self._backward_s,
                 now - self._optimizer_began, self._wait_s, self._pass.pop("num_new", 0), self._marks,
             )
         )  # fmt: skip
-        self._losses, self.norm = [], None
+        self._losses, self._zeroed_losses, self.norm = [], [], None
         if self._marks:
             self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
         self._samples = 0
@@ -403,12 +405,13 @@ class Recorder:
 
     @hook
     def drop_losses(self, owner: Any, *_of_zeroing: Any, **_named: Any) -> None:
-        """Forget losses whose gradients are zeroed before a step, such as those of SAM's first pass."""
+        """Put aside losses whose gradients are zeroed before a step, such as those of SAM's first pass."""
         if not self._losses or self.is_in_step:
             return
         optimizer, model = self._optimizer(), self.model
         is_first = optimizer is None or getattr(owner, "param_groups", None) is optimizer.param_groups
         if is_first or owner is model or owner is getattr(model, "module", None):
+            self._zeroed_losses = self._losses[:]
             self._losses.clear()
             self._samples *= bool(self._pass)  # the inputs of the model are counted again
 
