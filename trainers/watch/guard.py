@@ -1,11 +1,15 @@
-"""Keeps errors of the hooks out of the script that they watch."""
+"""Keeps errors of the hooks out of the script that they watch, and installs hooks after an import."""
 
 from __future__ import annotations
 
 import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, TypeVar
 
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
@@ -28,3 +32,38 @@ def hook(function: _Hook) -> _Hook:
             return None
 
     return guarded  # type: ignore[return-value]
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function after the first import of a module, wherever it happens."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the module's own specification, with a loader that calls the function at the end."""
+        del path, target
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute, then = spec.loader.exec_module, self._then
+
+        def execute_and_install(module: ModuleType) -> None:
+            execute(module)
+            then()
+
+        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call a function once a module is imported: now, or after its first import."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, then))

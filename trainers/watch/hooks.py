@@ -13,53 +13,14 @@ They are installed when the script itself imports torch, so that what it sets up
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 from trainers.watch.guard import hook
 from trainers.watch.settings import Settings
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function after the first import of a module, wherever it happens."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's own specification, with a loader that calls the function at the end."""
-        del path, target
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute, then = spec.loader.exec_module, self._then
-
-        def execute_and_install(module: ModuleType) -> None:
-            execute(module)
-            then()
-
-        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
-        return spec
-
-
-def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call a function once a module is imported: now, or after its first import."""
-    if name in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, AfterImport(name, then))
 
 
 def install(settings: Settings) -> Any:

@@ -22,7 +22,7 @@ from torch.distributed import device_mesh, distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._device import DeviceContext, _device_constructors
 
-from trainers.watch.hooks import after_import
+from trainers.watch.guard import after_import
 
 CPU = torch.device("cpu")
 _Generator = torch.Generator  # before it is replaced

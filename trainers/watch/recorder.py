@@ -971,7 +971,8 @@ def _number_of(node: Any) -> int:
 def _undivided(loss: Tensor) -> int:
     """Return the number of the node whose result was divided or multiplied by a number to get a loss."""
     node = loss.grad_fn
-    if type(node).__name__ not in ("DivBackward0", "MulBackward0"):  # `name()` takes 3 us to find it
+    # By the type: `name()` takes 3 us to find it.
+    if node is None or type(node).__name__ not in ("DivBackward0", "MulBackward0"):
         return 0
     return _number_of(node.next_functions[0][0])
 

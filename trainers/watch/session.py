@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from trainers.files.plain_files import REPOSITORY
-from trainers.watch import hooks, spool
+from trainers.watch import guard, hooks, spool
 from trainers.watch.settings import Settings
 
 # The name of the module in which the copied `watch.py` finds its functions.
@@ -30,7 +30,7 @@ def begin(settings: Settings) -> None:
     """Watch the script of this process from its import of torch on."""
     global _settings
     _settings = settings
-    hooks.after_import("torch", _install)
+    guard.after_import("torch", _install)
     _follow_children()
 
 
