@@ -53,13 +53,15 @@ function openRun(root, runId, isAlone) {
   let page = null;
   let isClosed = false;
   const open = async () => {
+    if (isClosed) return;
     try {
       const summary = await fetchSummary(runId);
       if (isClosed) return;
       page = new RunPage(root, runId, summary, isAlone, () => {
-        // Asked once more: a proxy whose server restarts may answer 404 as well.
+        // Asked again after a while: a proxy whose server restarts may answer 404 as well.
         page.close();
-        open();
+        page = null;
+        setTimeout(open, ASK_AGAIN_MS);
       });
       if (!isAlone) nameParts(root);
     } catch (error) {

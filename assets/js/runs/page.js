@@ -197,6 +197,7 @@ class ListView {
       onSelection: (selected) => this.bar.update(selected),
       onMenu: (row, button) => this.openMenu(row, button),
     });
+    window.history.replaceState(null, "");
     this.bar = new SelectionBar({
       isAllowed: (runId) => this.mayChange(this.feed.rows.get(runId)),
       onCompare: (href) => {

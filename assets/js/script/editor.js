@@ -155,5 +155,9 @@ export function keepOpened(search, opened) {
 
 /** Returns what `openInEditor` or `keepOpened` has left; null if there is nothing. */
 export function keptOpened(search) {
-  return JSON.parse(sessionStorage.getItem(KEY + search) ?? "null");
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY + search) ?? "null");
+  } catch {
+    return null; // the browser blocks storage
+  }
 }

@@ -1,7 +1,7 @@
 // Drawn samples: the decision regions of a classifier, and the curve of a regression.
 
 import { Chart } from "../../charts/chart.js";
-import { bytesOf, el } from "../../shared/dom.js";
+import { bytesOf, el, visible } from "../../shared/dom.js";
 import { count } from "../../shared/format.js";
 import { chartColors, color, line, onThemeChange } from "../../shared/theme.js";
 
@@ -85,19 +85,20 @@ function surfaceFigure(content) {
   const place = { xref: "x", yref: "y", x: xRange[0], y: yRange[1], sizing: "stretch", layer: "below" };
   const sizes = { sizex: xRange[1] - xRange[0], sizey: yRange[1] - yRange[0] };
   return {
-    // Plotly interprets tags in a name as markup.
-    data: [
-      letters,
-      ...classes.map((name, n) => pointsOf(`${LETTERS[n]} ${name.replaceAll("<", "‹")}`, n, ofClass(n), 9)),
-    ],
+    data: [letters, ...classes.map((name, n) => pointsOf(`${LETTERS[n]} ${plain(name)}`, n, ofClass(n), 9))],
     layout: {
       showlegend: true,
       hovermode: "closest",
       images: [{ source: groundOf(content), ...place, ...sizes }],
-      xaxis: { range: xRange, title: { text: names[0] ?? "first column" } },
-      yaxis: { range: yRange, showgrid: false, title: { text: names[1] ?? "second column" } },
+      xaxis: { range: xRange, title: { text: plain(names[0] ?? "first column") } },
+      yaxis: { range: yRange, showgrid: false, title: { text: plain(names[1] ?? "second column") } },
     },
   };
+}
+
+/** A name without what Plotly would interpret as markup, and with invisible characters made visible. */
+function plain(name) {
+  return visible(name).replaceAll("<", "‹");
 }
 
 /** The predictions as the address of an image with one pixel per cell. */
@@ -141,7 +142,7 @@ function curveFigure({ x, y, point_x: pointX, point_y: pointY, feature_names: na
     layout: {
       showlegend: true,
       hovermode: "closest",
-      xaxis: { range: [x[0], x.at(-1)], title: { text: names[0] ?? "x" } },
+      xaxis: { range: [x[0], x.at(-1)], title: { text: plain(names[0] ?? "x") } },
       yaxis: { range: [low - margin, high + margin], title: { text: "y" } },
     },
   };

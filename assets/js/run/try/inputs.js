@@ -147,9 +147,11 @@ class DrawingInput {
       event.preventDefault();
       this.take(event.dataTransfer?.files?.[0] ?? null);
     });
-    // Anywhere on the page: nobody focuses the drawing before pasting into it.
-    document.addEventListener("paste", (event) => {
-      if (this.element.isConnected) this.take(event.clipboardData?.files?.[0] ?? null);
+    // Anywhere but in a text field: nobody focuses the drawing before pasting into it.
+    document.addEventListener("paste", ({ target, clipboardData }) => {
+      const isText = target instanceof Element && target.closest("input, textarea, [contenteditable]");
+      const [file] = clipboardData?.files ?? [];
+      if (this.element.isConnected && !isText && file?.type.startsWith("image/")) this.take(file);
     });
   }
 
