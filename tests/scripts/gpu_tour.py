@@ -1,6 +1,7 @@
 """Requests a GPU in many ways; none has an effect on CPU ranks."""
 
 import os
+import pickle
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,7 @@ assert torch.cuda.is_available() and torch.cuda.device_count() == 2
 group = dist.new_group([0, 1], backend="nccl")
 generator = torch.Generator(device="cuda")
 assert isinstance(generator, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
+assert pickle.loads(pickle.dumps(generator)).initial_seed() == generator.initial_seed()
 assert torch.rand(1, generator=generator, device="cuda").device.type == "cpu"
 with torch.device("cuda"):
     sharded = nn.Linear(2, 2)

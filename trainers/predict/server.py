@@ -257,6 +257,12 @@ def _answer_all(connection: Connection, models: Models) -> int:
 def _gpu(uuid: str) -> torch.device:
     """Let this process, which has called no CUDA function, use a GPU, with as much memory as on the CPU."""
     os.environ.update(cuda_environment.only([uuid]))
+    if facilities.are_available():
+        # Not limited with CUDA, whose private memory on the host is not known in advance.
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     device = torch.device("cuda", 0)
     share = MEMORY_BYTES / torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)

@@ -116,6 +116,7 @@ def _watch_steps(recorder: Any) -> None:
         passes = _around_backward(recorder, grad, by_grad=True)
 
         def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            inputs = inputs if isinstance(inputs, (torch.Tensor, Sequence)) else tuple(inputs)
             first = inputs[0] if isinstance(inputs, Sequence) and inputs else inputs
             # A gradient with a graph of its own is a part of a loss, as in a gradient penalty.
             is_part = args[2:3] == (True,) or kwargs.get("create_graph", False)

@@ -188,6 +188,8 @@ def _replace_devices(recorder: Any) -> None:
                 recorder.replace("torch.Generator on a GPU uses the CPU", 2)
             return super().__new__(cls, CPU)  # type: ignore[call-arg]
 
+    # Pickles name the class that scripts see.
+    GeneratorOnCpu.__module__, GeneratorOnCpu.__qualname__ = "torch", "Generator"
     setattr(torch, "Generator", GeneratorOnCpu)  # noqa: B010 - mypy refuses an assignment
 
     is_available = torch.cuda.is_available

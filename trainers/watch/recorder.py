@@ -114,6 +114,7 @@ class Recorder:
         self._beat = heartbeats.write_heartbeat
         self._losses: list[Tensor | float] = []
         self._zeroed_losses: list[Tensor | float] = []
+        self._num_dropped = 0
         self._is_by_grad = False
         self.num_backwards_in_step = 0
         self._stepping: Callable[[], Any] = lambda: None
@@ -394,7 +395,7 @@ class Recorder:
                 return True
             frame = frame.f_back
         self.is_in_step = False
-        self._losses, self.norm = [], None
+        self._losses, self._zeroed_losses, self.norm = [], [], None
         return False
 
     def _note_buckets(self) -> None:
@@ -412,6 +413,7 @@ class Recorder:
         is_first = optimizer is None or getattr(owner, "param_groups", None) is optimizer.param_groups
         if is_first or owner is model or owner is getattr(model, "module", None):
             self._zeroed_losses = self._losses[:]
+            self._num_dropped += len(self._losses)
             self._losses.clear()
             self._samples *= bool(self._pass)  # the inputs of the model are counted again
 
@@ -419,6 +421,7 @@ class Recorder:
     def skip_step(self) -> None:
         """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
         self._losses.clear()
+        self._zeroed_losses = []
         self._samples = 0
         self.norm = None
 
@@ -793,6 +796,7 @@ class Recorder:
         if not self.num_optimizer_steps:
             self.note("stepless")
             del self._losses[:-1]
+            self._num_dropped = 0
 
     # The thread
 
@@ -859,7 +863,7 @@ class Recorder:
 
     def _sample(self) -> None:
         assert self._writer is not None
-        if len(self._losses) > MOST_LOSSES_OF_STEP:
+        if len(self._losses) + self._num_dropped > MOST_LOSSES_OF_STEP:
             self._note_stepless()
         now_cpu, now = time.process_time(), clock()
         used = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])

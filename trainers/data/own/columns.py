@@ -618,9 +618,25 @@ class _Batch:
                     is_usual = shares[form] == shares["present"] and (chosen == DATE or _may_be_date(profile))
                 is_able = chosen in ("", DATE if form == SERIAL else NUMBER)
                 is_able = is_able and not self._profiles[place].form
-                if is_usual and is_able and (form not in _SUMS or self._has_sums(place, form)):
+                if is_usual and is_able and self._are_numbers(place, form):
                     self._rewrite([place], form)
                     shares["dates"] += shares[form] * (form == SERIAL)
+
+    def _are_numbers(self, place: int, form: str) -> bool:
+        """Return False if the cells of a form are more likely classes, such as <=50K and >50K."""
+        if form in (LIMITED, *_SUMS) and self._shares[place][LIMITED]:
+            # Limits stand among numbers, and no two of them at the same number.
+            limited, digits = _has_form("v", LIMITED), "regexp_replace(v, '[^0-9.,]', '', 'g')"
+            number = "[-+]?[0-9][0-9., ]*[^0-9]{0,12}" if form == LIMITED else ".*"
+            is_number = f"NOT {limited} AND regexp_full_match(v, {literal(number)})"
+            are_limits = self._table.value(
+                f"SELECT count(DISTINCT v) FILTER ({limited}) = count(DISTINCT {digits}) FILTER ({limited}) "
+                f"AND 2 * coalesce(sum(n) FILTER ({is_number}), 0) > sum(n) FILTER (NOT {limited}) "
+                f"FROM vals WHERE col = {place}"
+            )
+            if not are_limits:
+                return False
+        return form not in _SUMS or self._has_sums(place, form)
 
     def _has_sums(self, place: int, form: str) -> bool:
         """Return False if all cells of a form have the same unit, or one of a single letter such as 34M."""
@@ -923,7 +939,7 @@ class _Batch:
 
 def _may_be_date(profile: Column) -> bool:
     """Return True if plain numbers may be dates such as 20240131, or 45000 as spreadsheets count days."""
-    if profile.characters == 5:
+    if profile.characters == 5 and not re.search(r"(?i:(?<![a-z])(?:id|key|nr|sk)(?![a-z]))", profile.name):
         return re.search(r"(?i:(?<![a-z])(?:date|datum|fecha)(?![a-z]))|[a-z]Date", profile.name) is not None
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 

@@ -978,7 +978,11 @@ CASES |= {
             ("of minutes", 2880.0, lambda n: f"{n % 8 + 2} days" if n % 4 == 0 else f"{n % 9} hours 5 mins"),
             ("of minutes", 3064.5, lambda n: f"2 days 03:{4 + n * 7 % 50:02}:30"),
             ("of days", 72.0, lambda n: f"{10 + n % 20}w 2d"),
-            ("of months", 12.0, lambda n: f"< {n + 1} year" if n % 11 == 0 else f"{n % 11 + 1}+ years"),
+            (
+                "of months",
+                12.0,
+                lambda n: ("< 1 year", "10+ years")[n // 11 % 2] if n % 11 == 0 else f"{n % 11} years",
+            ),
             ("of months", 13.0, lambda n: f"{1 + n % 20}yrs {1 + n * 7 % 11}mon"),
             ("of months", 3.0, lambda n: f"P{3 + n * 7 % 9}M"),
             ("of ounces", 83.0, lambda n: f"{5 + n % 9} lb {3 + n * 7 % 13} oz"),
@@ -1005,6 +1009,15 @@ CASES |= {
             ("as 5", 90.0, lambda n: f"{n * 7 % 90}" if n % 5 else "90+"),
         )
     },
+    **{
+        f"classes such as {values[0]} are no limits": form(
+            lambda n, values=values: values[n * 7 % len(values)], "v: category", kind="category"
+        )
+        for values in (("<30", ">=30"), ("< 1 year", "> 1 year"), ("<18", ">65"), ("<25K", "25K-50K", ">50K"))
+    },
+    "labels such as <=50K": Case(
+        content=table({**TREES, "kind": cycle("<=50K", ">50K")}), expected=told(classes={"<=50K", ">50K"})
+    ),
     "ranges of ages are no limits": form(
         lambda n: ("<18", "18-25", "26-40", ">40")[n * 7 % 4], "v: category", kind="category"
     ),
