@@ -19,6 +19,7 @@ Z_95 = 1.96
 # Metrics that are a share of the samples, and how often they are drawn for the interval of another one.
 SHARES = ("accuracy", "top5_accuracy")
 NUM_DRAWN = 1_000
+MOST_COUNTED = 2**53  # floats count exactly up to it
 WIDTH, HEIGHT, EDGE = 720, 360, 48
 MOST_POINTS = 500
 MAX_NAMES = 60
@@ -199,11 +200,16 @@ def wilson(share: float, num: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def f1_interval(confusion: NDArray[Any]) -> tuple[float, float]:
-    """Return the 95% interval of macro F1: of samples drawn again from a confusion matrix (bootstrap)."""
-    num, num_classes = int(confusion.sum()), len(confusion)
-    shares = confusion.ravel() / confusion.sum()
-    drawn = np.random.default_rng(0).multinomial(num, shares, size=NUM_DRAWN)
+def f1_interval(confusion: NDArray[Any]) -> tuple[float, float] | None:
+    """Return the 95% interval of macro F1: of samples drawn again from a confusion matrix (bootstrap).
+
+    None if the matrix, which can be of an imported run, does not count samples.
+    """
+    total, num_classes = confusion.sum(dtype=float), len(confusion)
+    if confusion.min() < 0 or not 1 <= total <= MOST_COUNTED:
+        return None
+    shares = confusion.ravel() / total
+    drawn = np.random.default_rng(0).multinomial(int(total), shares, size=NUM_DRAWN)
     drawn = drawn.reshape(NUM_DRAWN, num_classes, num_classes)
     occurs = drawn.sum(1) + drawn.sum(2)
     scores = 2 * drawn.diagonal(axis1=1, axis2=2) / np.maximum(occurs, 1)

@@ -225,13 +225,15 @@ class RemoteCopy:
 
     # To the host
 
-    def send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
+    def send(
+        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
+    ) -> None:
         """Copy the run to its host and start it there, in a thread; then mirror it.
 
         Args:
             folder: Folder on the host for copied data, which later runs reuse.
             start_there: Starts the launcher; may raise SshError.
-            end_there: Ends it.
+            end_there: Ends it; returns the errors if its host did not answer.
         """
         self._in_thread(lambda: self._send(folder, start_there, end_there), "bring")
 
@@ -241,7 +243,9 @@ class RemoteCopy:
             self._is_cancelled |= not self.is_sent.is_set()
             return self._is_cancelled
 
-    def _send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
+    def _send(
+        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
+    ) -> None:
         try:
             self._copy_all(folder)
             self._require_wanted()
@@ -251,8 +255,13 @@ class RemoteCopy:
                 if not self._is_cancelled:
                     self._record_start("starting")
                     self.is_sent.set()
-            if self._is_cancelled:
-                end_there()
+            if self._is_cancelled and end_there():
+                # The launcher may run there: the run is followed, and stopped by a command.
+                self.run.append_command("stop", save=False)
+                with self._start_lock:
+                    self._is_cancelled = False
+                    self._record_start("starting")
+                    self.is_sent.set()
             self._require_wanted()
             self.mirror()
         except (OSError, ValueError) as error:
@@ -566,7 +575,8 @@ class UnsharedSshEngine(SshEngine):
         assert start is not None, "a live run of this engine has a start"
         if copy is not None and copy.cancel():
             copy.is_sent.wait()
-            return
+            if copy.cancel():  # else it was started, and its host did not answer
+                return
         if silent := self.reap(start):  # the run could continue there for hours
             raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
         if copy is not None and not copy.is_back.wait(BACK_WITHIN_S):

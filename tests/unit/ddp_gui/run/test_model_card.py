@@ -59,6 +59,21 @@ def test_the_interval_of_macro_f1_is_that_of_a_share_where_both_are_the_same() -
     assert model_card.f1_interval(np.array([[5, 0, 0], [0, 5, 0], [0, 0, 0]])) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    "confusion", [[[0, 0], [0, 0]], [[5, -1], [0, 5]], [[0.5, 0], [0, 0]], [[1e300, 0], [0, 1]]]
+)
+def test_a_matrix_that_counts_no_samples_has_no_interval_and_a_card_is_made(
+    tmp_path: Path,
+    catalogue,  # noqa: F811
+    confusion: list[list[float]],
+) -> None:
+    run = make_run(tmp_path)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    view.series.evaluations.all[-1].update(confusion=confusion, metrics={"macro_f1": 0.25})
+    assert "| macro_f1 | 0.25 |" in model_card.model_card(view, FACTS)
+
+
 def test_a_card_names_the_checkpoint_that_the_run_started_from(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     view = store_of(tmp_path, catalogue).view(run.run_id)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.harness import wait_until
 from trainers.contract import events, rundir
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
@@ -171,10 +172,17 @@ def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     assert client.CONNECT_WITHIN_S < client.ANSWER_WITHIN_S
 
 
-def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path) -> None:
-    for program in ("ssh", "rsync"):
-        (tmp_path / program).write_text("#!/bin/sh\ncat >/dev/null\n")
-        (tmp_path / program).chmod(0o755)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path, is_cut: bool) -> None:
+    """If the connection breaks before the launcher is ended, the run lives until it has the command."""
+    cut, told = tmp_path / "cut", tmp_path / "told"
+    programs = {
+        "ssh": f"cat >/dev/null; [ ! -e {cut} ] || exit 255; [ -e {told} ] || echo t",
+        "rsync": f'case "$*" in *commands.jsonl*) touch {told};; esac',
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
     ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     run, start = rundir.create(tmp_path / "runs", Config()), Start(tag="t", hosts=("pc1",), run_dir="/x")
     run.write_status(Status(state="queued", engine="ssh", handle=start.handle))
@@ -185,13 +193,26 @@ def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path) -> None:
         is_starting.set()
         goes_on.wait(SOON_S)
 
-    copy.send("/data", start_there, has_ended.set)
+    def end_there() -> list[str]:
+        has_ended.set()
+        if is_cut:
+            cut.touch()
+        return ["pc1 cannot be reached"] * is_cut
+
+    copy.send("/data", start_there, end_there)
     assert is_starting.wait(SOON_S) and copy.words == "Starting on pc1 …"
     assert copy.is_alive and copy.cancel()
     goes_on.set()
     assert copy.is_sent.wait(SOON_S) and has_ended.is_set(), "what was started there is ended"
     recorded = status_file.read(run.status)
-    assert recorded is not None and recorded.state == "stopped" and copy.is_alive is False
+    assert recorded is not None and recorded.state == ("starting" if is_cut else "stopped")
+    if is_cut:
+        wait_until("its silence", lambda: copy.is_alive is None, SOON_S)
+        assert not copy.cancel(), "it was started"
+        assert '"name":"stop"' in run.commands.read_text().replace(" ", "") and not told.exists()
+        cut.unlink()
+        assert copy.is_back.wait(SOON_S) and told.exists(), "the command is delivered"
+    assert copy.is_alive is False
 
 
 @pytest.fixture
