@@ -709,8 +709,7 @@ class Table:
         for note in dialect.notes:
             problems.note(self.path.name, note)
         if dialect.num_cells > MAX_COLUMNS:
-            message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
-            raise ReadingError(message, "Leave out the columns that are not needed.", 1)
+            raise _too_many_columns(f"{dialect.num_cells:,}", 1)
         rejected = _write_rows(text, dialect, has_formulas=_FORMULA.search(start) is not None)
         self._load(dialect, rejected, skip, problems)
 
@@ -833,31 +832,30 @@ class Table:
             if "non-record" not in str(error):
                 raise
             raise ReadingError("its rows are lists or single values, not objects.", JSON_HINT) from error
-        if len(described) > MAX_COLUMNS:
-            message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
-            raise ReadingError(message, "Leave out the columns that are not needed.")
+        _check_described(described)
         quoted_names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
         is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
         if is_json:
             tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
             is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
         indexes = set() if is_json else self._pandas_index(source)
-        cells: dict[str, str] = {}
+        cells: list[tuple[str, str]] = []  # names and SQL
         is_needed = is_nested.count(False) < 2
-        for (name, *_), quoted_name, has_parts in zip(described, quoted_names, is_nested, strict=True):
+        for (name, kind, *_), quoted_name, has_parts in zip(described, quoted_names, is_nested, strict=True):
             if name in indexes:
                 self.index_columns.add(len(cells))
             if not has_parts:
                 text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
-                cells[str(name)] = text
-            elif is_needed:
+                cells.append((str(name), text))
+            elif is_needed and not re.search(r"\bBLOB\b", kind):
                 value = quoted_name if is_json else f"to_json({quoted_name})"
-                cells |= self._in_objects(str(name), value, scan, problems)
+                self._add_values([(str(name), value)], cells, scan, problems)
             else:
                 problems.note(f"column {quoted(name)}", NESTED_CELLS)
-        _check_columns(cells, [(str(name), str(kind)) for name, kind, *_ in described], is_json=is_json)
-        self._create(list(cells.values()), scan)
-        self.names = column_names(list(cells), len(cells))
+        names = [name for name, _ in cells]
+        _check_columns(names, is_json=is_json)
+        self._create([sql for _, sql in cells], scan)
+        self.names = column_names(names, len(names))
 
     def _source(self, suffix: str, problems: Problems) -> str:
         """Return the path that DuckDB may open, as an SQL literal; JSON in another encoding is copied."""
@@ -874,34 +872,51 @@ class Table:
             link.symlink_to(self.path.absolute())
         return literal(str(link))
 
-    def _in_objects(
-        self, name: str, value: str, scan: str, problems: Problems, depth: int = 0
-    ) -> dict[str, str]:
-        """Return the SQL of the values in objects, by names such as data.text; lists of one value are it."""
-        kinds, longest, is_unknown = self.query(
-            f"SELECT list(DISTINCT json_type({value})), max(json_array_length({value})), "
-            f"count({value}) = 0 FROM {scan} WHERE json_type({value}) != 'NULL'"
-        )[0]
-        if is_unknown or not {"OBJECT", "ARRAY"}.intersection(kinds):
-            return {name: f"{value} ->> '$'"}
-        inner = []
-        if kinds == ["ARRAY"] and longest == 1 and depth < MAX_NESTED:
-            return self._in_objects(name, f"json_extract({value}, '/0')", scan, problems, depth + 1)
-        if kinds == ["OBJECT"] and depth < MAX_NESTED:
-            keys = f"json_keys({value})"
-            inner = self.query(
-                f"SELECT k FROM (SELECT unnest({keys}) AS k, generate_subscripts({keys}, 1) AS i "
-                f"FROM {scan}) GROUP BY k ORDER BY min(i), k LIMIT {MAX_KEYS + 1}"
-            )
-        if not inner or len(inner) > MAX_KEYS:
-            problems.note(f"column {quoted(name)}", NESTED_CELLS)
-            return {}
-        found: dict[str, str] = {}
-        for (key,) in inner:
-            place = literal("/" + key.replace("~", "~0").replace("/", "~1"))
-            inside = f"json_extract({value}, {place})"
-            found |= self._in_objects(f"{name}.{key}", inside, scan, problems, depth + 1)
-        return found
+    def _add_values(
+        self,
+        values: list[tuple[str, str]],
+        cells: list[tuple[str, str]],
+        scan: str,
+        problems: Problems,
+        depth: int = 0,
+    ) -> None:
+        """Add values to the cells, those in objects with names such as data.text; lists of one value are it.
+
+        Args:
+            values, cells: names and SQL.
+        """
+        kind = "json_type({0})"
+        tests = [f"list(DISTINCT {kind}) FILTER ({kind} != 'NULL')", "max(json_array_length({0}))"]
+        asked = [test.format(value) for _, value in values for test in tests]
+        (answers,) = self.query_wide(asked, f"FROM {scan}")
+        for (name, value), kinds, longest in zip(values, answers[::2], answers[1::2], strict=True):
+            inner = []
+            if not {"OBJECT", "ARRAY"}.intersection(kinds or ()):
+                cells.append((name, f"{value} ->> '$'"))
+                if len(cells) > MAX_COLUMNS:
+                    raise _too_many_columns(f"more than {MAX_COLUMNS:,}")
+                continue
+            if kinds == ["ARRAY"] and longest == 1 and depth < MAX_NESTED:
+                inner = [(name, f"json_extract({value}, '/0')")]
+            if kinds == ["OBJECT"] and depth < MAX_NESTED:
+                inner = self._in_object(name, value, scan)
+            if not inner or len(inner) > MAX_KEYS:
+                problems.note(f"column {quoted(name)}", NESTED_CELLS)
+            else:
+                self._add_values(inner, cells, scan, problems, depth + 1)
+
+    def _in_object(self, name: str, value: str, scan: str) -> list[tuple[str, str]]:
+        """Return the names and SQL of the values in an object, at most one more than `MAX_KEYS`."""
+        keys = f"json_keys({value})"
+        found = self.query(
+            f"SELECT k FROM (SELECT unnest({keys}) AS k, generate_subscripts({keys}, 1) AS i "
+            f"FROM {scan}) GROUP BY k ORDER BY min(i), k LIMIT {MAX_KEYS + 1}"
+        )
+        places = [literal("/" + key.replace("~", "~0").replace("/", "~1")) for (key,) in found]
+        return [
+            (f"{name}.{key}", f"json_extract({value}, {place})")
+            for (key,), place in zip(found, places, strict=True)
+        ]
 
     def _list_in_object(self, problems: Problems) -> str:
         """Write the rows in a single JSON object as a list; return the path, or "" if it is another JSON."""
@@ -929,15 +944,25 @@ class Table:
         return set()
 
 
-def _check_columns(cells: Mapping[str, str], described: list[tuple[str, str]], *, is_json: bool) -> None:
-    images = [name for name, kind in described if "bytes BLOB" in kind]
+def _too_many_columns(num: str, line: int | None = None) -> ReadingError:
+    message = f"there are {num} columns; {MAX_COLUMNS:,} are the most."
+    return ReadingError(message, "Leave out the columns that are not needed.", line)
+
+
+def _check_described(described: list[Row]) -> None:
+    if len(described) > MAX_COLUMNS:
+        raise _too_many_columns(f"{len(described):,}")
+    images = [str(name) for name, kind, *_ in described if "bytes BLOB" in kind]
     if images and len(described) <= MANY_BESIDE_IMAGES:
         message = f"its column {quoted(images[0])} holds images, which are not read from such a file."
         raise ReadingError(message, "Save them as files, in a folder for each class.")
-    if is_json and not cells:
+
+
+def _check_columns(names: Sequence[str], *, is_json: bool) -> None:
+    if is_json and not names:
         raise ReadingError("it holds lists or objects, not rows of cells.", JSON_HINT)
-    if len(cells) < 2:
-        message = f"there is one column only, {quoted(*cells)}." if cells else "there is no column."
+    if len(names) < 2:
+        message = f"there is one column only, {quoted(*names)}." if names else "there is no column."
         raise ReadingError(message, "At least two columns are needed.")
 
 
@@ -1038,7 +1063,8 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
                 f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
             )
         sheets = map(workbook.get_sheet_by_name, [wanted] if wanted else names)
-        sheet = next((each for each in sheets if each.height), None) or workbook.get_sheet_by_index(0)
+        sheet = next((each for each in sheets if each.height), None)
+        sheet = sheet or workbook.get_sheet_by_name(wanted or names[0])
         rows = sheet.to_python(skip_empty_area=True)
         if num := _fill_merged(rows, sheet):
             problems.note(path.name, f"{num:,} cells are merged with others; they are read with their value.")

@@ -27,6 +27,7 @@ from tests.unit.own_files import (
     write_xlsx,
 )
 from tests.unit.trainers.data.own.test_people_files import NUMBER, OAK, TEXTS, Reading, check, said
+from trainers.data.own import table_file
 from trainers.data.own.problems import DataError
 from trainers.data.own.table_file import Table
 
@@ -845,6 +846,15 @@ CASES |= {
             told=("data.meta.lang: constant",),
         ),
     ),
+    "JSON objects with a value of the same name": Case(
+        name="t.jsonl",
+        content="".join(
+            json.dumps({"s": {"a": {"b": HEIGHTS[n]}, "a.b": WIDTHS[n], "kind": KIND[n]}}) + "\n"
+            for n in range(NUM)
+        ),
+        expected=told(label="s.kind", used=("s.a.b", "s.a.b (2)")),
+        first={"s.a.b": HEIGHTS[0], "s.a.b (2)": float(WIDTHS[0])},
+    ),
     "GeoJSON": Case(
         name="t.json",
         content=json.dumps(
@@ -870,12 +880,19 @@ CASES |= {
         ),
         expected=told(classes={"oak", "elm"}, label="s.kind", used=("s.a/b",)),
     ),
-    "Parquet of images": Case(
+    "Parquet of structures and bytes": Case(
         name="t.parquet",
         content=parquet(
-            "SELECT {'bytes': 'x'::BLOB, 'path': 'a.png'} AS image, i % 2 AS label FROM range(60) t(i)"
+            "SELECT {'bytes': 'x'::BLOB, 'path': 'a.png'} AS image, {'a': i * 7 % 31} AS s, "
+            "{'BLOB_size': i * 29 % 60 + 0.5} AS t, {'kind': ['oak', 'elm'][i % 2 + 1]} AS u "
+            "FROM range(60) t(i)"
         ),
-        expected=refused("its column 'image' holds images", "in a folder for each class"),
+        expected=told(
+            "column 'image' its cells are lists or objects. It is left out",
+            classes={"oak", "elm"},
+            label="u.kind",
+            used=("s.a", "t.BLOB_size"),
+        ),
     ),
     "JSON cut off": Case(
         name="t.json",
@@ -1177,8 +1194,8 @@ def check_case(case: Case, folder: Path) -> None:
     assert not any(each in words for each in case.silent), words
 
 
-def put(folder: Path, text: str) -> Path:
-    path = folder / "t.csv"
+def put(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
     path.write_text(text, "utf-8")
     return path
 
@@ -1265,6 +1282,13 @@ def test_sheets_of_a_spreadsheet(tmp_path: Path, sheet: str) -> None:
     check(answer, told(f"the sheet '{sheet or 'First'}' is read"))
 
 
+def test_an_empty_sheet_is_not_replaced_by_another(tmp_path: Path) -> None:
+    rows = [list(TREES), *map(list, zip(*TREES.values(), strict=True))]
+    path = write_xlsx(tmp_path / "t.xlsx", rows, ("First", "Second"), empty=["Second"])
+    answer = inspected(path, reading=json.dumps({"sheet": "Second"}))
+    check(answer, refused("the file is empty", "the sheet 'Second' is read"))
+
+
 def test_hidden_rows_and_formulas_without_values_are_reported(tmp_path: Path) -> None:
     rows = [[*TREES, "half"], *([*row, "0"] for row in zip(*TREES.values(), strict=True))]
     plain = write_xlsx(tmp_path / "plain.xlsx", rows)
@@ -1316,11 +1340,42 @@ def test_findings_before_start(tmp_path: Path, name: str) -> None:
     assert not any(words in each["message"] for each in used["problems"]), said(used)
 
 
-def test_one_query_finds_the_columns_of_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query for each of many columns of 0 and 1 would take minutes in a long table."""
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queries of tables."""
+    found: list[str] = []
     query = Table.query
-    monkeypatch.setattr(Table, "query", lambda self, sql: asked.append(sql) or query(self, sql))
+    monkeypatch.setattr(Table, "query", lambda self, sql: found.append(sql) or query(self, sql))
+    return found
+
+
+def test_images_in_parquet_are_refused_without_reading_them(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "t.parquet"
+    parquet("SELECT {'bytes': 'x'::BLOB, 'path': 'a.png'} AS image, i % 2 AS label FROM range(60) t(i)")(path)
+    check(inspected(path), refused("its column 'image' holds images", "in a folder for each class"))
+    assert asked and all(sql.startswith("DESCRIBE") for sql in asked)
+
+
+def test_one_query_finds_the_kinds_of_the_values_in_an_object(tmp_path: Path, asked: list[str]) -> None:
+    values = [{f"v{k}": n * k % 31 for k in range(1, 100)} | {"kind": KIND[n]} for n in range(NUM)]
+    path = put(tmp_path, "".join(json.dumps({"s": each}) + "\n" for each in values), "t.jsonl")
+    assert len(inspected(path)["columns"]) == 100
+    # One for the columns of the file, one for the object, one for its values.
+    assert sum("json_type(" in sql for sql in asked) == 3
+
+
+def test_objects_are_read_up_to_the_most_columns(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_file, "MAX_COLUMNS", 50)
+    row = {name: {f"{name}{k}": k for k in range(40)} for name in ("first", "second", "third")}
+    path = put(tmp_path, (json.dumps({"s": row}) + "\n") * NUM, "t.jsonl")
+    check(inspected(path), refused("there are more than 50 columns; 50 are the most"))
+    assert any("/second1" in sql for sql in asked) and not any("/third1" in sql for sql in asked)
+
+
+def test_one_query_finds_the_columns_of_a_label(tmp_path: Path, asked: list[str]) -> None:
+    """A query for each of many columns of 0 and 1 would take minutes in a long table."""
     some = {f"c{k}": each(lambda n, k=k: str(int(n == k))) for k in range(50)}  # type: ignore[misc]
     inspected(put(tmp_path, table({"height": HEIGHT, **some, "kind": cycle("0", "1")})))
     assert sum("IN ('1', 'true'))::INT" in sql for sql in asked) == 1
