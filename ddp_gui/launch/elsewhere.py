@@ -164,7 +164,7 @@ def yaml_text(value: dict[str, Any]) -> str:
 
 # A documentation address (RFC 5737): it belongs to no machine, so it must be replaced.
 FIRST_ADDRESS = "192.0.2.1"
-TORCHRUN_PROOF = "This project's tests run these commands for two machines, both on one computer."
+TORCHRUN_PROOF = "Tested: this project's tests run these commands for two machines, both on one computer."
 
 
 def torchrun_text(job: Job) -> str:

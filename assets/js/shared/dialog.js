@@ -63,8 +63,14 @@ export function toggleMenu(button, items) {
     setAttribute(button, "aria-expanded", "false");
     document.removeEventListener("pointerdown", onOutside, true);
     window.removeEventListener("resize", close);
-    window.removeEventListener("scroll", close);
+    window.removeEventListener("scroll", onScroll);
     openMenu = null;
+  };
+  // A focus in the menu may scroll the page: the menu stays next to its button, while that is visible.
+  const onScroll = () => {
+    const { top, bottom } = button.getBoundingClientRect();
+    if (bottom <= 0 || top >= window.innerHeight) close();
+    else placeBelow(menu, button);
   };
   const onOutside = (event) => {
     if (!menu.contains(event.target) && !button.contains(event.target)) close();
@@ -79,7 +85,7 @@ export function toggleMenu(button, items) {
     if (!step) return;
     event.preventDefault();
     const places = [...menu.querySelectorAll(FOCUSABLE)];
-    places.at((places.indexOf(document.activeElement) + step) % places.length).focus();
+    places.at((places.indexOf(document.activeElement) + step) % places.length).focus({ preventScroll: true });
   });
   menu.addEventListener("focusout", (event) => {
     if (event.relatedTarget && !menu.contains(event.relatedTarget)) close();
@@ -93,7 +99,7 @@ export function toggleMenu(button, items) {
   setAttribute(button, "aria-expanded", "true");
   document.addEventListener("pointerdown", onOutside, true);
   window.addEventListener("resize", close);
-  window.addEventListener("scroll", close);
+  window.addEventListener("scroll", onScroll);
   openMenu = { button, close };
   menu.querySelector(FOCUSABLE)?.focus({ preventScroll: true });
 }

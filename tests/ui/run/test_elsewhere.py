@@ -37,7 +37,7 @@ def test_each_file_is_named_copied_and_downloaded(site: tuple[Server, str], watc
     open_fold(page, site)
     for label in LABELS:
         row = page.get_by_role("listitem", name=label, exact=True)
-        expect(row).to_contain_text("Not tested" if label != LABELS[0] else "Tested: the tests")
+        expect(row).to_contain_text("Not tested" if label != LABELS[0] else "Tested: this")
         page.get_by_role("button", name=f"Copy: {label}").click()
         expect(page.get_by_role("button", name=f"Copy: {label}")).to_have_text("Copied")
         with page.expect_download() as started:
