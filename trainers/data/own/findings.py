@@ -109,7 +109,7 @@ def report_one_hot(
 
 
 def totals_of_groups(table: Table) -> str:
-    """Return SQL, true for rows of totals between the others; empty if there are none.
+    """Return SQL that is true for rows of totals within the table; empty if there are none.
 
     They have such a word in one of the first cells, and all of them lack a cell that the other rows have, or
     add up to the others in at least half of the columns of numbers.
@@ -208,7 +208,7 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
         _is_close(end, whole) and abs(end) > max(high, -low) and num_summands > MIN_SUMMANDS
         for end, (whole, high, low, *_, num_summands) in pairs
     ]
-    # A share or a price has its mean there; of the others, most have to be sums.
+    # A share or a price has its mean in such a row; most other columns must have their sum.
     means = [_is_close(end, mean, 0.01) for end, (_, _, _, mean, *_) in pairs]
     num_others = sum(not (is_sum or is_mean) for is_sum, is_mean in zip(sums, means, strict=True))
     return int(sum(sums) > num_others)

@@ -148,7 +148,7 @@ log = logging.getLogger(__name__)
 # The part of this project that training needs.
 CODE = ("trainers", "assets/data")
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
-# The page's machine writes these; a copy that came back would replace what was written meanwhile.
+# The page's machine writes these files; the host's copy of them would be older.
 NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock", "forward")
 # Written on this side, or used only there.
 NOT_FETCHED = (
