@@ -18,8 +18,8 @@ from torch import Tensor
 
 from trainers import build, worker
 from trainers.contract.commands import Command
+from trainers.report import reporter
 from trainers.report.observer import Fingerprints, NullFingerprints, NullObserver, Observer
-from trainers.report.reporter import NullReporter
 from trainers.report.step_meter import StepMeter
 from trainers.report.telemetry import Telemetry
 
@@ -65,13 +65,13 @@ def cpu_ms_per_step(moments: Sequence[tuple[int, float, float]]) -> float:
 def main() -> None:
     """Train, and write the recorded times."""
 
-    def nobody(*_: Any, **__: Any) -> NullReporter:
-        return NullReporter()
+    def nobody(*_: Any, **__: Any) -> reporter.NullReporter:
+        return reporter.NullReporter()
 
     def nothing(self: Telemetry) -> None:
         pass
 
-    worker.Reporter = nobody  # type: ignore[attr-defined]
+    reporter.create = nobody
     Observer.of = lambda *_: NullObserver()  # type: ignore[method-assign,assignment]
     Fingerprints.of = lambda *_: NullFingerprints()  # type: ignore[method-assign]
     build.StepMeter = SilentMeter  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,12 @@ from trainers.contract.config.sections import NO_MISTAKE
 from trainers.files import typed
 
 # The fields that the rules decide on.
-FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")
+FIELDS = (
+    "batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio",
+    "eval_every_steps", "checkpoint_every_steps",
+)  # fmt: skip
+# If the rules choose fewer epochs, a run evaluates and saves a checkpoint this many times.
+LEAST_EVALUATIONS = 4
 STEPS_PER_EPOCH = 20  # at least: the global batch is at most this part of the rows
 SGD_RATE_FACTOR = 10  # SGD with momentum needs a higher rate than AdamW
 LORA_RATE_FACTOR = 30  # adapters start at zero and are few; measured in docs/fine-tuning.md
@@ -104,6 +110,7 @@ RULES: Mapping[str, Rule] = {
     ),
     # Without a warm-up, attention layers can get stuck in a bad local minimum (Xiong et al. 2020).
     "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
+    "transformer language": Rule(learning_rate=0.003, least_steps=400, most_steps=450, warmup_ratio=0.1),
     "transformer text": _TEXT_TRANSFORMER,
     # Many classes take longer to tell apart than to memorise: on 14 languages of names, 8 epochs reach 0.721
     # and 16 epochs 0.740 (docs/recipes.md).
@@ -156,7 +163,11 @@ def values(
     steps_per_epoch = max(1, -(-num_rows // (batch_size * num_per_step)))
     # A user's number of steps has precedence over the rule's number of epochs.
     num_steps = config.max_steps or rule.num_steps(num_rows, steps_per_epoch)
-    found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
+    num_epochs = found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
+    every = None
+    if num_epochs < LEAST_EVALUATIONS and "num_epochs" not in given and config.max_steps is None:
+        every = math.ceil(num_epochs * steps_per_epoch / LEAST_EVALUATIONS)
+    found |= {"eval_every_steps": every, "checkpoint_every_steps": every}
     return {name: value for name, value in found.items() if name not in given}
 
 

@@ -95,6 +95,17 @@ def test_what_a_user_gives_stays_and_the_rest_follows_it(real: Catalogue) -> Non
     assert completed(real, dataset="digits", model="mlp", max_steps=9_999).num_steps == 9_999
 
 
+def test_a_run_of_few_epochs_evaluates_and_saves_four_times(real: Catalogue) -> None:
+    def every(**raw: Any) -> set[int | None]:
+        config = completed(real, **raw).config
+        return {config.eval_every_steps, config.checkpoint_every_steps}
+
+    assert every(dataset="austen", model="gpt", nproc_per_node=2) == {119}  # of 476
+    assert every(dataset="austen", model="gpt", num_epochs=1) == {None}, "as the user asked: each epoch"
+    assert every(dataset="austen", model="gpt", max_steps=100) == {None}
+    assert every(dataset="iris", model="linear") == {None}
+
+
 def test_adapters_learn_faster_than_whole_pretrained_models(real: Catalogue) -> None:
     def rate(model: str, lora_rank: int) -> float:
         config, data = config_module.parse({"lora_rank": lora_rank}), real.datasets["austen_novels"]
