@@ -8,6 +8,7 @@ import {
   listenForDrops,
   beginStart,
   beginSuggestions,
+  beginTypeAhead,
   formatPresets,
   followFolds,
   markProblems,
@@ -72,5 +73,6 @@ beginTerms();
 beginPrinting();
 beginInstalls();
 beginSuggestions();
+beginTypeAhead();
 listenForDrops();
 beginStart();

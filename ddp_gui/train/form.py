@@ -46,7 +46,7 @@ PRESETS = (
         name="austen",
         title="Write like Jane Austen",
         words="A GPT learns English letter by letter. Every ten seconds it writes a sample.",
-        values={"dataset": "austen", "model": "gpt", "num_epochs": 3},
+        values={"dataset": "austen", "model": "gpt"},
     ),
     Preset(
         name="moons",

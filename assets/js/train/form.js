@@ -168,6 +168,29 @@ export function beginSuggestions() {
 }
 
 /**
+ * A typed letter moves to the next option that begins with it, as in a native select. Gradio would filter the
+ * options by the field's text, which cannot be typed into, so that only the selected one would be left.
+ */
+export function beginTypeAhead() {
+  const onLetter = (event) => {
+    const box = event.target;
+    if (!(box instanceof HTMLInputElement) || !box.readOnly || box.role !== "combobox") return;
+    if (event.key.length !== 1 || event.key === " " || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopImmediatePropagation();
+    const list = document.getElementById(box.getAttribute("aria-controls") ?? "");
+    const options = [...(list?.querySelectorAll("[role=option]") ?? [])];
+    const active = options.findIndex(({ id }) => id === box.getAttribute("aria-activedescendant"));
+    const inOrder = [...options.slice(active + 1), ...options.slice(0, active + 1)];
+    const letter = event.key.toLowerCase();
+    const found = inOrder.find((option) => option.ariaLabel?.toLowerCase().startsWith(letter));
+    if (!found) return;
+    const keys = ["Home", ...Array(options.indexOf(found)).fill("ArrowDown")];
+    for (const key of keys) box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  };
+  document.addEventListener("keydown", onLetter, { capture: true });
+}
+
+/**
  * Adds a suggestion to those that wait. While a request is on its way, Gradio puts all further clicks off to
  * one request, and that takes all that wait (CLICKED in ddp_gui/train/fill_in.py).
  * @param {string | undefined} values
