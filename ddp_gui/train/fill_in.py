@@ -307,7 +307,7 @@ def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
             name: value for name, value in preset.values.items() if name not in form_module.WHAT_IS_TRAINED
         }
         is_left = any(preset.values[name] != raw[name] for name in ("dataset", "model"))
-        if is_left and all(_is_shown(form, name, raw[name], value) for name, value in own.items()):
+        if own and is_left and all(_is_shown(form, name, raw[name], value) for name, value in own.items()):
             return {name: unset[name] for name in own}
     return {}
 
