@@ -346,7 +346,7 @@ def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, 
     picked = {name: usual[name] for name in ("dataset", "model")}
     if all(raw[name] == value for name, value in picked.items()):
         return usual
-    found = rules({name: value for name, value in raw.items() if name not in recipe.FIELDS})
+    found = rules(without_rules(raw))
     return form.unset_values() | picked | found
 
 
@@ -357,9 +357,14 @@ def updates_of(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> l
     ]
 
 
+def without_rules(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without the fields that the rules decide on."""
+    return {name: value for name, value in raw.items() if name not in recipe.FIELDS}
+
+
 def filled_by_rules(form: Form, rules: Rules, raw: Mapping[str, Any]) -> str:
     """Return JSON of the fields whose value in a complete configuration equals the recommended one."""
-    found = rules({name: value for name, value in raw.items() if name not in recipe.FIELDS})
+    found = rules(without_rules(raw))
     return json.dumps(
         {name: value for name, value in found.items() if _is_shown(form, name, raw[name], value)}
     )

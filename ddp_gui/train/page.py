@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -388,7 +389,12 @@ class TrainPage:
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         self._refresh_ranks()
-        return ["", "", *fill_in.updates(self.form, form_module.find_preset(name).values)]
+        values = dict(form_module.find_preset(name).values)
+        fitting = {}
+        if values.keys() <= form_module.WHAT_IS_TRAINED:
+            fitting = self.api.recipe(fill_in.without_rules(self.form.unset_values()) | values)
+        filled = json.dumps(fitting) if fitting else ""
+        return [filled, "", *fill_in.updates(self.form, values | fitting)]
 
     def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
