@@ -61,7 +61,9 @@ export class CheckpointTable {
     this.best = null;
     this.state = "queued";
     this.body = el("tbody", {});
-    const saves = this.isScript ? SCRIPT_SAVES : "By default, one is saved after every epoch, and";
+    const every = config.checkpoint_every_steps;
+    const period = every ? `every ${count(every)} steps` : "every epoch";
+    const saves = this.isScript ? SCRIPT_SAVES : `One is saved after ${period}, and`;
     this.empty = paragraph("empty", `None yet. ${saves} when you press Checkpoint or Stop.`);
     this.table = makeTable("ddp-table", ["step", "size", "saved", null], this.body);
     show(this.table, false);
