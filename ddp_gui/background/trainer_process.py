@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +25,9 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment, facilities, lifeline
 from trainers.machine.os_errors import explain
 
-ASK_TIMEOUT_S = 120.0
+# Right after an installation torch's bytecode is compiled first: 3 minutes on a busy machine of two cores.
+ASK_TIMEOUT_S = 600.0
+NOTICE_AFTER_S = 20.0
 
 Answer = Mapping[str, Any]
 
@@ -41,6 +44,9 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     Raises:
         AskError: if it fails.
     """
+    words = f"Still waiting for {module} to import torch; the first start after an installation takes longer …"
+    notice = threading.Timer(NOTICE_AFTER_S, print, [words], {"flush": True})
+    notice.start()
     # If the page is killed, this process ends too.
     try:
         answer = subprocess.run(
@@ -53,7 +59,9 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise AskError(f"{module} did not answer within two minutes") from error
+        raise AskError(f"{module} did not answer within {ASK_TIMEOUT_S / 60:g} minutes") from error
+    finally:
+        notice.cancel()
     if answer.returncode != 0:
         words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
         raise AskError(f"{module} could not be read:\n{words}")
