@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.unit.trainers.report.test_metrics import spec_of
+from tests.unit.fakes import spec_of
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit

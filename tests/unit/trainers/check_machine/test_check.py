@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY
 from trainers.check_machine import __main__ as check_machine
 from trainers.check_machine.checks import all_reduce, devices, driver, training
 from trainers.check_machine.checks.bench import Bench
-from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError, TooLateError
+from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.devices import Devices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import Finding, Outcome, Value, compare
@@ -115,16 +111,11 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     assert on.words == "2 CPU ranks, because no GPU can be used: GPU 2 is in use"
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "", "they see no GPU at all"
     broken = devices.choose("auto", None, GpusNow(free=(FREE,)), "the driver is too old")
-    assert (broken.kind, broken.words) == (
-        "cpu",
-        "2 CPU ranks, because no GPU can be used: the driver is too old",
-    )
+    assert broken.words == "2 CPU ranks, because no GPU can be used: the driver is too old"
     assert devices.choose("auto", None, GpusNow(), None).words == "2 CPU ranks"
     with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
-    assert (with_one.kind, with_one.words) == (
-        "cpu",
-        "3 CPU ranks, because that many were requested and only 1 GPU can be used: GPU 2 is in use",
-    )
+    assert with_one.kind == "cpu"
+    assert with_one.words.endswith("that many were requested and only 1 GPU can be used: GPU 2 is in use")
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
 
@@ -165,39 +156,10 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     assert (found.state, found.words) == ("not_checked", "Skipped: GPU 0 is in use.")
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
-def test_every_strategy_trains_on_ddps_global_batches(num_ranks: int) -> None:
-    on = Devices(kind="cpu", num_ranks=num_ranks, words="")
-    ddp = training.ddp_config(on).global_batch(num_ranks)
-    for name, sharing in (
-        ("zero3", "one"),
-        ("tensor", "all"),
-        ("pipeline", "all"),
-        ("data_tensor", "tensor_parallel_size"),
-    ):
-        ranks = training.ranks_for(sharing, num_ranks)
-        if ranks is None:
-            continue
-        strategy = {"name": name, "ranks_per_replica": sharing, "trains": ("digits", "vit")}
-        config = training.strategy_config(strategy, on, ranks)
-        assert config.global_batch(config.num_replicas(sharing)) == ddp
-        assert config.batch_size % config.pipeline_microbatches == 0 or name != "pipeline"
-
-
-def test_the_probe_knows_a_small_model_for_every_strategy() -> None:
-    from trainers.check_machine.checks import probe
-
-    found = {entry["name"]: entry["trains"] for entry in probe.describe()["strategies"]}
-    assert found.keys() >= {"ddp", "zero1", "zero2", "zero3", "tensor", "pipeline", "data_tensor"}
-    assert None not in found.values()
-    assert found["ddp"] == found["tensor"] == (training.DATASET, training.MODEL), (
-        "their losses can be compared"
-    )
-    json.dumps(probe.describe())
-
-
 GOOD = Probe(torch="2.11.0+cu130", cuda="13.0", uuids=("GPU-a",))
+OLD = Probe(torch="2.11.0", cuda="13.0", obstacle=Obstacle(reason="The driver is old.", remedy="A newer."))
 ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
+NO_DRIVER = Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None)
 
 
 @pytest.mark.parametrize(
@@ -205,24 +167,9 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
     [
         (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
         (ONE_CARD, GOOD, 0, True, "are in use and were skipped"),
-        (
-            Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None),
-            GOOD,
-            0,
-            False,
-            "no driver answers",
-        ),
+        (NO_DRIVER, GOOD, 0, False, "no driver answers"),
         (ONE_CARD, Probe(torch="2.11.0+cpu"), 0, False, "for CPUs only"),
-        (
-            ONE_CARD,
-            Probe(
-                torch="2.11.0", cuda="13.0", obstacle=Obstacle(reason="The driver is old.", remedy="A newer.")
-            ),
-            1,
-            False,
-            "The driver is old.",
-        ),
-        (ONE_CARD, Probe(error="No module named torch"), 1, False, "torch cannot be used at all"),
+        (ONE_CARD, OLD, 1, False, "The driver is old."),
     ],
 )
 def test_driver_wheel_and_card_are_held_against_each_other(
@@ -233,16 +180,6 @@ def test_driver_wheel_and_card_are_held_against_each_other(
     assert words in f"{outcome.words} {outcome.said}"
     assert (why_no_gpu is None) == fits
     assert bool(outcome.hint) != fits, "what does not fit says what to do"
-
-
-def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_can_use() -> None:
-    probe = Probe(torch="2.11.0", cuda="13.0", uuids=("GPU-a",), left_out=("V100 (compute capability 7.0)",))
-    outcome, why_no_gpu = driver.judge(ONE_CARD, probe, num_free=2)
-    assert (outcome.state, why_no_gpu) == ("failed", None)
-    gpus = devices.usable(GpusNow(free=(FREE, DESKTOP)), probe.uuids)
-    on = devices.choose("auto", None, gpus, why_no_gpu)
-    assert on.uuids == ("GPU-a",)
-    assert "skipped: GPU 1 cannot be used by this torch" in on.words
 
 
 @pytest.mark.parametrize(
@@ -261,7 +198,6 @@ def test_what_torch_says_is_found_among_warnings(
     patience: CancellableWait,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The answer of the probe is found among other output."""
     answer = json.dumps({"torch": "9.9", "obstacle": None, "strategies": []})
     begin = f"import sys; ANSWER = {answer!r}; warn = lambda text: print(text, file=sys.stderr, flush=True); "
     monkeypatch.setattr(driver, "PROBE", ("-c", begin + program))
@@ -277,12 +213,10 @@ def finding(state: Any = "passed", **values: float) -> Finding:
 @pytest.mark.parametrize(
     ("now", "last", "words"),
     [
-        (finding("passed"), finding("passed"), "the same"),
         (finding("passed", start=2.0), finding("passed", start=1.0), "start: 2.0 × slower"),
         (finding("passed", a=1.0, b=9.0), finding("passed", a=2.0, b=1.0), "b: 9.0 × slower"),
         (finding("failed"), finding("passed"), "passed last time"),
         (finding("passed"), finding("failed"), "failed last time"),
-        (finding("passed"), finding("cancelled"), ""),
         (finding("passed"), None, ""),
     ],
 )
@@ -292,11 +226,11 @@ def test_a_finding_is_compared_with_the_last_time(now: Finding, last: Finding | 
 
 
 def test_more_bytes_a_second_are_faster_and_times_beside_runs_are_not_compared() -> None:
-    now = Finding(
-        id="x", title="X", state="passed", values=(Value(name="writing", value=2e9, unit="bytes/s"),)
-    )
-    last = Finding(
-        id="x", title="X", state="passed", values=(Value(name="writing", value=1e9, unit="bytes/s"),)
+    now, last = (
+        Finding(
+            id="x", title="X", state="passed", values=(Value(name="writing", value=speed, unit="bytes/s"),)
+        )
+        for speed in (2e9, 1e9)
     )
     assert compare(now, last.to_json(), are_times_comparable=True) == "writing: 2.0 × faster"
     assert compare(now, last.to_json(), are_times_comparable=False) == "passed last time too"
@@ -328,30 +262,3 @@ def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     assert (failed.words, failed.said) == ("The ranks could not average: rank 1 failed:", "NCCL error")
     assert all_reduce.judge([], -9, "", "").state == "failed"
     assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"
-
-
-def test_waiting_ends_with_the_cancel_or_the_deadline(patience: CancellableWait) -> None:
-    assert patience.wait("it", lambda: 7, time.monotonic() - 1) == 7
-    with pytest.raises(TooLateError, match="it"):
-        patience.wait("it", lambda: None, time.monotonic() - 1)
-    patience.cancel()
-    with pytest.raises(CancelledError):
-        patience.wait("it", lambda: 7, time.monotonic() + 100)
-
-
-def test_a_signal_at_any_moment_ends_a_wait() -> None:
-    program = """
-import signal
-from trainers.check_machine.checks import cancelling
-cancelling.POLL_S = 0.0
-patience = cancelling.CancellableWait()
-signal.signal(signal.SIGALRM, lambda *_: patience.cancel())
-for number in range(2_000):
-    patience = cancelling.CancellableWait()
-    signal.setitimer(signal.ITIMER_REAL, 1e-4 + number % 100 * 1e-6)
-    try:
-        patience.wait("it", lambda: None, float("inf"))
-    except cancelling.CancelledError:
-        pass
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=60)

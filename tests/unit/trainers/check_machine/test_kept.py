@@ -19,6 +19,7 @@ from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome
 from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
 from trainers.check_machine.scratch import alone, scratch
 from trainers.contract import config as config_module
+from trainers.contract import rundir
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
 from trainers.files import private_files
 from trainers.machine.cuda_environment import Obstacle
@@ -110,44 +111,9 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
     assert found["driver"]["state"] == "skipped" and found["disk"]["state"] == "failed"
 
 
-def test_what_was_found_is_kept_when_the_check_itself_falls(
-    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="it fell"))
-
-    def tell(state: dict[str, Any], finding: Finding | None) -> None:
-        if finding is not None and finding.id == "file_system":
-            raise RuntimeError("nobody listens")
-
-    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, tell)
-    with pytest.raises(RuntimeError, match="nobody listens"):
-        check.run()
-    (kept_one,) = CheckFiles(tmp_path).read()
-    assert kept_one["state"] == "failed"
-    assert [item["state"] for item in kept_one["findings"]][:3] == ["failed", "passed", "waiting"]
-
-
-def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
-    tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="card says no"))
-    monkeypatch.setenv("USER", "card")
-    monkeypatch.setenv("LOGNAME", "checks")
-    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
-    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
-    check.run()
-    text = CheckFiles(tmp_path).report("0" * 12).read_text()
-    assert "Driver, wheel and card" in text and "CHECKS" in text
-    assert "torch cannot be used at all: NAME says no" in text
-
-
 def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scrubbed(
     tmp_path: Path, patience: CancellableWait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The excluded GPUs are hidden from torch, and CUDA's error message is scrubbed.
-
-    Both GPUs are unusable.
-    """
     gpus = [VisibleGpu(index=number, uuid=f"GPU-{number}", handle=None) for number in range(2)]
     asked = []
 
@@ -175,11 +141,10 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
 
 
 def test_half_a_line_at_the_beginning_of_a_logs_end_is_left_out(tmp_path: Path) -> None:
-    short, long, one_line = (tmp_path / name for name in ("short.log", "long.log", "one_line.log"))
-    short.write_text("first\nlast\n")
+    """Half of a path would not be recognized, so it could not be scrubbed."""
+    long, one_line = tmp_path / "long.log", tmp_path / "one_line.log"
     long.write_text("at /srv/ann/x\n" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
     one_line.write_text("z" * 2 * LOG_END_BYTES)
-    assert log_ends([short]) == "--- short.log\nfirst\nlast"
     assert log_ends([long]) == f"--- long.log\n{'y' * (LOG_END_BYTES - 6)}\nlast", "whole lines stay"
     long.write_text("at /srv/ann/x" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
     assert log_ends([long, one_line]) == "--- long.log\nlast"
@@ -229,7 +194,7 @@ def test_a_damaged_file_of_results_is_none(tmp_path: Path, content: str) -> None
     assert len(files.read()) == 1
 
 
-@pytest.mark.parametrize("check_id", ["", "../../etc/passwd", "0" * 11, "0" * 13, "G" * 12, "0" * 11 + "\n"])
+@pytest.mark.parametrize("check_id", ["", "../../etc/passwd", "0" * 13, "0" * 11 + "\n"])
 def test_only_a_checks_id_names_a_file(tmp_path: Path, check_id: str) -> None:
     with pytest.raises(ValueError, match="check_id is"):
         CheckFiles(tmp_path).report(check_id)
@@ -249,8 +214,6 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
 
 
 def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path: Path) -> None:
-    from trainers.contract import rundir
-
     run = rundir.create(tmp_path, config_module.parse({}))
     (tmp_path / "stray").write_text("no folder")
     files = CheckFiles(tmp_path)

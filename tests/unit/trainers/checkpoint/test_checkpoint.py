@@ -14,20 +14,22 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystem
 
-from trainers.checkpoint import loaded_state
+from tests.unit.trained_runs import WORLD, Plain
+from trainers.checkpoint import loaded_state, sharded_files
 from trainers.checkpoint.checkpoint_writer import Outcome, Saved
 from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.sharded_files import DataOnlyReader
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract import checkpoint_files, manifests, rundir
 from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.parallel.process_group import World
-from trainers.parallel.strategy import Strategy
 
-WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
 BINDING = {"num_train": 100, "num_parameters": 80}
 FILES = ["model.safetensors", "optimizer.pt", "rank_0.pt", "state.json"]
 
@@ -50,12 +52,6 @@ def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
         optimizer.step()
         optimizer.zero_grad()
     return network, optimizer
-
-
-class Plain(Strategy):
-    """A strategy in which every rank has all weights."""
-
-    name = "plain"
 
 
 def checkpointer_of(run: RunDirectory, seed: int = 1, **values: Any) -> Checkpointer:
@@ -164,57 +160,6 @@ def test_training_goes_on_while_what_was_is_written(
     assert_same(other._strategy.network.state_dict(), before)
 
 
-def test_step_on_its_way_is_not_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduled save is skipped while a "best" save of the same step is still being written."""
-    maker = checkpointer_of(run)
-    may_write = threading.Event()
-    write = checkpoint_files.write_json
-
-    def write_when_allowed(path: Path, value: Any) -> None:
-        assert may_write.wait(60)
-        write(path, value)
-
-    monkeypatch.setattr(checkpoint_files, "write_json", write_when_allowed)
-    assert maker.save(Progress(step=1, best_step=1, best_value=0.75), "best") > 0
-    assert maker.save(Progress(step=1), "schedule") == 0.0, "it would wait a minute and fail"
-    may_write.set()
-    maker.wait()
-    assert len(maker.announced) == 1  # type: ignore[attr-defined]
-    manifest = json.loads((run.checkpoints / "step_1" / "manifest.json").read_text())
-    assert (manifest["reason"], manifest["value"]) == ("best", 0.75)
-
-
-def test_room_for_the_copy_is_made_at_the_first_step_and_used_again(run: RunDirectory) -> None:
-    """The copy buffers are allocated during the first step.
-
-    The operating system commits memory on first use, which would otherwise pause training during the first
-    save.
-    """
-    network = nn.Linear(5, 5)
-    maker = checkpointer_of(run, network=network)
-    for _ in range(2):
-        network(torch.ones(1, 5)).sum().backward()
-        maker._optimizer.step()
-    maker._preparation.join()  # type: ignore[union-attr]
-    rooms = [room.data_ptr() for room in maker._copies._rooms]
-    assert len(rooms) == 2 + 2 * 3, "two weights; of each the step and two moments"
-    for step in (1, 2):
-        maker.save(Progress(step=step), "schedule")
-    maker.wait()
-    assert [room.data_ptr() for room in maker._copies._rooms] == rooms
-
-
-def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunDirectory) -> None:
-    maker = checkpointer_of(run, keep_last=1)
-    maker.save(Progress(step=1), "schedule")
-    maker.wait()
-    assert maker.save(Progress(step=1), "button") == 0.0
-    for step in (2, 3):
-        maker.save(Progress(step=step), "schedule")
-    maker.wait()
-    assert [item.step for item in run.list_checkpoints()] == [1, 3]
-
-
 class Awkward(nn.Module):
     """Weights of every kind that a file of plain arrays could store incorrectly."""
 
@@ -238,7 +183,7 @@ def test_tied_half_and_odd_weights_come_back_as_they_were(run: RunDirectory) -> 
     maker.save(Progress(step=1), "schedule")
     outcome = maker.wait()
     assert isinstance(outcome, Saved)
-    names = weight_names(outcome.path / "model.safetensors")
+    names = load_file(outcome.path / "model.safetensors").keys()
     assert ("words.weight" in names) != ("scores.weight" in names)
     torch.manual_seed(2)
     other = checkpointer_of(run, network=Awkward())
@@ -249,14 +194,7 @@ def test_tied_half_and_odd_weights_come_back_as_they_were(run: RunDirectory) -> 
     assert found.filters.weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def weight_names(path: Path) -> list[str]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        return list(file.keys())
-
-
-def test_without_safetensors_weights_go_to_a_file_of_torch(
+def test_without_safetensors_weights_go_to_a_file_of_torch_and_are_not_read_from_safetensors(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
@@ -270,33 +208,16 @@ def test_without_safetensors_weights_go_to_a_file_of_torch(
     other = checkpointer_of(run, seed=2)
     other.load(3)
     assert_same(other._strategy.network.state_dict(), maker._strategy.network.state_dict())
-
-
-def test_weights_in_safetensors_are_refused_in_words_where_it_is_not_installed(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(run)
+    save(run, step=4)
     monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
-    with pytest.raises(
-        CheckpointError, match=r"step_3 holds its weights as .* but safetensors is not installed"
-    ):
-        checkpointer_of(run).load(3)
+    with pytest.raises(CheckpointError, match=r"step_4 holds its weights as .* safetensors is not installed"):
+        checkpointer_of(run).load(4)
 
 
-def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDirectory) -> None:
-    for step in (3, 5, 8):
-        save(run, step=step)
-    (run.checkpoints / "step_8" / "optimizer.pt").write_bytes(b"no")
-    newest = manifests.newest_whole(run)
-    assert newest is not None and newest.step == 5
-    with pytest.raises(
-        CheckpointError, match=r"optimizer.pt is not what was saved .*latest complete one is step 5"
-    ):
-        checkpoint_files.verify(run, 8)
-
-
-def test_checkpoint_of_an_older_format_or_another_strategy_is_refused_in_words(run: RunDirectory) -> None:
+def test_checkpoint_of_another_model_strategy_or_format_is_refused_in_words(run: RunDirectory) -> None:
     save(run)
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        checkpointer_of(run, network=nn.Linear(2, 2)).load(3)
     path = run.checkpoints / "step_3" / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"strategy": "zero3"}))
@@ -329,12 +250,11 @@ def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: s
     with pytest.raises(CheckpointError, match=f"step_3: {name}"):
         other.load(3)
     assert_same(network.state_dict(), before)
-
-
-def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> None:
-    save(run)
-    with pytest.raises(CheckpointError, match="does not fit the model"):
-        checkpointer_of(run, network=nn.Linear(2, 2)).load(3)
+    save(run, step=2)
+    newest = manifests.newest_whole(run)
+    assert newest is not None and newest.step == 2
+    with pytest.raises(CheckpointError, match=r"latest complete one is step 2"):
+        checkpoint_files.verify(run, 3)
 
 
 def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run: RunDirectory) -> None:
@@ -348,18 +268,13 @@ def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run:
     assert [item.step for item in run.list_checkpoints()] == [1, 3]
 
 
-def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirectory) -> None:
+def test_leftovers_of_a_killed_save_are_removed_and_what_it_set_aside_comes_back(run: RunDirectory) -> None:
     save(run)
     shutil.copytree(run.checkpoints / "step_3", run.checkpoints / ".step_4.partial")
     assert [item.step for item in run.list_checkpoints()] == [3]
     checkpoint_files.remove_leftovers(run)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
-
-
-def test_checkpoint_set_aside_by_a_killed_save_is_brought_back(run: RunDirectory) -> None:
-    """A save that is killed between the two renames leaves the old checkpoint under its temporary name."""
-    save(run)
-    (run.checkpoints / "step_3").rename(run.checkpoints / ".step_3.replaced")
+    (run.checkpoints / "step_3").rename(run.checkpoints / ".step_3.replaced")  # killed between two renames
     checkpoint_files.remove_leftovers(run)
     checkpoint_files.verify(run, 3)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
@@ -396,18 +311,6 @@ def _without_random_state(copy: Callable[..., Any]) -> Callable[..., Any]:
     return copy_less
 
 
-def test_state_that_cannot_be_copied_fails_the_save_only(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_arguments: Any) -> None:
-        raise RuntimeError("not enough memory")
-
-    maker = checkpointer_of(run)
-    monkeypatch.setattr(maker._copies, "take", full)
-    maker.save(Progress(step=3), "schedule")
-    assert "rank 0 could not write the checkpoint: not enough memory" in str(maker.wait())
-
-
 def test_old_checkpoints_that_cannot_be_deleted_do_not_fail_the_new_one(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,28 +338,15 @@ class NoData:
     """Creates a torch file system on unpickling: harmless, but not data."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from torch.distributed.checkpoint.filesystem import FileSystem
-
         return (FileSystem, ())
 
 
-def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -> None:
-    """torch's reader would unpickle the file, so a downloaded file could run arbitrary code."""
-    from trainers.checkpoint.sharded_files import DataOnlyReader
-
+def test_sharded_checkpoints_and_their_description_may_hold_data_only(tmp_path: Path) -> None:
+    """torch's reader would unpickle both, so a downloaded file could run arbitrary code."""
     for content in (Evil(tmp_path / "evil_was_here"), NoData()):
         (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
         with pytest.raises(CheckpointError, match="which is not data"):
             DataOnlyReader(tmp_path).read_metadata()
-    assert not (tmp_path / "evil_was_here").exists()
-
-
-def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
-    """torch would unpickle an entry that the live state has as a tensor."""
-    import torch.distributed.checkpoint as dcp
-
-    from trainers.checkpoint import sharded_files
-
     folder = tmp_path / "shards"
     dcp.save({"model": {"weight": Evil(tmp_path / "evil_was_here")}}, checkpoint_id=folder, no_dist=True)
     with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is not data|describes no tensors"):

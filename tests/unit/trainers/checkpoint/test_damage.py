@@ -114,7 +114,7 @@ def test_each_key_removed_or_of_another_kind_is_named(run: RunDirectory, folder:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rank_0.pt", "state.json"])
 @pytest.mark.parametrize(
-    "content", [b"", b"x", b"PK\x03\x04", b"\xff" * 200, b"[1]", b"[" * 200_000, b"\x80\x02.", b"half"]
+    "content", [b"", b"PK\x03\x04", b"\xff" * 200, b"[1]", b"[" * 200_000, b"\x80\x02.", b"half"]
 )
 def test_a_file_of_another_content_is_named(
     run: RunDirectory, folder: Path, name: str, content: bytes
@@ -164,37 +164,16 @@ def listed_as(folder: Path, name: str, size_bytes: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "/dev/zero",
-        "/etc/passwd",
-        "../../config.json",
-        "shards/../../x",
-        "a/b/c",
-        "",
-        ".",
-        "..",
-        "shards/",
-        "x" * 500,
-        "manifest.json",
-        "a\n",
-        "a\\b",
-        "shards/..",
-        "/proc/self/environ",
-        "./state.json",
-        "~",
-        "state.json/",
-    ],
+    ["/dev/zero", "/etc/passwd", "../../config.json", "", "..", "x" * 500, "manifest.json", "a\\b", "~"],
 )
 def test_a_manifest_names_nothing_outside_of_its_folder(run: RunDirectory, folder: Path, name: str) -> None:
     listed_as(folder, name, 0)
     assert "which is not a file of a checkpoint" in str(load_and_step(run))
 
 
-def make_link(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.parametrize("make", [make_link, os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"])
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"]
+)
 @pytest.mark.parametrize("size_bytes", [0, 4096, 10**12])
 def test_only_plain_files_are_opened(
     run: RunDirectory, folder: Path, make: Callable[[Path], None], size_bytes: int
@@ -244,7 +223,7 @@ def test_a_manifest_that_names_too_little_does_not_pass(
     assert words in str(load_and_step(run))
 
 
-@pytest.mark.parametrize("reason", [[], {}, None, 7])
+@pytest.mark.parametrize("reason", [{}, None])
 def test_a_reason_that_is_none_does_not_break_the_next_save(
     run: RunDirectory, folder: Path, reason: object
 ) -> None:
@@ -280,7 +259,7 @@ def altered_description(folder: Path, change: Callable[[Any], None]) -> None:
     path.write_bytes(pickle.dumps(metadata))
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "../../x", "/etc/passwd", "a/b", "", None, 3, ".metadata"])
+@pytest.mark.parametrize("name", ["/dev/zero", "../../x", "a/b", "", None, ".metadata"])
 def test_pieces_lie_in_their_own_folder_only(shards: Path, name: object) -> None:
     """torch would open any path that the metadata names."""
 
@@ -293,7 +272,7 @@ def test_pieces_lie_in_their_own_folder_only(shards: Path, name: object) -> None
 
 
 @pytest.mark.parametrize("name", ["storage_data", "state_dict_metadata", "planner_data"])
-@pytest.mark.parametrize("value", ["removed", None, [], "x", {}, {"model.weight": 3}])
+@pytest.mark.parametrize("value", ["removed", None, [], {"model.weight": 3}])
 def test_a_description_that_lacks_something_is_told_in_words(shards: Path, name: str, value: object) -> None:
     def change(metadata: Any) -> None:
         if value == "removed":
@@ -308,7 +287,7 @@ def test_a_description_that_lacks_something_is_told_in_words(shards: Path, name:
         assert len(read_shards(shards)) > 20
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\x80\x02.", b"PK\x03\x04", b"\xff" * 99])
+@pytest.mark.parametrize("content", [b"", b"\x80\x02.", b"PK\x03\x04", b"\xff" * 99])
 @pytest.mark.parametrize("what", [".metadata", "__0_0.distcp"])
 def test_pieces_of_another_content_are_told_in_words(shards: Path, what: str, content: bytes) -> None:
     (shards / what).write_bytes(content)

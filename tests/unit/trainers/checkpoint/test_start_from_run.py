@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from tests.unit.trained_runs import CPU, leave_trained_run
 from trainers import build, registry
@@ -22,7 +21,6 @@ from trainers.contract.manifests import DamageError
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, DataSpec
 from trainers.data.own.splits import MappedRowsSplit
-from trainers.data.text import LetterTokenizer
 from trainers.registry import ModelOptions
 
 
@@ -49,20 +47,6 @@ def test_the_head_is_replaced_for_classes_of_another_number_or_other_names(tmp_p
     start.load(new, other, head)
     assert torch.equal(new.state_dict()["1.weight"], network.state_dict()["1.weight"])
     assert torch.equal(new.state_dict()["5.weight"], kept)
-
-
-def test_a_folder_with_a_classifier_of_as_many_classes_keeps_all_but_the_head(tmp_path: Path) -> None:
-    """`hf_text` builds another network, with other names, for any other number of classes."""
-    run, _, spec = leave_trained_run(tmp_path, "digits", "mlp")
-
-    def build_text(spec: DataSpec) -> nn.Module:
-        body, scores = nn.Linear(4, 4), nn.Linear(4, spec.num_classes)
-        if spec.num_classes == 10:
-            return nn.ModuleDict({"trained": body, "classifier": scores})
-        return nn.ModuleDict({"reader": body, "scores": scores})
-
-    other = replace(spec, class_names=tuple("abcdefghij"))
-    assert start_of(run).replaced(other, build_text) == ["classifier.weight", "classifier.bias"]
 
 
 def test_a_table_keeps_the_scale_of_the_checkpoint_in_memory_and_on_disk(tmp_path: Path) -> None:
@@ -112,12 +96,6 @@ def test_another_task_or_other_columns_are_refused_by_name(tmp_path: Path) -> No
     names = (*spec.feature_names[:-1], "weight")
     with pytest.raises(StartError, match="column 4 of the table is 'weight', but the checkpoint's is 'petal"):
         start.spec(replace(spec, feature_names=names))
-
-
-def test_letters_of_a_language_model_leave_out_what_it_does_not_know() -> None:
-    tokenizer = LetterTokenizer("abc")
-    assert tokenizer.encode(["a☃bca", "c"], 3) == [[0, 1, 2], [2]]
-    assert tokenizer.decode([2, 0]) == "ca" and tokenizer.vocabulary_size == 3
 
 
 def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(

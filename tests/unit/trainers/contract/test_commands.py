@@ -9,7 +9,6 @@ import pytest
 
 from trainers.contract import commands
 from trainers.contract.commands import COMMAND_NAMES, COMMANDS, Command, Incoming, Unreadable
-from trainers.contract.config import ConfigError
 from trainers.files import private_files
 
 
@@ -45,21 +44,6 @@ def test_a_file_of_another_user_is_reported_once(tmp_path: Path, monkeypatch: py
     (problem,) = incoming.read()
     assert isinstance(problem, Unreadable) and "belongs to" in problem.message
     assert list(incoming.read()) == []
-
-
-def test_a_person_is_told_the_range_of_the_field() -> None:
-    (rate,) = COMMANDS["set_lr"].arguments
-    assert rate.checked(0.5) == 0.5
-    with pytest.raises(ConfigError, match="learning_rate is 'fast'"):
-        rate.checked("fast")
-
-
-def test_steps_are_recorded_as_many_as_were_asked_for_or_three() -> None:
-    assert commands.parse({"name": "record", "id": "a"}).num_steps == 3
-    asked = commands.parse({"name": "record", "id": "a", "num_steps": 5.0})
-    assert asked.num_steps == 5 and isinstance(
-        commands.from_numbers(commands.to_numbers(asked)).num_steps, int
-    )  # type: ignore[union-attr]
 
 
 def test_a_rank_to_slow_down_must_be_named_and_the_delay_has_an_end() -> None:

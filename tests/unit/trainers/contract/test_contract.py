@@ -12,6 +12,18 @@ from trainers.contract import status as status_file
 from trainers.engines.local import torchrun
 
 FROZEN = REPOSITORY / "tests" / "golden" / "contract.json"
+FILES = [
+    "config",
+    "status",
+    "events",
+    "commands",
+    "logs",
+    "checkpoints",
+    "recordings",
+    "lock",
+    "queued",
+    "granted",
+]
 DECISION = (
     "The contract of the run directory changed. That is a decision, not an accident: old runs and other "
     "programs read these names. When it is meant, raise config.SCHEMA_VERSION, describe the change in docs/ "
@@ -38,21 +50,7 @@ def contract() -> dict[str, Any]:
         "rank_fields": list(events.RANK_FIELDS),
         "commands": list(commands.COMMAND_NAMES),
         "status_fields": [name for name in status_file.to_json(status) if name != "schema_version"],
-        "files": {
-            name: str(getattr(run, name).relative_to(run.path))
-            for name in (
-                "config",
-                "status",
-                "events",
-                "commands",
-                "logs",
-                "checkpoints",
-                "recordings",
-                "lock",
-                "queued",
-                "granted",
-            )
-        }
+        "files": {name: str(getattr(run, name).relative_to(run.path)) for name in FILES}
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
         "checkpoint_format_version": manifests.FORMAT_VERSION,
         "torchrun_command": torchrun.torchrun_command(config.Config(), "RUN_DIR", 5),

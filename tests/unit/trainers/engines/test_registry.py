@@ -69,9 +69,6 @@ def test_the_command_line_offers_and_checks_a_further_engine(
     assert app._for_login_node(app.parse_options(["--ssh", "hpc", *served]))[:2] == ["--engine", "printer"]
     made = printer.create(EngineOptions(runs_dir=tmp_path))
     assert made.name == "printer" and not made.queue()
-
-
-def test_a_name_is_taken_once(printer: EngineKind) -> None:
     with pytest.raises(ValueError, match="engine is 'printer', but there is one of that name"):
         register_engine("printer", label=printer.label)(printer.create)
 
@@ -83,9 +80,3 @@ def test_engines_of_this_project_register_themselves_without_torch() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=True)
     assert printed.stdout.split() == [b"local", b"slurm", b"ssh", b"False"]
-
-
-def test_the_page_names_no_engine() -> None:
-    for file in ("app.py", "ddp_gui/server.py", "ddp_gui/options.py"):
-        text = (REPOSITORY / file).read_text()
-        assert not any(f'"{name}"' in text for name in registry.kinds()), file

@@ -1,7 +1,9 @@
-"""Tests of the supervisor's decisions without processes: the final state of a run."""
+"""Tests of the supervisor: the final state of a run, the size of logs, and a directory that is gone."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,8 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.supervisor import Supervisor
+from trainers.engines.local import supervisor
+from trainers.engines.local.supervisor import LogCap, RundirWatch, Supervisor
 from trainers.files import json_files
 
 
@@ -27,18 +29,13 @@ def run(run: RunDirectory) -> RunDirectory:
     return run
 
 
-def say(run: RunDirectory, *states: str) -> None:
-    """Let rank 0 report these states."""
-    file = EventFile(run.events)
-    file.append([(1.0, "state", {"state": state, "reason": ""}) for state in states])
-    file.close()
-
-
-def conclude(run: RunDirectory, exit_code: int, *states: str, hang: Cause | None = None) -> rundir.Status:
-    """Return the final status of a run that reported these states and ended with this exit code."""
+def conclude(run: RunDirectory, exit_code: int, *states: str, **more: dict[str, Any]) -> rundir.Status:
+    """Return the final status of a run that reported these states and events and then ended."""
     subject = Supervisor(run, None)
-    subject._guard.fatal = hang
-    say(run, *states)
+    file = EventFile(run.events)
+    said = [("state", {"state": state, "reason": ""}) for state in states]
+    file.append([(1.0, kind, fields) for kind, fields in [*said, *more.items()]])
+    file.close()
     subject._follow_events()
     subject._conclude(exit_code)
     return liveness.read_status(run)
@@ -73,33 +70,51 @@ def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -
     assert error is not None and "None of its checkpoints is complete: start it again." in error
 
 
-def say_what(run: RunDirectory, *words: tuple[str, dict[str, Any]]) -> None:
-    """Let rank 0 report these events."""
-    file = EventFile(run.events)
-    file.append([(1.0, kind, fields) for kind, fields in words])
-    file.close()
-
-
 def test_hint_of_a_run_that_has_done_all_its_steps_says_so(run: RunDirectory) -> None:
     leave_checkpoint(run, 1200)
-    subject = Supervisor(run, None)
-    say_what(run, ("plan", {"num_train": 9, "num_steps": 1200}))
-    say(run, "running")
-    subject._follow_events()
-    subject._conclude(-9)
-    status = liveness.read_status(run)
+    status = conclude(run, -9, "running", plan={"num_train": 9, "num_steps": 1200})
     assert status.state == "failed" and status.error is not None
     assert "All 1,200 steps are done and saved: Resume finishes the run." in status.error
 
 
 def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -> None:
-    subject = Supervisor(run, None)
-    state = ("state", {"state": "running", "reason": ""})
-    say_what(run, state, ("checkpoint", {"step": 12, "reason": "end"}))
-    subject._follow_events()
-    subject._conclude(-9)
-    status = liveness.read_status(run)
+    status = conclude(run, -9, "running", checkpoint={"step": 12, "reason": "end"})
     assert (status.state, status.error, status.exit_code) == ("finished", None, -9)
     *_, warning, end = all_events(run)
     assert warning["code"] == "late_failure_warning" and "was killed" in warning["message"]
     assert (end["state"], end["reason"]) == ("finished", warning["message"])
+
+
+def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(supervisor, "KEPT_BYTES", 1_000)
+    long, short = tmp_path / "rank_0.log", tmp_path / "rank_1.log"
+    short.write_text("short\n")
+    with long.open("a") as writer:
+        writer.writelines(f"line {number}\n" for number in range(5_000))
+        writer.flush()
+        LogCap(tmp_path).check()
+        writer.write("and on\n")
+    lines = long.read_text().splitlines()
+    assert long.stat().st_size < 1_200
+    assert lines[0] == "[0 MB of this log were removed here to save disk space]"
+    assert lines[1].startswith("line 4") and lines[-2:] == ["line 4999", "and on"]
+    assert short.read_text() == "short\n"
+
+
+@pytest.mark.parametrize("what", ["no configuration", "moved", "replaced"])
+def test_directory_that_is_not_the_runs_is_gone_at_the_second_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(supervisor, "CHECK_EVERY_S", 0.0)
+    run = rundir.create(tmp_path / "runs", Config(name="run"))
+    subject = RundirWatch(run)
+    if what == "no configuration":
+        run.config.unlink()
+    else:
+        run.path.rename(tmp_path / "elsewhere")
+    if what == "replaced":
+        shutil.copytree(tmp_path / "elsewhere", run.path)
+    assert [subject.is_gone() for _ in range(3)] == [False, True, True]

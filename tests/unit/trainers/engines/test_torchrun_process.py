@@ -1,87 +1,22 @@
-"""Tests of torchrun with preloaded imports:
-
-when it forks its ranks, its arguments, and unsupported platforms.
-"""
+"""Tests of torchrun with preloaded imports: the ends of its ranks, and threads before the fork."""
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch.distributed.run
 import torch.multiprocessing
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException
 
 from tests.harness import REPOSITORY, wait_until
-from trainers.contract import config
-from trainers.engines.local import fork_server, torchrun
+from trainers.engines.local import fork_server
 from trainers.engines.local.torchrun import rank_exit_codes
-from trainers.machine import lifeline
-
-COMMAND = torchrun.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
-
-
-@pytest.fixture(autouse=True)
-def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv(fork_server.START_METHOD, raising=False)
-
-
-@pytest.fixture
-def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """Return the arguments of each torchrun call, without running torchrun."""
-    given: list[list[str]] = []
-    monkeypatch.setattr(torch.distributed.run, "main", given.append)
-    monkeypatch.setattr(lifeline, "die_with_parent", lambda _: None)
-    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # restored with this fixture
-    monkeypatch.setattr(sys, "argv", ["launch", str(os.getppid()), *COMMAND])
-    for name in (lifeline.COMMAND_PID, "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    yield given
-    gc.unfreeze()
-
-
-def test_ranks_that_share_the_cores_have_one_thread_each_as_torchrun_gives_them(
-    given_to_torchrun: list[list[str]],
-) -> None:
-    fork_server.main()
-    assert given_to_torchrun == [fork_server.forking(COMMAND)]
-    assert os.environ["OMP_NUM_THREADS"] == "1"
-    assert os.environ[lifeline.COMMAND_PID] == str(os.getpid())
-
-
-def test_without_semaphores_each_rank_gets_an_interpreter(
-    given_to_torchrun: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class NoSemaphores:
-        def Event(self) -> Any:  # noqa: N802 - as multiprocessing calls it
-            raise OSError(38, "function not implemented")
-
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: NoSemaphores())
-    fork_server.main()
-    assert given_to_torchrun == [COMMAND]
-    assert "function not implemented" in capsys.readouterr().out
-
-
-def test_the_rendezvous_does_not_sleep_for_a_random_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[object] = []
-    monkeypatch.setattr(dynamic_rendezvous, "_delay", slept.append)
-    fork_server.skip_random_delay()
-    handler = Mock(_state_holder=Mock(state=Mock(round=0)), _get_world=lambda: (0, 1))
-    dynamic_rendezvous.DynamicRendezvousHandler.next_rendezvous(handler)
-    assert slept == []
-    dynamic_rendezvous._delay(seconds=1)
-    assert slept == [1]
 
 
 @pytest.mark.slow

@@ -107,39 +107,6 @@ def test_they_are_let_go(
         assert heard.read_text() == "", "no order was given"
 
 
-def test_there_are_none_where_they_are_not_wanted(
-    tmp_path: Path, code: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pool has no thread that could start ranks later."""
-    begun: list[Any] = []
-    monkeypatch.setattr(warm_pool.threading, "Thread", lambda **about: begun.append(about))
-    off = WarmPool(tmp_path / "runs", is_on=False)
-    off.begin()
-    off.note_running(False)
-    off.expect(2)
-    assert begun == []
-    assert off.kept_ready() is None and off.take(Order(run_dir="/runs/a")) is None
-    assert not (tmp_path / "runs").exists()
-
-
-def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
-    kept: WarmPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_arguments: Any, **_options: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(warm_pool.subprocess, "Popen", fails)
-    kept.expect(2)
-    said: list[str] = []
-
-    def says_so() -> bool:
-        said.append(capsys.readouterr().out)
-        return "The warm pool cannot start" in "".join(said)
-
-    wait_until("it being said", says_so, SOON_S)
-    assert kept.take(Order(run_dir="/runs/a")) is None
-
-
 def test_an_order_is_one_line_and_half_of_one_is_none() -> None:
     order = Order(run_dir="/runs/ä\n", environment={"A": "b"})
     line = order.to_line()

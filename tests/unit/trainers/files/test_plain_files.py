@@ -36,11 +36,15 @@ def opened(made: RunDirectory) -> RunDirectory:
     return rundir.open_run(made.path.parent, made.run_id)
 
 
-@pytest.mark.parametrize("name", ["status.json", "events.jsonl", "notes.json", "owner.json", "anything"])
+@pytest.mark.parametrize("name", ["status.json", "events.jsonl", "anything"])
 def test_a_run_with_a_link_in_it_is_not_opened_and_says_which(
     made: RunDirectory, secret: Path, name: str
 ) -> None:
     assert opened(made).run_id == made.run_id
+    linked = made.path.parent / "linked-1"
+    linked.symlink_to(made.path)
+    with pytest.raises(ValueError, match="is a link"):
+        opened(RunDirectory(linked))
     (made.path / name).symlink_to(secret)
     with pytest.raises(ValueError, match=f"{name} in it is not a plain file, and links are not followed"):
         opened(made)
@@ -55,13 +59,6 @@ def test_a_pipe_does_not_hold_up_whoever_looks(made: RunDirectory) -> None:
         logs.read(made.rank_log(0), -1)
 
 
-def test_a_run_that_is_a_link_is_not_opened(made: RunDirectory) -> None:
-    linked = made.path.parent / "linked-1"
-    linked.symlink_to(made.path)
-    with pytest.raises(ValueError, match="is a link"):
-        opened(RunDirectory(linked))
-
-
 def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> None:
     made.rank_log(0).symlink_to(secret)
     for look in (lambda: logs.read(made.rank_log(0), -1), lambda: logs.search(made.rank_log(0), "secret")):
@@ -69,18 +66,15 @@ def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> N
             look()
 
 
-def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text('{"name": "of another file"}')
-    (made.path / listing.FILE).symlink_to(tmp_path / "other.json")
-    assert listing.read_notes(made) == listing.RunNotes()
-
-
-def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path) -> None:
+def test_notes_and_checkpoints_that_are_links_are_none(made: RunDirectory, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "manifest.json").write_text('{"files": {}, "saved_unix_s": 1}')
+    (elsewhere / "notes.json").write_text('{"name": "of another file"}')
     (made.checkpoints / "step_4").symlink_to(elsewhere)
+    (made.path / listing.FILE).symlink_to(elsewhere / "notes.json")
     assert made.list_checkpoints() == []
+    assert listing.read_notes(made) == listing.RunNotes()
 
 
 def test_a_descriptor_above_those_of_select_can_be_awaited() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +10,12 @@ import numpy as np
 import pytest
 
 from ddp_gui.events.run_view import RunView
-from tests.harness import create_run, wait_until
+from tests.harness import create_run
 from tests.nfs_memory import NfsMemory
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Status
 from trainers.data.own import cache
-from trainers.engines.several_nodes import restarts
-from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.files import plain_files
-
-SOON_S = 10.0
 
 
 @pytest.fixture
@@ -62,37 +55,6 @@ def test_a_run_that_another_machine_trains_is_followed(run: RunDirectory, memory
         assert view.has_grown() and view.unread()[0] > 0
         assert view.catch_up() and view.series.next_seq == num_events
     file.close()
-
-
-def test_nodes_find_what_the_others_write(run: RunDirectory, memory: NfsMemory) -> None:
-    folder = NodesFolder(run, "1-0")
-    assert not folder.is_there()
-    with memory.elsewhere():
-        folder.make()
-    assert folder.is_there() and folder.read("0") is None
-    with memory.elsewhere():
-        folder.write("0", {"count": 1})
-    assert folder.read("0") == {"count": 1}
-
-
-def test_a_first_node_that_reports_is_not_taken_for_deaf(
-    run: RunDirectory, memory: NfsMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The report file is replaced every second under a name that is in this machine's cache."""
-    monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 3.0)
-    monkeypatch.setattr(restarts, "POLL_EVERY_S", 0.02)
-    folder, ended, states = NodesFolder(run, "1-0"), threading.Event(), ["running"]
-    with memory.elsewhere():
-        folder.make()
-    restarts.watch_for_stop(run, lambda: Status(state=states[0]), lambda status: ended.set())  # type: ignore[arg-type]
-    for count in range(80):
-        with memory.elsewhere():
-            folder.write("0", {"count": count})
-        time.sleep(0.05)
-    assert not ended.is_set()
-    assert ended.wait(SOON_S), "but one that reports nothing more is"
-    watch = f"stop-{run.path}"
-    wait_until("its end", lambda: all(each.name != watch for each in threading.enumerate()), SOON_S)
 
 
 def test_data_that_another_machine_prepared_meanwhile_is_used(

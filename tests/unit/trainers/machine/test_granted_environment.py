@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
 from trainers.contract.tickets import Grant, GrantedGpu
-from trainers.engines.local import fork_server, torchrun, torchrun_process
+from trainers.engines.local import torchrun, torchrun_process
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import Order
 from trainers.machine import cuda_environment
@@ -81,15 +80,8 @@ def test_a_template_hears_it_with_its_run(
 
 @pytest.mark.parametrize(("backend", "visible"), [("gloo", ""), ("nccl", None)])
 def test_a_check_on_cpu_ranks_opens_no_gpu(tmp_path: Path, backend: str, visible: str | None) -> None:
-    check = Check(
-        check_id="c",
-        num_ranks=2,
-        backend=backend,
-        arguments=[],
-        busy_with=(),
-        started_by="",
-        started_unix_s=1.0,
-    )
+    about = {"check_id": "c", "num_ranks": 2, "arguments": [], "busy_with": (), "started_by": ""}
+    check = Check(backend=backend, started_unix_s=1.0, **about)
     with pytest.raises(Started) as started:
         communication._start(check, tmp_path, tmp_path / "said", {})
     assert started.value.visible == visible
@@ -104,12 +96,3 @@ def test_what_only_asks_or_looks_at_data_opens_no_gpu() -> None:
     with pytest.raises(Started) as about_gpus:
         trainer_process.ask("trainers.parallel.usable_gpus", sees_gpus=True)
     assert about_gpus.value.visible is None
-
-
-def test_ranks_started_by_a_supervisor_inherit_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    run = rundir.create(tmp_path, config.parse({}))
-    monkeypatch.setattr(fork_server, "can_fork", lambda: False)
-    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(Started) as started:
-        torchrun_process.start(run, run.read_config(), None, 0)
-    assert started.value.visible == ""

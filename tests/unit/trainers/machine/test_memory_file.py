@@ -46,9 +46,11 @@ def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sample_is_never_seen_torn() -> None:
+def test_a_sample_is_never_seen_torn_and_one_that_does_not_fit_is_refused() -> None:
     file = MemoryFile("samples", 1 * PLACE_BYTES)
     board = SampleBoard(file.map())
+    with pytest.raises(ValueError, match="does not fit"):
+        board.write(0, "x" * PLACE_BYTES)
     reader, is_over = SampleBoard(map_file(file.address)), threading.Event()
 
     def write() -> None:
@@ -66,15 +68,4 @@ def test_a_sample_is_never_seen_torn() -> None:
     writer.join()
     assert reader.read()[0]["step"] == 19_999
     assert steps == sorted(steps)
-    file.close()
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    file = MemoryFile("samples", 2 * PLACE_BYTES)
-    board = SampleBoard(file.map())
-    board.write(1, "neighbour")
-    with pytest.raises(ValueError, match="does not fit"):
-        board.write(0, "x" * PLACE_BYTES)
-    board.write(0, "x" * (PLACE_BYTES - 10))
-    assert board.read() == ["x" * (PLACE_BYTES - 10), "neighbour"]
     file.close()

@@ -37,9 +37,7 @@ SYSTEM_ERRORS = {
         (errno.EDQUOT, "the disk quota of {folder} is used up: delete runs"),
         (errno.EROFS, "the disk of {folder} is read-only: make it writable"),
         (errno.EACCES, "{folder}/a.json cannot be accessed, because this user has no permission"),
-        (errno.EIO, "the disk of {folder} reports an input/output error"),
         (errno.ENAMETOOLONG, "the name of {folder}/a.json is too long for this file system"),
-        (errno.EMFILE, "this program has too many open files"),
     ],
 )
 def test_a_sentence_names_the_folder_and_what_to_do(number: int, expected: str, tmp_path: Path) -> None:

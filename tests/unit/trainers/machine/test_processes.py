@@ -1,103 +1,58 @@
-"""Tests of killing a process tree: how long processes that survive SIGKILL are waited for."""
+"""Tests of processes: the title of a rank, and which ones hold a GPU."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from ddp_gui.devices.capacity import Owners
 from trainers.machine import processes
-from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S, ProcessTree
 
-PID = 4321
-
-
-class FakeClock:
-    """A clock that advances only in `sleep`."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+CALLED = """
+import os, sys
+from trainers.machine import processes
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
+for run_id in sys.stdin.readline().strip().split(","):
+    processes.show_rank(run_id, 3)
+print("called", file=sys.stderr, flush=True)
+sys.stdin.readline()
+"""
 
 
-class FakeDyingProcess:
-    """A process that takes some time to exit after its first SIGKILL."""
-
-    pid = PID
-
-    def __init__(self, clock: FakeClock, dies_after_s: float) -> None:
-        self._clock = clock
-        self._dies_after_s = dies_after_s
-        self._killed_at: float | None = None
-
-    def kill(self) -> None:
-        self._killed_at = self._killed_at or self._clock.now_s
-
-    def is_running(self) -> bool:
-        return self._killed_at is None or self._clock.now_s < self._killed_at + self._dies_after_s
-
-    def status(self) -> str:
-        return psutil.STATUS_DISK_SLEEP
+@contextmanager
+def called(run_ids: str, output: str = os.devnull) -> Iterator[int]:
+    """Start a process that names itself rank 3 of these runs, one after the other; yield its process id."""
+    command = [sys.executable, "-c", CALLED, output]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(f"{run_ids}\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == "called\n"
+        yield process.pid
 
 
-class FakeTree(ProcessTree):
-    """A process tree that consists of this one process."""
-
-    def __init__(self, process: FakeDyingProcess) -> None:
-        super().__init__(PID)
-        self._known = {process}  # type: ignore[arg-type]
-
-    def update(self, *, now: bool = False) -> None:
-        pass
+def test_a_rank_is_recognised_by_run_and_number() -> None:
+    with called("mnist-cnn-0,mnist-cnn-1") as pid:
+        facts = processes.inspect(pid)
+        assert facts is not None
+        assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"
+        assert Path(f"/proc/{pid}/comm").read_text() == "ddp-rank-3\n", "no blank: Slurm would lose it"
+        assert psutil.Process(pid).environ().items() >= os.environ.items(), "nothing else is written over"
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    clock = FakeClock()
-    monkeypatch.setattr(processes, "time", clock)
-    return clock
-
-
-def held_gpu(clock: FakeClock, *, before_s: float) -> bool:
-    """Return True while the GPU is open; an exiting process closes its files first."""
-    return clock.now_s < 1000.0 + before_s
-
-
-def test_process_that_held_a_gpu_is_waited_for_until_the_driver_has_let_go(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "holds_gpu", lambda pid: pid == PID and held_gpu(clock, before_s=0.5))
-    tree = FakeTree(FakeDyingProcess(clock, dies_after_s=12.0))
-    tree.kill()
-    assert tree.survivors() == []
-    assert clock.now_s == pytest.approx(1012.0, abs=0.1), "and not longer"
-
-
-def test_process_that_never_goes_is_given_up_once(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "holds_gpu", lambda _pid: held_gpu(clock, before_s=0.5))
-    tree = FakeTree(FakeDyingProcess(clock, dies_after_s=10**6))
-    tree.kill()
-    assert clock.now_s == pytest.approx(1000.0 + GPU_KILL_WAIT_S, abs=0.1)
-    tree.kill()
-    assert clock.now_s == pytest.approx(1000.0 + GPU_KILL_WAIT_S + KILL_WAIT_S, abs=0.1)
-    assert len(tree.survivors()) == 1
-
-
-def test_process_without_a_gpu_is_given_up_as_soon_as_before(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "holds_gpu", lambda _pid: False)
-    tree = FakeTree(FakeDyingProcess(clock, dies_after_s=12.0))
-    tree.kill()
-    assert len(tree.survivors()) == 1
-    assert clock.now_s == pytest.approx(1000.0 + KILL_WAIT_S, abs=0.1)
+def test_a_rank_with_a_title_is_its_run_s_by_its_output(tmp_path: Path) -> None:
+    logs = tmp_path / "runs" / "run-1" / "logs"
+    logs.mkdir(parents=True)
+    with called("another-1", str(logs / "rank_3.log")) as pid:
+        assert Owners(tmp_path / "runs").run_of(pid) == "run-1"
+        assert Owners(tmp_path / "runs").live_runs() == {"run-1": [pid]}
 
 
 def test_who_has_the_driver_open_holds_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,4 @@
-"""Tests of deliberate mistakes:
-
-each breaks one part of training; without a mistake all parts are unchanged.
-"""
+"""Tests of deliberate mistakes: each breaks one part of training and no other."""
 
 from __future__ import annotations
 
@@ -80,17 +77,14 @@ def samples(name: str, replica: int, epoch: int) -> list[int]:
     return [index for micro in batches.starting_at(0) for index in micro.indices.tolist()]
 
 
-def test_without_a_sampler_every_rank_sees_all_samples_in_one_order() -> None:
+def test_samples_without_a_sampler_and_without_set_epoch() -> None:
+    for replica in (0, 1):
+        assert samples("no_set_epoch", replica, 5) == samples("", replica, 0)
+        assert samples("", replica, 5) != samples("", replica, 0)
     first, second = samples("no_sampler", 0, 1), samples("no_sampler", 1, 1)
     assert first == second and sorted(first) == list(range(20))
     assert samples("no_sampler", 0, 2) != first, "it shuffles anew all the same"
     assert sorted(samples("", 0, 1) + samples("", 1, 1)) == list(range(20))
-
-
-def test_without_set_epoch_every_epoch_is_as_the_first() -> None:
-    for replica in (0, 1):
-        assert samples("no_set_epoch", replica, 5) == samples("", replica, 0)
-        assert samples("", replica, 5) != samples("", replica, 0)
 
 
 def test_a_schedule_that_steps_once_a_rank_is_that_many_times_too_fast() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.fakes import LoneWorld, world_of
+from tests.unit.fakes import LoneWorld, spec_of, world_of
 from trainers.contract.config import Config
 from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
@@ -41,21 +41,7 @@ def linear_model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Dropout(0.5))
 
 
-def spec_of(task: str, num_classes: int) -> DataSpec:
-    return DataSpec(
-        task=task,
-        input_shape=(1, 4, 4),
-        num_classes=num_classes,
-        class_names=tuple("abcdefghij"[:num_classes]),
-        num_train=0,
-        num_validation=0,
-        sample_unit="",
-        description="",
-        source="",
-    )
-
-
-IMAGES = spec_of(IMAGE_CLASSIFICATION, 3)
+IMAGES = spec_of(IMAGE_CLASSIFICATION, 3, input_shape=(1, 4, 4))
 
 
 def evaluate(model: nn.Module, split: Split, spec: DataSpec, batch_size: int, world: World) -> Evaluation:
@@ -69,7 +55,7 @@ def test_evaluation_takes_no_more_at_once_than_memory_surely_has() -> None:
     assert evaluation_batch(IMAGES, 64) == 256
     assert evaluation_batch(IMAGES, 2) == 16, "who trains on two at a time has no room for 256"
     assert evaluation_batch(IMAGES, 1000) == 1000
-    gpt2 = DataSpec(**{**vars(spec_of(LANGUAGE_MODELLING, 3)), "input_shape": (1024,), "num_classes": 50_257})
+    gpt2 = spec_of(LANGUAGE_MODELLING, 50_257, input_shape=(1024,))
     assert evaluation_batch(gpt2, 2) == 2, "256 would take 53 GB"
 
 
@@ -77,10 +63,7 @@ def test_evaluation_takes_no_more_at_once_than_memory_surely_has() -> None:
 def test_parts_of_the_ranks_add_up_to_the_whole(
     num_samples: int, world_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sum over all ranks equals the result of one process.
-
-    Each rank's sums are added to those of the ranks before it.
-    """
+    """Each rank's sums are added to those of the ranks before it."""
     split, model = image_split(num_samples), linear_model()
     whole = evaluate(model, split, IMAGES, 8, world_of(1))
     sums = torch.zeros(())
@@ -99,16 +82,18 @@ def test_parts_of_the_ranks_add_up_to_the_whole(
     assert sum(map(sum, whole.confusion or [])) == num_samples
 
 
-def test_language_metrics_follow_from_the_loss() -> None:
+def test_language_metrics_follow_from_the_loss_of_the_next_characters() -> None:
     tokens = torch.randint(0, 5, (201,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     split = CharacterSplit(tokens, sequence_length=10, device=CPU)
     model = nn.Embedding(5, 5)
-    found = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5), 3, world_of(1))
+    found = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5, class_names=tuple("abcde")), 3, world_of(1))
     loss, metrics = found.loss, found.metrics
     assert metrics["perplexity"] == pytest.approx(math.exp(loss))
     assert metrics["bits_per_character"] == pytest.approx(loss / math.log(2))
     inputs, targets = split.batch(torch.arange(20))
     assert inputs.shape == targets.shape == (20, 10)
+    assert inputs.flatten().tolist() == tokens[:200].tolist(), "windows miss no character"
+    assert targets.flatten().tolist() == tokens[1:].tolist()
     assert metrics["accuracy"] == pytest.approx(float((model(inputs).argmax(-1) == targets).float().mean()))
 
 
@@ -121,16 +106,6 @@ def test_smoothing_is_for_training_and_a_models_own_loss_is_added() -> None:
     plain = nn.functional.cross_entropy(scores, targets, reduction="sum")
     assert float(objective.summed_loss(scores, targets)) == pytest.approx(float(plain))
     assert objective(scores, targets, 0.5) == smooth * 0.5
-
-
-def test_regression_learns_by_squared_error() -> None:
-    objective = Objective(spec_of(TABULAR_REGRESSION, 1))
+    squared = Objective(spec_of(TABULAR_REGRESSION, 1))
     scores, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
-    assert float(objective.training_loss(scores, targets)) == pytest.approx((1 + 4) / 2)
-
-
-def test_characters_targets_are_the_next_characters_and_windows_miss_none() -> None:
-    split = CharacterSplit(torch.arange(21, dtype=torch.uint8), sequence_length=5, device=CPU)
-    inputs, targets = split.batch(torch.arange(len(split)))
-    assert inputs.flatten().tolist() == list(range(20))
-    assert targets.flatten().tolist() == list(range(1, 21))
+    assert float(squared.training_loss(scores, targets)) == pytest.approx((1 + 4) / 2)

@@ -33,25 +33,22 @@ def test_rate_falls_from_full_to_nothing_over_the_steps_after_the_warm_up(lr_sch
     assert found[middle] == pytest.approx(0.5, abs=0.02)
 
 
-def test_cosine_is_that_of_torch() -> None:
+def theirs(name: str) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS - 1)
-    for ours in factors(lr_schedule="cosine"):
-        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9)
-        optimizer.step()
-        theirs.step()
+    if name == "cosine":
+        return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS - 1)
+    one_cycle = torch.optim.lr_scheduler.OneCycleLR
+    return optimizer, one_cycle(optimizer, max_lr=1.0, total_steps=NUM_STEPS, cycle_momentum=False)
 
 
-def test_one_cycle_is_that_of_torch() -> None:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=1.0, total_steps=NUM_STEPS, cycle_momentum=False
-    )
-    for ours in factors(lr_schedule="one_cycle"):
+@pytest.mark.parametrize("name", ["cosine", "one_cycle"])
+def test_schedule_is_that_of_torch(name: str) -> None:
+    optimizer, schedule_of_torch = theirs(name)
+    for step, ours in enumerate(factors(lr_schedule=name), start=1):
         assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9)
         optimizer.step()
-        if theirs.last_epoch < NUM_STEPS - 1:
-            theirs.step()
+        if step < NUM_STEPS:
+            schedule_of_torch.step()
 
 
 def test_step_drops_every_so_many_epochs() -> None:

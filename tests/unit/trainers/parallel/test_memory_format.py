@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from tests.unit.fakes import world_of
 from trainers.contract.config import Config
 from trainers.parallel.precision import put_channels_last
-from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 
 CPU = torch.device("cpu")
@@ -40,31 +40,22 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, num_steps: int) ->
     return losses
 
 
-def test_filters_lie_channels_last_and_what_flows_through_follows() -> None:
-    model = network()
-    put_channels_last(model, CPU, "fp32")
-    assert lies_last(model[0].weight)
-    assert lies_last(model[0](torch.randn(2, 3, 8, 8)))
-
-
-@pytest.mark.parametrize(
-    ("precision", "is_last"), [("fp32", False), ("tf32", True), ("bf16", True), ("fp16", True)]
-)
+@pytest.mark.parametrize(("precision", "is_last"), [("fp32", False), ("tf32", True), ("bf16", True)])
 def test_on_a_gpu_only_where_tensor_cores_compute(precision: str, *, is_last: bool) -> None:
     """The device is only an argument; no GPU is needed."""
     model = network()
     put_channels_last(model, torch.device("cuda"), precision)
     assert lies_last(model[0].weight) == is_last
+    assert lies_last(model[0](torch.randn(2, 3, 8, 8))) == is_last
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True),
-    ],
-    ids=["adamw", "sgd"],
-)
+MAKERS = {
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("saved_last", [False, True], ids=["saved_usual", "saved_last"])
 def test_a_state_of_the_other_layout_goes_on_as_if_it_were_this_one(
     make: Callable[..., torch.optim.Optimizer], *, saved_last: bool
@@ -72,9 +63,7 @@ def test_a_state_of_the_other_layout_goes_on_as_if_it_were_this_one(
     """Fused kernels process weights and moments in memory order, whatever their layouts are."""
 
     def strategy_of(*, is_last: bool) -> tuple[Strategy, torch.optim.Optimizer]:
-        strategy = Strategy(
-            Config(nproc_per_node=1), World(rank=0, local_rank=0, world_size=1, node=0, device=CPU)
-        )
+        strategy = Strategy(Config(nproc_per_node=1), world_of(1))
         model = network()
         if is_last:
             put_channels_last(model, CPU, "fp32")

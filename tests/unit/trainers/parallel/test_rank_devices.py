@@ -1,13 +1,9 @@
-"""Tests of how a rank chooses its device:
-
-the granted GPU, or the CPU with a reason. NVML and CUDA are simulated.
-"""
+"""Tests of how a rank chooses its device, with simulated NVML and CUDA."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +11,7 @@ import pytest
 import torch
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers import build
-from trainers.contract import config
-from trainers.engines.local.torchrun import STORE
 from trainers.machine import cuda_environment, hardware
-from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, process_group, usable_gpus
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111-2222")
@@ -79,9 +71,6 @@ class FakeCuda:
         return ARCHITECTURES
 
 
-# Choice of the device
-
-
 def test_each_rank_has_a_gpu_of_its_own_and_they_talk_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(monkeypatch, FIRST, SECOND)
     assert devices.choose("auto", 1, 2) == devices.Choice(device=torch.device("cuda", 1), backend="nccl")
@@ -98,70 +87,8 @@ def test_a_rank_on_the_cpu_hides_the_gpus_and_calls_nothing_of_cuda(monkeypatch:
     assert os.environ[cuda_environment.VISIBLE] == "" and cuda.num_starts == 0
     assert devices.choose("auto", 1, 2).device.type == "cpu", "what the page hides is not looked for"
     assert cuda.num_starts == 0
-
-
-def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeCuda(monkeypatch)
-    assert devices.choose("auto", 0, 4) == devices.Choice(device=torch.device("cpu"))
-    monkeypatch.delenv(cuda_environment.VISIBLE)
     with pytest.raises(ValueError, match=r"torch sees 0 GPU.*choose device cpu"):
         devices.choose("cuda", 0, 1)
-
-
-def test_the_switch_for_tests_lets_ranks_share_a_gpu_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeCuda(monkeypatch, FIRST, SECOND)
-    monkeypatch.setenv("TRAINERS_SHARE_ONE_GPU", "1")
-    chosen = [devices.choose("auto", rank, 4) for rank in range(4)]
-    assert [choice.device.index for choice in chosen] == [0, 1, 0, 1]
-    assert {choice.backend for choice in chosen} == {"gloo"}
-
-
-@pytest.mark.parametrize(("is_shared", "backend"), [(True, "gloo"), (False, "nccl")])
-def test_the_group_is_joined_as_the_device_asks_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_shared: bool, backend: str
-) -> None:
-    FakeCuda(monkeypatch, FIRST, SECOND)
-    place = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, STORE: tmp_path / "store"}
-    for name, value in place.items():
-        monkeypatch.setenv(name, str(value))
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setenv("TRAINERS_SHARE_ONE_GPU", str(int(is_shared)))
-    joined: list[dict[str, Any]] = []
-    monkeypatch.setattr(process_group.dist, "init_process_group", lambda **how: joined.append(how))
-    for name in ("new_group", "get_rank", "get_world_size"):
-        monkeypatch.setattr(process_group.dist, name, lambda **_: 1)
-    world = process_group.join("cuda")
-    assert world.device == torch.device("cuda", 1)
-    assert (joined[0]["backend"], joined[0]["device_id"]) == (backend, None if is_shared else world.device)
-
-
-@pytest.mark.parametrize(("device", "expected"), [("cuda", 2), ("cpu", 1)])
-def test_a_rank_on_a_gpu_picks_batches_with_the_free_cores(
-    monkeypatch: pytest.MonkeyPatch, device: str, expected: int
-) -> None:
-    """torchrun's OMP_NUM_THREADS=1 would leave a rank on a GPU one thread.
-
-    A rank on the CPU already has its number of threads.
-    """
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.delenv(process_group.threads.FREE_CORES, raising=False)
-    monkeypatch.setattr(process_group, "num_cores_to_use", lambda: 4)
-    monkeypatch.setattr(process_group.threads, "given", lambda: None)
-    set_to: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    process_group.use_free_cores(torch.device(device))
-    assert set_to == ([expected] if device == "cuda" else [])
-
-
-def test_a_gpu_is_named_by_its_index_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = FakeCuda(monkeypatch, FIRST, SECOND)
-    cuda.gpus = (SECOND,)  # the GPUs that CUDA_VISIBLE_DEVICES selects
-    assert devices.described(torch.device("cuda", 0)) == "GPU 1 (cuda:0)"
-    assert devices.described(torch.device("cpu")) == "cpu"
-
-
-# GPUs that cannot be used
 
 
 def test_a_driver_that_is_too_old_means_cpu_ranks_and_says_what_to_do(
@@ -220,52 +147,21 @@ def test_beside_such_a_card_the_others_train(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("capability", "built_for", "is_covered"),
     [
-        ((8, 0), ["sm_80"], True),
         ((8, 9), ["sm_80"], True),
         ((8, 0), ["sm_86"], False),
         ((9, 0), ["sm_80"], False),
         ((9, 0), ["compute_80"], True),
-        ((7, 5), ["compute_80"], False),
         ((12, 1), ["sm_120"], True),
-        ((9, 0), ["sm_90a"], True),
         ((9, 1), ["sm_90a"], False),
         ((10, 3), ["sm_100f"], True),
         ((12, 0), ["compute_90a"], False),
         ((9, 4), ["gfx942"], True),
-        ((6, 1), ["sm_75", "sm_80", "compute_80"], False),
     ],
 )
 def test_which_cards_a_build_covers(
     capability: tuple[int, int], built_for: list[str], is_covered: bool
 ) -> None:
     assert devices.is_covered(capability, built_for) == is_covered
-
-
-def test_the_run_says_why_it_is_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, ...]] = []
-    reporter: Any = SimpleNamespace(warning=lambda *words: said.append(words))
-    world = process_group.World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
-    monkeypatch.setattr(build.registry, "discover_all", list)
-    build._say_what_is_wrong(config.parse({}), world, reporter)
-    assert said == []
-    told = replace(world, gpu_obstacle=Obstacle(reason="It is too old.", remedy="Take a newer one."))
-    build._say_what_is_wrong(config.parse({}), told, reporter)
-    assert said == [
-        ("no_cuda", "The run is on the CPU, though there are GPUs. It is too old.", "Take a newer one.")
-    ]
-
-
-def test_a_run_hears_from_the_page_why_it_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeCuda(monkeypatch, FIRST)
-    obstacle = Obstacle(reason="Why.", remedy="What.")
-    for name, value in cuda_environment.with_obstacle(obstacle).items():
-        monkeypatch.setenv(name, value)
-    assert devices.choose("auto", 0, 1).obstacle == obstacle
-    with pytest.raises(ValueError, match=r"no GPU can be used. Why. What."):
-        devices.choose("cuda", 0, 1)
-
-
-# The granted GPU
 
 
 @pytest.mark.parametrize(
@@ -280,24 +176,14 @@ def test_a_gpu_that_is_the_one_granted_is_held(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_another_gpu_than_the_one_granted_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver was initialized before the run was known.
-
-    Its first GPU is therefore the first GPU of the machine.
-    """
+    """The driver was initialized before the run was known, so its first GPU is that of the machine."""
     FakeCuda(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv(cuda_environment.VISIBLE, SECOND.uuid)
     with pytest.raises(ValueError, match=f"given {SECOND.uuid}, but holds {FIRST.uuid}.*--no-standby"):
         devices.hold(torch.device("cuda", 0))
-
-
-def test_a_part_of_the_gpu_that_was_granted_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     divided = replace(SECOND, is_divided=True)
     FakeCuda(monkeypatch, replace(FIRST, uuid="MIG-7"), divided)
-    monkeypatch.setenv(cuda_environment.VISIBLE, divided.uuid)
-    devices.hold(torch.device("cuda", 0))
-
-
-# The GPUs reported to the page
+    devices.hold(torch.device("cuda", 0))  # a part of the GPU that was granted
 
 
 def test_the_page_is_told_the_gpus_that_can_be_used_as_cuda_counts_them(

@@ -124,9 +124,7 @@ HUGE_IMAGE += zlib.crc32(HUGE_IMAGE[12:]).to_bytes(4, "big") + b"\0\0\0\0IDAT\x3
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "digits": [
         ({}, "inputs has nothing, but this model takes: image"),
-        ({"text": "seven"}, "inputs has text"),
         ({"image": 7}, "image is '7'"),
-        ({"image": "%%%"}, "not base64"),
         ({"image": base64.b64encode(b"MZ not an image").decode()}, "image cannot be read"),
         ({"image": base64.b64encode(HUGE_IMAGE).decode()}, "image cannot be read: .*pixels"),
         ({"pixels": [[1, 2], [3]]}, "pixels is not rectangular"),
@@ -134,13 +132,11 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "iris": [
         ({"row": [1, 2]}, "row is"),
-        ({"row": {}}, "is empty; allowed: a number"),
         ({"row": {"colour": "red"}}, "row has 'colour', but the columns are: sepal"),
         ({"row": dict.fromkeys(("sepal length (cm)",), "wide")}, "'wide'; allowed: a number"),
     ],
     "austen_novels": [
         ({"text": ""}, "text is empty"),
-        ({"text": 5}, "text is '5'"),
         ({"text": "a " * 60_000}, "text has 120,000 characters; allowed: 100,000"),
         ({"image": ""}, "takes: text"),
     ],
@@ -179,14 +175,6 @@ def test_the_nearest_sample_of_a_validation_sample_is_itself(
     assert len(shown) == 4 and shown[0]["label"] == spec.class_names[int(labels[0])]
     distances = [each["distance"] for each in shown]
     assert distances == sorted(distances) and distances[0] == pytest.approx(0, abs=1e-2)
-
-
-def test_an_input_far_outside_the_data_is_a_message(tmp_path: Path) -> None:
-    run, _, spec = leave_trained_run(tmp_path, "iris", "linear")
-    model = model_of(run)
-    with pytest.raises(ValueError, match="far outside the range of the data"):
-        model.predict({"row": dict.fromkeys(spec.feature_names, 1e300)})
-    assert "prediction" in model.predict({"row": dict.fromkeys(spec.feature_names, 1.0)})
 
 
 def test_an_image_is_turned_moved_and_made_noisy_as_asked(tmp_path: Path) -> None:

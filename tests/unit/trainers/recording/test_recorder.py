@@ -1,4 +1,4 @@
-"""Tests of a recording on one rank, from the command to the file; a failed write does not end the run."""
+"""Tests of the recorder of one rank: names of collectives, and a write that fails."""
 
 from __future__ import annotations
 
@@ -8,43 +8,35 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
-from tests.unit.trainers.recording.test_observer import go_through
+from tests.unit.fakes import world_of
 from trainers import control
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.recording import recorder
+from trainers.recording.profiled import Collective
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
 
 
 class Reporter(NullReporter):
-    """Keeps all events and answers."""
+    """Keeps all warnings."""
 
     def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.answers: list[tuple[bool, str]] = []
-
-    def event(self, kind: str, **fields: Any) -> None:
-        self.events.append({"kind": kind, **fields})
+        self.warnings: list[tuple[str, str]] = []
 
     def warning(self, code: str, message: str, hint: str) -> None:
-        self.event("warning", code=code, message=message, hint=hint)
-
-    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
-        self.answers.append((accepted, message))
+        self.warnings.append((code, message))
 
 
 @pytest.fixture
 def job(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return a job of one rank that has completed four steps."""
     monkeypatch.setattr(recorder, "gather_json", lambda value, _group: [json.loads(json.dumps(value))])
-    world = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
+    world = world_of(1)
     strategy = Strategy(Config(), world)
     strategy.wrap(nn.Linear(2, 1))
     return SimpleNamespace(
@@ -58,10 +50,6 @@ def job(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     )
 
 
-def record(job: SimpleNamespace, num_steps: int) -> None:
-    control.obey(job, Command(name="record", num_steps=num_steps))
-
-
 def test_a_full_disk_is_a_warning_and_training_goes_on(
     job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,17 +57,35 @@ def test_a_full_disk_is_a_warning_and_training_goes_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(recorder, "write_json_atomically", full)
-    record(job, 1)
+    control.obey(job, Command(name="record", num_steps=1))
     go_through(job.observer, 5)
-    (event,) = job.reporter.events
-    assert event["code"] == "no_recording" and "the disk is full" in event["message"]
+    ((code, message),) = job.reporter.warnings
+    assert code == "no_recording" and "the disk is full" in message
     assert not job.observer.is_recording
     go_through(job.observer, 6)
 
 
-def test_a_folder_that_is_a_file_is_a_warning(job: SimpleNamespace) -> None:
-    job.run.recordings.write_text("in the way")
-    record(job, 1)
-    go_through(job.observer, 5)
-    assert [event.get("code") for event in job.reporter.events] == ["no_recording"]
-    assert job.run.recordings.read_text() == "in the way"
+def go_through(observer: NullObserver, step: int) -> None:
+    observer.begin_step(is_reported=False)
+    observer.data_fetched()
+    observer.forward_done()
+    observer.backward_done(is_last=True)
+    observer.optimizer_done()
+    observer.end_step(step)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_all_reduce", "algorithm"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", True, "ring"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_TREE_LL", True, "tree"),
+        ("gloo:all_reduce", True, None),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", False, "ring"),
+        ("gloo:broadcast", False, None),
+    ],
+)
+def test_names_of_the_profiler_say_what_goes_round(
+    name: str, is_all_reduce: bool, algorithm: str | None
+) -> None:
+    found = Collective(name=name, began_ns=0, ended_ns=50, num_bytes=4)
+    assert (found.is_all_reduce, found.algorithm) == (is_all_reduce, algorithm)

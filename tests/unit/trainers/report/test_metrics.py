@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.fakes import world_of
+from tests.unit.fakes import spec_of, world_of
 from trainers import registry
 from trainers.contract import events
 from trainers.data.dataset import (
@@ -29,21 +29,6 @@ def meter_of(spec: DataSpec) -> Meter:
     return registry.task(spec.task).meter(spec, CPU)
 
 
-def spec_of(task: str, num_classes: int, class_names: tuple[str, ...] = (), std: float = 1.0) -> DataSpec:
-    return DataSpec(
-        task=task,
-        input_shape=(4,),
-        num_classes=num_classes,
-        class_names=class_names,
-        num_train=1,
-        num_validation=1,
-        sample_unit="",
-        description="",
-        source="",
-        target_std=std,
-    )
-
-
 def measure(spec: DataSpec, scores: Tensor, targets: Tensor, pieces: int = 1) -> dict[str, float]:
     meter = meter_of(spec)
     for some_scores, some_targets in zip(scores.chunk(pieces), targets.chunk(pieces), strict=True):
@@ -53,9 +38,8 @@ def measure(spec: DataSpec, scores: Tensor, targets: Tensor, pieces: int = 1) ->
     return found.metrics
 
 
-@pytest.mark.parametrize("task", [IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION])
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_classification_metrics_are_their_definitions(task: str, pieces: int) -> None:
+def test_classification_metrics_are_their_definitions(pieces: int) -> None:
     torch.manual_seed(0)
     targets = torch.randint(0, 8, (400,))
     scores = torch.randn(400, 10)  # classes 8 and 9 never occur, but are sometimes predicted
@@ -67,13 +51,13 @@ def test_classification_metrics_are_their_definitions(task: str, pieces: int) ->
         precision = hits / max(1, int((predicted == number).sum()))
         recall = hits / max(1, int((targets == number).sum()))
         f1.append(2 * precision * recall / (precision + recall) if hits else 0.0)
-    found = measure(spec_of(task, 10), scores, targets, pieces)
+    found = measure(spec_of(TEXT_CLASSIFICATION, 10), scores, targets, pieces)
     assert found["accuracy"] == int((predicted == targets).sum()) / 400
     assert found["macro_f1"] == pytest.approx(sum(f1) / 10, rel=1e-12)
     assert found["top5_accuracy"] == int((scores.topk(5).indices == targets[:, None]).any(1).sum()) / 400
 
 
-@pytest.mark.parametrize("num_classes", [2, 7, 20])
+@pytest.mark.parametrize("num_classes", [2, 20])
 def test_confusion_has_a_row_for_each_true_class_and_a_column_for_each_predicted_one(
     num_classes: int,
 ) -> None:
@@ -116,7 +100,7 @@ def test_a_class_that_never_occurs_does_not_count_in_macro_f1_and_five_classes_h
 def test_regression_metrics_are_on_the_targets_own_scale() -> None:
     targets = torch.tensor([0.0, 1.0, 2.0, 3.0])
     scores = targets[:, None] + torch.tensor([[0.5], [-0.5], [1.0], [0.0]])
-    found = measure(spec_of(TABULAR_REGRESSION, 1, std=10.0), scores, targets, pieces=2)
+    found = measure(spec_of(TABULAR_REGRESSION, 1, target_std=10.0), scores, targets, pieces=2)
     assert found["rmse"] == pytest.approx(10 * math.sqrt(1.5 / 4))
     assert found["mae"] == pytest.approx(10 * 2.0 / 4)
     assert found["r2"] == pytest.approx(1 - 1.5 / 5.0)
@@ -126,7 +110,7 @@ def test_regression_metrics_are_on_the_targets_own_scale() -> None:
 
 def test_bits_per_character_is_said_only_of_characters() -> None:
     scores, targets = torch.randn(2, 6, 3), torch.randint(0, 3, (2, 6))
-    meter = meter_of(spec_of(LANGUAGE_MODELLING, 3, ("a", "b", "c")))
+    meter = meter_of(spec_of(LANGUAGE_MODELLING, 3, class_names=("a", "b", "c")))
     meter.add(scores, targets, torch.tensor(12 * math.log(2)))
     evaluation = meter.result(world_of(1))
     found = evaluation.metrics
@@ -141,7 +125,6 @@ def test_bits_per_character_is_said_only_of_characters() -> None:
 def test_better_is_more_accuracy_but_less_error_and_nan_is_never_better() -> None:
     assert events.primary_metric({"accuracy": 0.5, "perplexity": 3.0}) == "perplexity"
     assert events.primary_metric({"macro_f1": 0.5, "accuracy": 0.5}) == "accuracy"
-    assert events.primary_metric({"mae": 1.0, "rmse": 2.0}) == "rmse"
     assert events.primary_metric({"something": 1.0}) is None
     assert events.is_better("accuracy", 0.6, 0.5) and not events.is_better("accuracy", 0.5, 0.5)
     assert events.is_better("rmse", 1.0, 2.0) and not events.is_better("perplexity", 3.0, 2.0)

@@ -1,7 +1,4 @@
-"""Tests of rank 0's reporter:
-
-queued events are written, commands are read, and a slow disk loses only steps.
-"""
+"""Tests of rank 0's reporter: a slow disk loses only steps, and a failing one nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from trainers.report.reporter import Reporter, StepBatch
 
 
 def batch_of(*numbers: int) -> StepBatch:
-    """Return steps of 4 samples that took a tenth of a second each."""
     notes = [(number, 0, 0.1, 4, 0.1, 0.05) for number in numbers]
     return StepBatch(notes=notes, losses=[number / 10 for number in numbers], grad_norm=2.5)
 

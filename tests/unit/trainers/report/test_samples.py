@@ -12,11 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers import registry
-from trainers.data.dataset import (
-    DataOptions,
-    DataSpec,
-    Split,
-)
+from trainers.data.dataset import DataOptions
 from trainers.registry import ModelOptions
 from trainers.report import samples
 from trainers.report.samples import Scores
@@ -26,27 +22,17 @@ CPU = torch.device("cpu")
 MAX_JSON_BYTES = 8_000  # images are larger
 
 
-def sample_of(
-    scores: Scores,
-    spec: DataSpec,
-    validation: Split,
-    *,
-    device: torch.device = CPU,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-) -> tuple[str, Any] | None:
-    task = registry.task(spec.task)
-    return task.sample(scores, spec, validation, device=device, seed=seed, time_limit_s=time_limit_s)
-
-
 def take(scores: Scores, dataset_name: str, seed: int = 0) -> tuple[str, Any]:
     """Return a sample of a bundled dataset; assert that the training random state is unchanged."""
     registry.discover_all()
     dataset = registry.datasets()[dataset_name].create(DataOptions())
     _, validation = dataset.load(CPU)
     before = torch.get_rng_state()
+    spec = dataset.spec()
     with torch.no_grad():
-        taken = sample_of(scores, dataset.spec(), validation, device=CPU, seed=seed)
+        taken = registry.task(spec.task).sample(
+            scores, spec, validation, device=CPU, seed=seed, time_limit_s=None
+        )
     assert torch.equal(torch.get_rng_state(), before), "a sample must not change what training draws next"
     assert taken is not None
     kind, content = taken
@@ -115,6 +101,8 @@ def test_surface_says_of_each_place_what_the_model_says(dataset: str) -> None:
     low, high = content["y_range"]
     assert low + points[1] / 255 * (high - low) == pytest.approx(float(inputs[0, 1]), abs=0.02)
     assert points[2::3] == labels.tolist()
+    _, diverged = take(always([math.nan] * (2 + num_others)), dataset)
+    assert set(as_bytes(diverged["confidence"])) == {0}
 
 
 def test_curve_is_in_the_units_of_the_data() -> None:
@@ -138,24 +126,15 @@ def test_curve_is_in_the_units_of_the_data() -> None:
 
 
 def test_rows_of_a_table_show_columns_in_their_units_and_the_prediction() -> None:
+    _, content = take(lambda inputs: torch.ones(len(inputs), 1), "diabetes")
+    spec = registry.datasets()["diabetes"].create(DataOptions()).spec()
+    for row in content["rows"]:
+        assert row["prediction"] == pytest.approx(spec.target_mean + spec.target_std, rel=1e-3)
+        assert 25 <= row["target"] <= 346 and row["target"] == pytest.approx(round(row["target"]), abs=0.06)
+        assert row["error"] == pytest.approx(row["prediction"] - row["target"], abs=0.2)
     kind, content = take(always([0.0, 50.0, 0.0]), "iris")
     assert kind == "rows" and len(content["rows"]) == samples.NUM_ROWS
     assert content["columns"][0] == "sepal length (cm)" and len(content["columns"]) == 4
     for row in content["rows"]:
         assert 4 < row["inputs"][0] < 8 and row["prediction"] == "versicolor" and row["probability"] == 1
         assert row["label"] in ("setosa", "versicolor", "virginica")
-
-
-def test_rows_of_a_number_to_predict_are_in_its_units() -> None:
-    kind, content = take(lambda inputs: torch.ones(len(inputs), 1), "diabetes")
-    spec = registry.datasets()["diabetes"].create(DataOptions()).spec()
-    assert kind == "rows"
-    for row in content["rows"]:
-        assert row["prediction"] == pytest.approx(spec.target_mean + spec.target_std, rel=1e-3)
-        assert 25 <= row["target"] <= 346 and row["target"] == pytest.approx(round(row["target"]), abs=0.06)
-        assert row["error"] == pytest.approx(row["prediction"] - row["target"], abs=0.2)
-
-
-def test_model_that_has_diverged_is_still_shown() -> None:
-    _, content = take(always([math.nan, math.nan]), "moons")
-    assert set(as_bytes(content["confidence"])) == {0}

@@ -1,9 +1,8 @@
-"""Tests of the step clock: the sum of the parts, and times that are not measured."""
+"""Tests of the parts of a step's time and of the memory that a rank holds."""
 
 from __future__ import annotations
 
 import time
-from typing import ClassVar
 
 import pytest
 import torch
@@ -11,10 +10,11 @@ from torch import nn
 
 from trainers.parallel.strategy import AllReduceTimes
 from trainers.report import step_clock
+from trainers.report.observer import Observer
 from trainers.report.step_clock import StepClock
+from trainers.report.telemetry import Holdings, LiveProgress
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-PART_S = 0.004
+CPU = torch.device("cpu")
 
 
 class Clockwork:
@@ -68,107 +68,39 @@ def test_where_the_all_reduce_is_timed_each_step_has_its_own_part_of_it(clockwor
             hidden_s=so_far.hidden_s + hidden_s,
         )
         clock.begin_step(is_reported=False)
-        finish_step(clock, clockwork, begins=False)
+        clock.data_fetched()
+        clockwork.pass_time(0.01)
+        clock.forward_done()
+        clock.backward_done()
+        clock.optimizer_done()
+        clock.end_step()
         times = clock.newest()
         assert (times.all_reduce_time_s, times.wait_time_s, times.hidden_time_s) == pytest.approx(
             (spent_s, waited_s, hidden_s)
         )
 
 
-def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, divides: bool = True) -> None:
-    """Run a step of one batch without gradients, so that no waiting time is measured."""
-    if begins:
-        clock.begin_step(is_reported=True)
-    clock.data_fetched()
-    clockwork.pass_time(PART_S)
-    if divides:
-        clock.forward_done()
-    clockwork.pass_time(PART_S)
-    clock.backward_done()
-    clockwork.pass_time(PART_S)
-    clock.optimizer_done()
-    clock.end_step()
+NUM_WEIGHTS = 4 * 3 + 3
 
 
-class FakeEvent:
-    """A CUDA event of a GPU that is always 5 ms behind its host, and whose clock runs twice as fast."""
-
-    clockwork: Clockwork
-    num_made = 0
-
-    def __init__(self, *, enable_timing: bool) -> None:
-        assert enable_timing
-        FakeEvent.num_made += 1
-
-    def record(self) -> None:
-        self.at_ms = 1000 * (2 * self.clockwork.now_s) + 5
-
-    def query(self) -> bool:
-        return self.at_ms <= 1000 * 2 * self.clockwork.now_s
-
-    def elapsed_time(self, later: FakeEvent) -> float:
-        return later.at_ms - self.at_ms
-
-
-def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
-    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FakeEvent.clockwork, FakeEvent.num_made = clockwork, 0
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    clock = StepClock(nn.Linear(2, 1), GPU, measures_wait=True)
-    clock.begin_step(is_reported=False)
-    finish_step(clock, clockwork, begins=False)
-    assert set(clock.newest()) == {None} and FakeEvent.num_made == 0
-    assert clock.step_time_s == pytest.approx(3 * PART_S), "the host's own time is known of every step"
-    finish_step(clock, clockwork)
-    assert set(clock.newest()) == {None}, "the GPU is still behind, and nobody waits for it"
-    clock.begin_step(is_reported=False)
-    finish_step(clock, clockwork, begins=False)
-    measured = clock.newest()
-    assert measured.forward_time_s == measured.optimizer_time_s == pytest.approx(2 * PART_S)
-    assert measured.step_time_s == pytest.approx(6 * PART_S)
-    num_events = FakeEvent.num_made
-    clock.begin_step(is_reported=False)
-    finish_step(clock, clockwork, begins=False)
-    assert clock.newest() is measured, "the newest step that was measured"
-    for _ in range(4):
-        finish_step(clock, clockwork)
-    assert FakeEvent.num_made == 2 * num_events, "events of two steps serve again"
-    assert clock.newest() is not measured and clock.newest() == pytest.approx(measured)
-
-
-class EventOfALateGpu:
-    """A simulated CUDA event, which the GPU reaches when the test sets `is_reached`."""
-
-    made: ClassVar[list[EventOfALateGpu]] = []
-
-    def __init__(self) -> None:
-        self.made.append(self)
-        self.is_reached = False
-
-    def record(self) -> None:
-        self.is_reached = False
-
-    def query(self) -> bool:
-        return self.is_reached
-
-
-def test_how_far_a_gpu_is_with_gradients_is_known_without_waiting_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", EventOfALateGpu)
-    monkeypatch.setattr(EventOfALateGpu, "made", [])
-    clock = StepClock(network := nn.Linear(2, 1), GPU, measures_wait=True)
-    assert clock.gradients_done() is None
-    for _ in range(3):
-        clock.begin_step(is_reported=False)
-        network(torch.ones(1, 2)).sum().backward()
-    assert clock.gradients_done() == 0
-    first, second, third = EventOfALateGpu.made
-    first.is_reached = third.is_reached = True
-    assert clock.gradients_done() == 1, "one after the other"
-    second.is_reached = True
-    assert clock.gradients_done() == 3
-    network(torch.ones(1, 2)).sum().backward()
-    assert clock.gradients_done() == 3 and len(EventOfALateGpu.made) == 3, "events serve again"
-    assert StepClock(network, CPU, measures_wait=True).gradients_done() is None
+def test_of_adam_each_weight_has_a_gradient_and_two_numbers_more() -> None:
+    network = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(network.parameters())
+    clock, live_progress = StepClock(network, torch.device("cpu"), measures_wait=False), LiveProgress()
+    observer = Observer(clock, live_progress, Holdings(network=network, optimizer=optimizer))
+    observer.begin_step(is_reported=True)
+    observer.data_fetched()
+    loss = network(torch.ones(2, 4)).sum()
+    observer.forward_done()
+    loss.backward()
+    observer.backward_done(is_last=True)
+    optimizer.step()
+    optimizer.zero_grad()
+    observer.optimizer_done()
+    assert live_progress.holdings is None
+    observer.end_step(1)
+    held = live_progress.holdings
+    assert held is not None
+    assert (held.parameter_bytes, held.gradient_bytes) == (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS)
+    # Two moments per weight, and a step count for each of the two tensors.
+    assert held.optimizer_bytes == 2 * 4 * NUM_WEIGHTS + 2 * 4

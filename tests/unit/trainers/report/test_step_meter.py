@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,9 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.unit.fakes import LoneWorld, world_of
-from trainers.contract.commands import Command
-from trainers.report import step_meter
-from trainers.report.reporter import NullReporter, StepBatch
+from trainers.report.reporter import Command, NullReporter, StepBatch
 from trainers.report.step_meter import StepMeter
 
 
@@ -52,12 +49,7 @@ def run_steps(subject: StepMeter, count: int, *, step_time_s: float, first: int 
     return [
         subject.add_loss(torch.tensor(step / 10))
         or subject.step_done(
-            step=step,
-            epoch=0,
-            lr=0.1,
-            num_global=4,
-            step_time_s=step_time_s,
-            data_time_s=0.0,
+            step=step, epoch=0, lr=0.1, num_global=4, step_time_s=step_time_s, data_time_s=0.0
         )
         for step in range(first, first + count)
     ]
@@ -97,22 +89,34 @@ def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step()
     assert [other.is_report_due() for _ in range(1)] == [main.is_report_due()], "the interval is rank 0's"
 
 
-def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_time(monkeypatch, 0.0)
-    main = StepMeter(world_of(1), Notebook())
-    main.note_sample(5.0)
-    pass_time(monkeypatch, step_meter.SAMPLE_EVERY_S + 1)
-    main.report()
-    assert not main.is_sample_due
-    pass_time(monkeypatch, 5.0 / step_meter.SAMPLE_SHARE - step_meter.SAMPLE_EVERY_S - 2)
-    main.report()
-    assert not main.is_sample_due
-    pass_time(monkeypatch, step_meter.SAMPLE_EVERY_S + 2)
-    main.report()
-    assert main.is_sample_due, "a small part of the time may go into samples"
+def step(subject: StepMeter, number: int) -> Command | None:
+    """End a step with a loss of a tenth of its number, as the training loop does."""
+    subject.settle()
+    subject.add_loss(torch.tensor(number / 10))
+    about = {"epoch": 0, "lr": 0.1, "num_global": 4, "step_time_s": 5.0, "data_time_s": 0.0}
+    return subject.step_done(step=number, **about)  # type: ignore[arg-type]
 
 
-def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Advance the meter's clock and freeze it."""
-    now = time.monotonic()
-    monkeypatch.setattr(step_meter.time, "monotonic", lambda: now + seconds)
+def steps_of(notebook: Notebook) -> list[int]:
+    return [event["step"] for event in notebook.written]
+
+
+def test_a_report_is_read_when_the_next_step_is_handed_out() -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook, reads_late=True)
+    step(subject, 1)
+    assert notebook.written == [] and subject.has_unread_report
+    step(subject, 2)
+    assert steps_of(notebook) == [1]
+    subject.finish_report()
+    assert steps_of(notebook) == [1, 2] and not subject.has_unread_report
+
+
+def test_a_checkpoint_is_never_ahead_of_its_curve_and_swallows_no_command() -> None:
+    notebook = Notebook([Command(name="pause")])
+    subject = StepMeter(world_of(1), notebook, reads_late=True)
+    step(subject, 1)
+    subject.flush()
+    assert steps_of(notebook) == [1]
+    heard = step(subject, 2)
+    assert heard is not None and heard.name == "pause"

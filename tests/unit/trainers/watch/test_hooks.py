@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.harness import REPOSITORY
-from trainers.contract import rundir
+from trainers.contract import events, rundir
 from trainers.contract.config import Config
 
 # Rank 0 of two, without a data loader: a step that raises, and inputs that are no batches of plain tensors.
@@ -80,27 +78,20 @@ recorder.end(1)
 """
 
 
-def run_program(program: str, folder: Path, **environment: str) -> tuple[rundir.RunDirectory, str, str]:
-    """Run a watched program; return its run, and what it has written to stdout and stderr."""
-    run = rundir.RunDirectory(folder / "run")
-    rundir.make(run, Config(script="train.py", nproc_per_node=1))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, str(run.path)],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ | environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return run, done.stdout, done.stderr
-
-
-def events_of(run: rundir.RunDirectory) -> list[dict[str, Any]]:
-    """Return the events of a run."""
-    return [json.loads(line) for line in run.events.read_text().splitlines()]
-
-
 @pytest.mark.slow
 def test_failed_steps_and_unusual_inputs_do_not_disturb_script_or_steps(tmp_path: Path) -> None:
-    run, _, errors = run_program(UNUSUAL, tmp_path, RANK="0", WORLD_SIZE="2")
-    steps = [event for event in events_of(run) if event["kind"] == "step"]
+    run = rundir.RunDirectory(tmp_path / "run")
+    rundir.make(run, Config(script="train.py", nproc_per_node=1))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNUSUAL, str(run.path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"RANK": "0", "WORLD_SIZE": "2"},
+    )
+    assert done.returncode == 0, done.stderr
+    steps = events.read(run.events, 0, ("step",))[0]
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert {step["loss"] for step in steps} == {16.0}, "without that of the step that failed"
-    assert errors.count("Traceback") == 1 and "An error of Rankscope" in errors
+    assert done.stderr.count("Traceback") == 1 and "An error of Rankscope" in done.stderr

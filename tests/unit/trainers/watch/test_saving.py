@@ -6,7 +6,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.watch import spool
 from trainers.watch.collector import Collector
-from trainers.watch.recorder import Recorder, _rates_of
+from trainers.watch.recorder import Recorder
 from trainers.watch.saving import Saving
 from trainers.watch.spool import Control, SpoolWriter
 
@@ -129,20 +128,14 @@ class Custom(int):
 def test_values_that_only_code_could_load_are_refused_by_name(run: RunDirectory, value: Any) -> None:
     rank = Rank(run.path)
     saving = Saving(rank, None)
-    assert saving.load({}) is None
-    Control(run.path).set(spool.SAVE_STEP, 1)
     rank.step = 1
+    Control(run.path).set(spool.SAVE_STEP, 1)
+    saving.save({"step": 1})
+    assert rank.notes == [], "a script that does not load saves nothing"
+    assert saving.load({}) is None
     saving.save({"good": 1, "bad": value})
     (note,) = rank.notes
     assert "watch.save got bad with an object of the type" in note["problem"]
-
-
-def test_a_script_that_does_not_load_saves_nothing(run: RunDirectory) -> None:
-    rank = Rank(run.path)
-    Control(run.path).set(spool.SAVE_STEP, 1)
-    rank.step = 1
-    Saving(rank, None).save({"step": 1})
-    assert rank.notes == [] and not Control(run.path).get(spool.SAVES)
 
 
 def test_between_two_passes_the_order_is_that_of_the_next_pass(run: RunDirectory) -> None:
@@ -162,42 +155,35 @@ def test_between_two_passes_the_order_is_that_of_the_next_pass(run: RunDirectory
     assert own["at_pass"] == {}
 
 
-def test_a_save_that_fails_on_one_rank_is_one_warning(tmp_path: Path) -> None:
-    run = rundir.RunDirectory(tmp_path / "run")
-    rundir.make(run, Config(script="train.py", nproc_per_node=2))
-    (run.path / spool.FOLDER).mkdir(exist_ok=True)
+def collected(folder: Path, num_ranks: int, **more: Any) -> tuple[RunDirectory, Control, Collector]:
+    """Return a run of a script with its control and its collector."""
+    run = RunDirectory(folder / "run")
+    rundir.make(run, Config(script="train.py", nproc_per_node=num_ranks, **more))
+    control = Control(run.path, num_ranks=num_ranks)
+    return run, control, Collector(run.path, num_ranks, control)
+
+
+def test_a_save_that_fails_on_one_rank_is_one_warning_and_a_script_that_ends_early_is_described(
+    tmp_path: Path,
+) -> None:
+    run, _, collector = collected(tmp_path, 2)
     writers = [SpoolWriter(run.path, rank) for rank in range(2)]
-    collector = Collector(run.path, 2, Control(run.path))
+    writers[0].add_note("replaced", what=".cuda() has no effect", line=7)
     for writer, problem in zip(writers, ("the disk is full", None), strict=True):
         writer.add_note("checkpoint", step=5, wanted=5, problem=problem, stall_s=0.0)
         collector.pump()
     collector.close()
-    warnings = events.read(run.events, 0, ("warning",))[0]
-    assert [event["message"] for event in warnings] == [
-        "A checkpoint was not saved: rank 0: the disk is full."
-    ]
-
-
-def test_a_script_that_ends_early_is_described_too(tmp_path: Path) -> None:
-    run = rundir.RunDirectory(tmp_path / "run")
-    rundir.make(run, Config(script="train.py", nproc_per_node=1))
-    (run.path / spool.FOLDER).mkdir(exist_ok=True)
-    SpoolWriter(run.path, 0).add_note("replaced", what=".cuda() has no effect", line=7)
-    collector = Collector(run.path, 1, Control(run.path))
-    collector.pump()
-    collector.close()
+    (warning,) = events.read(run.events, 0, ("warning",))[0]
+    assert warning["message"] == "A checkpoint was not saved: rank 0: the disk is full."
     (described,) = events.read(run.events, 0, ("script",))[0]
     assert described["replaced"] == [".cuda() has no effect, line 7"] and described["num_steps"] is None
 
 
 def test_stop_brings_forward_a_periodic_checkpoint_that_is_announced(tmp_path: Path) -> None:
-    run = rundir.RunDirectory(tmp_path / "run")
-    rundir.make(run, Config(script="train.py", nproc_per_node=1, checkpoint_every_steps=100))
-    control = Control(run.path, num_ranks=1)
+    run, control, collector = collected(tmp_path, 1, checkpoint_every_steps=100)
     control.set(spool.SAVES, 1)
     control.set(spool.ASKS, 1)
     writer = SpoolWriter(run.path, 0)
-    collector = Collector(run.path, 1, control)
     for step in range(1, 100):
         control.set_of_rank(0, spool.STEP, step)
         collector.pump()
@@ -209,11 +195,6 @@ def test_stop_brings_forward_a_periodic_checkpoint_that_is_announced(tmp_path: P
     assert step < control.get(spool.SAVE_STEP) == control.get(spool.STOP_STEP)
     collector.close()
     del writer
-
-
-def test_an_optimizer_without_a_learning_rate_has_none() -> None:
-    optimizer = SimpleNamespace(param_groups=[{"lr": None}, {"lr": torch.tensor(0.5)}, {}])
-    assert _rates_of(optimizer) == [None, 0.5, None]
 
 
 def test_epochs_of_a_script_that_counts_from_1_continue_after_a_resume(tmp_path: Path) -> None:

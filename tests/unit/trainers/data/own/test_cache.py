@@ -1,25 +1,17 @@
-"""Tests of the cache of prepared data:
-
-reuse, invalidation, and preparation only once for concurrent users.
-"""
+"""Tests of the cache of prepared data: reuse, invalidation, and one preparation for concurrent users."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.own_files import (
-    make_images,
-    own,
-    own_cache,  # noqa: F401 - a fixture
-    write,
-)
+from tests.unit.own_files import make_images, own, write
 from trainers.data.own import cache
 from trainers.data.own.cache import META
 from trainers.data.own.images import Images
@@ -86,24 +78,34 @@ def test_options_that_matter_make_another_fingerprint(tmp_path: Path, pets: Path
     assert len(marks) == 4
 
 
-@pytest.mark.parametrize("damage", ["no meta", "half meta", "short array", "array gone"])
-def test_half_made_one_is_made_anew(pets: Path, own_cache: Path, damage: str) -> None:  # noqa: F811
+def alter(path: Path, old: bytes, new: bytes) -> None:
+    raw = path.read_bytes()
+    assert old in raw
+    path.write_bytes(raw.replace(old, new, 1))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no meta": lambda folder: (folder / META).unlink(),
+    "half meta": lambda folder: (folder / META).write_text('{"arrays"'),
+    "other meta": lambda folder: alter(folder / META, b"cats", b"rats"),
+    "deep meta": lambda folder: (folder / META).write_text("[" * 100_000),
+    "short array": lambda folder: os.truncate(folder / "images.bin", 100),
+    "array gone": lambda folder: (folder / "labels.bin").unlink(),
+    "other pixels": lambda folder: alter(folder / "images.bin", bytes([99]), bytes([98])),
+    "other time": lambda folder: os.utime(folder / "labels.bin", ns=(1, 1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_or_altered_data_is_made_anew(pets: Path, own_cache: Path, damage: str) -> None:
     data = own(pets)
     spec = data.spec()
-    folder = own_cache / data.fingerprint
-    if damage == "no meta":
-        (folder / META).unlink()
-    elif damage == "half meta":
-        (folder / META).write_text(json.dumps({"arrays": {}})[:9])
-    elif damage == "short array":
-        os.truncate(folder / "images.bin", 100)
-    else:
-        (folder / "labels.bin").unlink()
+    DAMAGE[damage](own_cache / data.fingerprint)
     assert cache.find(data.fingerprint) is None
     assert own(pets).spec() == spec and cache.find(data.fingerprint) is not None
 
 
-def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = own_cache / f"{own(pets).fingerprint}.making-killed"  # left by a killed process
     killed.mkdir()
     (killed / "used").touch()
@@ -139,11 +141,7 @@ data.spec()
 @pytest.mark.slow
 @pytest.mark.parametrize("is_table", [False, True])
 def test_what_a_killed_rank_leaves_is_removed_by_the_next_preparation(
-    pets: Path,
-    tmp_path: Path,
-    own_cache: Path,  # noqa: F811
-    repository: Path,
-    is_table: bool,
+    pets: Path, tmp_path: Path, own_cache: Path, repository: Path, is_table: bool
 ) -> None:
     table = write(tmp_path / "t.csv", "a,label", *["1.5,x", "2.5,y"] * 50)
     command = [sys.executable, "-c", KILLED, str(table if is_table else pets)]
@@ -178,7 +176,7 @@ def test_two_processes_at_once_prepare_once(pets: Path, repository: Path) -> Non
     assert words.count("ROWS 20") == 2 and words.count("PREPARES") == 1, outputs
 
 
-def test_what_nobody_used_for_long_is_removed(pets: Path, tmp_path: Path, own_cache: Path) -> None:  # noqa: F811
+def test_what_nobody_used_for_long_is_removed(pets: Path, tmp_path: Path, own_cache: Path) -> None:
     old = own(pets)
     old.spec()
     month_ago = time.time() - (cache.UNUSED_DAYS + 1) * 86_400

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.own_files import (
-    inspected,
-    own_cache,  # noqa: F401 - a fixture
-)
+from tests.unit.own_files import inspected
 
 # Together 20 s of CPU; test_table_variants and test_image_variants check the same rules one by one.
 pytestmark = pytest.mark.slow
@@ -25,12 +22,8 @@ OAK = {"oak", "fir", "elm"}
 class Reading:
     """The expected reading of a file.
 
-    Attributes:
-        used: the input columns.
-        classes: class names; empty for regression.
-        told: text that a note, a fault or the decision about a column contains.
-        suggested: the configuration field that the suggested button changes, and a part of its value.
-        is_faulty: True if the file is recognized but cannot be used without a correction.
+    `told` are parts of its messages; `suggested` is the field that a button changes, and a part of its value;
+    a file that `is_faulty` is recognized, but cannot be used without a correction.
     """
 
     task: str = ROWS

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.harness import wait_until
-from tests.unit.own_files import (
-    make_image,
-    make_images,
-    make_zip,
-    own,
-    own_cache,  # noqa: F401 - a fixture
-)
+from tests.unit.own_files import make_image, make_images, make_zip, own
 from trainers.data.own import image_files, processes
 
 GONE_WITHIN_S = 60.0
@@ -44,22 +36,9 @@ def with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "num_cores", lambda: 2)
 
 
-def test_work_is_done_in_other_processes_and_comes_in_order(with_processes: None) -> None:
-    def work(pieces: range, room: memoryview) -> int:
-        room[: len(pieces)] = bytes(pieces)
-        return os.getpid()
-
-    answers = [(worker, bytes(room)) for worker, room in processes.in_chunks(work, 100, 10, room_bytes=10)]
-    assert b"".join(some for _, some in answers) == bytes(range(100))
-    assert os.getpid() not in {worker for worker, _ in answers}
-
-
 @pytest.mark.parametrize("as_zip", [False, True])
 def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is the same with and without processes.
-
-    This includes a zip that all processes read through one open file, and the report of a broken image.
-    """
+    """Also of a zip, which all processes read through one open file, and of a broken image."""
     path = make_images(tmp_path / "pets", {"cats": 60, "dogs": 50})
     for number in range(20):
         make_image(path / "dogs" / f"large_{number}.png", (number, 7, 7), size=(300, 200))
@@ -77,29 +56,6 @@ def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch:
     assert found[0] == found[1]
     assert "images.bin" in found[0][0]
     assert any("broken.png" in name for name in found[0][2])
-
-
-def test_only_one_process_decodes_a_large_image(
-    tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two large images in memory at the same time could exhaust it."""
-    path = make_images(tmp_path / "pets", {"cats": 6, "dogs": 6})
-    times = tmp_path / "times"
-    fitted = image_files._fitted
-
-    def slowly(*args: object) -> image_files.Pixels:
-        began = time.monotonic()
-        time.sleep(0.05)
-        with times.open("a") as file:
-            file.write(f"{began} {time.monotonic()}\n")
-        return fitted(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(image_files, "LARGE_PIXELS", 1)
-    monkeypatch.setattr(image_files, "_fitted", slowly)
-    own(path).spec()
-    spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
-    assert len(spans) >= 12
-    assert all(ended <= begins for (_, ended), (begins, _) in itertools.pairwise(spans))
 
 
 def test_process_that_crashes_is_told_in_words(
@@ -130,16 +86,3 @@ def test_workers_end_with_the_process_they_work_for(tmp_path: Path) -> None:
         parent.wait()
     _, left = psutil.wait_procs(workers, timeout=GONE_WITHIN_S)
     assert not left
-
-
-def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: None) -> None:
-    """Forked workers do not inherit the parent's signal handlers, which clean up or stop a run."""
-    asked: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    try:
-        handlers = {
-            handler for handler, _ in processes.in_chunks(lambda *_: signal.getsignal(signal.SIGTERM), 4, 1)
-        }
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert handlers == {signal.SIG_DFL}

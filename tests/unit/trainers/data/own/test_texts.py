@@ -1,7 +1,4 @@
-"""Tests of running text:
-
-every character is preserved for any chunk size, and other encodings are reported.
-"""
+"""Tests of running text: every character is preserved for any chunk size."""
 
 from __future__ import annotations
 
@@ -12,11 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.own_files import (
-    fault,
-    own,
-    own_cache,  # noqa: F401 - a fixture
-)
+from tests.unit.own_files import fault, own
 from trainers.data.dataset import CharacterSplit, DataOptions
 from trainers.data.own import reading
 from trainers.data.own import texts as texts_module
@@ -80,37 +73,10 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
     assert len(pickle.dumps(mapped[0])) < 1000
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "name"),
-    [
-        ("one\ntwo café \n", "latin-1", "cp1252"),
-        ("one\n\ntwo “café”\n", "cp1252", "cp1252"),
-        ("one\ntwo", "utf-16", "utf-16"),
-        ("one two", "utf-16-le", "utf-16-le"),
-        ("one two", "utf-16-be", "utf-16-be"),
-        ("Это был очень длинный текст\n" * 5, "cp1251", "cp1251"),
-        ("这个屏幕不错我买了很好\n" * 5, "gb18030", "gb18030"),
-    ],
-)
-def test_encodings_are_recognised(tmp_path: Path, text: str, code: str, name: str) -> None:
-    path = tmp_path / "t.txt"
-    path.write_bytes(text.encode(code))
-    encoding = reading.find_encoding(path)
-    assert encoding.name == name and encoding.note
-    assert "".join(reading.text_chunks(path, encoding, 10)) == text
-
-
 def test_faults_reach_the_person(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes(b"x" * 5000 + b"\n\0\n")
     assert fault(tmp_path / "t.txt").line == 2
-    assert "is the least" in fault(write_text(tmp_path / "short.txt", "short text")).message
-    (tmp_path / "empty.txt").write_bytes(b"")
-    assert fault(tmp_path / "empty.txt").message == "the file is empty."
-    (tmp_path / "x.bin").write_bytes(b"\x7fELF\x00\x01\x02" + bytes(range(200)))
-    assert "no kind that can be read" in fault(tmp_path / "x.bin").message
     assert "the spreadsheet cannot be read" in fault(write_text(tmp_path / "x.xlsx")).message
-    assert "Save its text as" in fault(write_text(tmp_path / "x.pdf")).hint
-    assert "nothing at this path" in fault(tmp_path / "nowhere").message
     assert (
         "cannot be learnt from running text"
         in fault(write_text(tmp_path / "t2.txt"), task="text_classification").message
@@ -120,27 +86,3 @@ def test_faults_reach_the_person(tmp_path: Path) -> None:
     assert "such as 't.txt'" in fault(tmp_path / "folder").hint
     with pytest.raises(DataError, match="no path is given"):
         Own(DataOptions()).spec()
-
-
-class Pairs:
-    """A tokenizer with two characters per token: 1001 for "ab", 1000 for all other pairs."""
-
-    vocabulary_size = 1002
-    padding = 0
-
-    def encode(self, texts, max_length):  # type: ignore[no-untyped-def]
-        return [[1001 if text[i : i + 2] == "ab" else 1000 for i in range(0, len(text), 2)] for text in texts]
-
-    def decode(self, tokens):  # type: ignore[no-untyped-def]
-        return "".join("ab" if token == 1001 else "??" for token in tokens)
-
-
-def test_trained_models_tokens_are_written_piece_by_piece(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "t.txt", "abababab.\n" * 20_000)
-    data = own(path, tokenizer=Pairs(), sequence_length=5)
-    spec = data.spec()
-    assert (spec.vocabulary_size, spec.class_names) == (1002, ()) and spec.decode is not None
-    assert len(data.prepared.array("tokens")) == 100_000
-    train, _ = data.load(CPU)
-    assert train.batch(torch.tensor([7]))[0].tolist() == [[1001, 1001, 1001, 1001, 1000]]
-    assert data.fingerprint != own(path, sequence_length=5).fingerprint

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +15,6 @@ from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.local import stopping
 from trainers.machine import processes
 
@@ -64,38 +62,12 @@ def family(tmp_path: Path) -> Iterator[Family]:
     os.close(lock)
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "is_same"),
-    [
-        ({"device": "cpu"}, None, True),
-        ({"device": "auto"}, None, False),
-        ({"device": "auto"}, "cpu", True),
-        ({"device": "auto"}, "cuda", False),
-        ({"device": "cuda", "deterministic": True}, "cuda", True),
-    ],
-)
-def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    values: dict[str, Any],
-    kind: DeviceKind | None,
-    is_same: bool,
+def test_a_rank_that_is_not_there_and_a_process_that_only_has_the_supervisors_number_are_refused(
+    family: Family,
 ) -> None:
-    run = rundir.create(tmp_path, Config(**values))
-    ticket = None if kind is None else Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=0.0)
-    monkeypatch.setattr(stopping.tickets, "read_granted", lambda _run: ticket)
-    assert stopping._repeats_bits(run) is is_same
-
-
-def test_a_process_that_only_has_the_number_of_the_supervisor_is_not_believed(family: Family) -> None:
     other = replace(family.status, handle={"pid": family.supervisor.pid, "pid_start_time": 1.0})
-    with pytest.raises(ValueError, match=r"rank 1 of run .* has no process on this machine now"):
-        stopping.kill_rank(family.run, other, 1)
+    for status, rank in ((other, 1), (family.status, 2)):
+        with pytest.raises(ValueError, match=rf"rank {rank} of run .* has no process on this machine now"):
+            stopping.kill_rank(family.run, status, rank)
     assert len(family.below("rank_1.log")) == 3
-    assert not list(events.read_all(family.run.events))
-
-
-def test_a_rank_that_is_not_there_is_said(family: Family) -> None:
-    with pytest.raises(ValueError, match=r"rank 2 of run .* has no process on this machine now"):
-        stopping.kill_rank(family.run, family.status, 2)
     assert not list(events.read_all(family.run.events))

@@ -22,13 +22,12 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return known
 
 
-def test_a_machine_without_a_way_out_names_none(routes: dict[str, str]) -> None:
-    del routes["192.0.2.1"]
-    assert peers.interface_towards("here") is None
-
-
-def test_what_somebody_has_named_stays(routes: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interface_is_that_of_the_route_unless_one_is_named_or_there_is_no_way_out(
+    routes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = {"GLOO_SOCKET_IFNAME": "ib0"}
     monkeypatch.setattr(os, "environ", environment)
     process_group.use_interface_towards("there")
     assert environment == {"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "eth1"}
+    del routes["192.0.2.1"]
+    assert peers.interface_towards("here") is None

