@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,14 +12,41 @@ import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
-from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, Request, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    FloatRect,
+    Locator,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+)
 
 from tests import torch_template
-from tests.harness import ANSWER_TIMEOUT_S, processes_of, wait_until
+from tests.harness import ANSWER_TIMEOUT_S, END_TIMEOUT_S, wait_until
 from tools import page_driver
 from tools.page_driver import Server
+from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+from trainers.machine import processes
 
+Start = Callable[..., RunDirectory]
+ServePage = Callable[..., Server]
+NewContext = Callable[..., BrowserContext]
+# Trains until it is stopped.
+ENDLESS = {
+    "dataset": "digits",
+    "model": "mlp",
+    "device": "cpu",
+    "nproc_per_node": 2,
+    "batch_size": 32,
+    "num_epochs": 100_000,
+}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+# Before that, the page of a finished run is hidden and ignores keys.
+HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
 STILL_MS = 250
 STORED = "cookies,indexeddb,local_storage,service_workers,cache_storage"
@@ -62,10 +89,13 @@ def no_run_left(runs_dir: Path) -> Iterator[None]:
 
 
 def kill_runs(runs_dir: Path) -> None:
-    """Kill all runs that a test has left running."""
-    for path in runs_dir.iterdir() if runs_dir.is_dir() else []:
-        for process in processes_of(RunDirectory(path)):
-            with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
+    """Kill all runs that a test has left running, in one pass over all processes."""
+    paths = {str(path) for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
+    for process in psutil.process_iter() if paths else []:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
+            output = processes.output_of(process.pid)
+            is_output = output is not None and {str(output.parent.parent), str(output)} & paths
+            if is_output or not paths.isdisjoint(process.cmdline()):
                 process.kill()
 
 
@@ -89,6 +119,30 @@ def serve(runs_dir: Path, *options: str) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def client(server: Server) -> Client:
     return Client(server.address, verbose=False)
+
+
+@pytest.fixture(scope="session")
+def start(client: Client, runs_dir: Path) -> Start:
+    """Return a function that starts a run of the shared page: an endless one, changed by its arguments."""
+
+    def start_one(**values: Any) -> RunDirectory:
+        return RunDirectory(runs_dir / client.predict(ENDLESS | values, api_name="/start_run")["run_id"])
+
+    return start_one
+
+
+def wait_until_finished(run: RunDirectory) -> None:
+    """Wait until a run ends, and check that it was trained to its end."""
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
+
+
+@pytest.fixture(scope="session")
+def ended(start: Start) -> RunDirectory:
+    """Return a finished run of two ranks and three epochs, with checkpoints and evaluations."""
+    run = start(num_epochs=3, name="the ended one")
+    wait_until_finished(run)
+    return run
 
 
 class Watched:
@@ -150,28 +204,42 @@ def wait_until_in_place(element: Locator) -> FloatRect:
     return boxes[-1]
 
 
-def accessibility_violations(page: Page, context: str | None = None) -> list[str]:
-    """Return axe's violations on the page or within a selector, each element with the reason."""
+def drag_over(area: Locator) -> None:
+    """Drag the pointer from 30% to 60% of the width of an area, which zooms a chart."""
+    box = wait_until_in_place(area)
+    middle = box["y"] + 0.5 * box["height"]
+    area.page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    area.page.mouse.down()
+    area.page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=5)
+    area.page.mouse.up()
+
+
+def assert_accessible(page: Page, context: str | None = None) -> None:
+    """Check that axe finds nothing on the page or within a selector; name each element with the reason."""
     options = {"resultTypes": ["violations"]}
     found: list[dict[str, Any]] = Axe().run(page, context, options).response["violations"]
-    words = []
+    words = [page.url]
     for violation in found:
         words.append(f"{violation['id']} ({violation['impact']}): {violation['help']} {violation['helpUrl']}")
         for node in violation["nodes"]:
             words.append(f"  {' '.join(map(str, node['target']))}\n    {node['html'][:200]}")
             words.extend(f"    {line}" for line in node["failureSummary"].splitlines()[1:])
-    return words
-
-
-def assert_accessible(page: Page, context: str | None = None) -> None:
-    violations = accessibility_violations(page, context)
-    assert not violations, "\n".join([page.url, *violations])
+    assert not found, "\n".join(words)
 
 
 def assert_usable(page: Page, context: str | None = None) -> None:
     """Check that everybody can use the page, and that it is not wider than its window."""
     assert_accessible(page, context)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
+
+
+def assert_usable_on_a_phone(page: Page, context: str | None = None) -> None:
+    """Check the page in the window of a phone, in the light and in the dark theme."""
+    page.set_viewport_size(PHONE)
+    page.emulate_media(reduced_motion="reduce")
+    for dark in (False, True):
+        page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
+        assert_usable(page, context)
 
 
 class NewPage(Protocol):
@@ -200,10 +268,42 @@ def new_page(profile: BrowserContext) -> Iterator[NewPage]:
 
 
 @pytest.fixture
-def watched(new_page: NewPage) -> Iterator[Watched]:
-    page = new_page()
-    yield Watched(page)
-    page.unroute_all(behavior="wait")  # pending requests would fail in the next test
+def new_context(browser: Browser) -> Iterator[NewContext]:
+    """Return a function that starts a browser with these options, for another user or offline."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(**options: Any) -> BrowserContext:
+            context = stack.enter_context(browser.new_context(**options))
+            context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
+            context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+            return context
+
+        yield open_one
+
+
+@pytest.fixture
+def serve_page() -> Iterator[ServePage]:
+    """Return a function that serves another page until the end of the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda runs_dir, *options: stack.enter_context(
+            page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options)
+        )
+
+
+@pytest.fixture
+def watched(serve_page: ServePage, new_page: NewPage) -> Iterator[Watched]:
+    """Return a page that may not have logged an error or asked another host for anything at the end."""
+    del serve_page  # the page is closed before its server ends
+    watched = Watched(new_page())
+    yield watched
+    watched.page.unroute_all(behavior="wait")  # pending requests would fail in the next test
+    assert watched.complaints == []
+    assert watched.foreign_requests == []
+
+
+@pytest.fixture
+def page(watched: Watched) -> Page:
+    return watched.page
 
 
 def close_pages(profile: BrowserContext) -> None:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
-from playwright.sync_api import APIRequestContext, Browser, BrowserContext, Page, expect
+from playwright.sync_api import APIRequestContext, BrowserContext, Page, expect
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person
@@ -23,14 +23,13 @@ from tests import prefix_proxy
 from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED
 from tests.ui.attacks.attacking import ELSEWHERE, assert_only_text
-from tests.ui.conftest import Watched, assert_accessible, kill_runs
+from tests.ui.conftest import ENDLESS, NewContext, Watched, assert_accessible, kill_runs
 from tests.ui.queue.made_queue import made_line
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from tools import page_driver
 
-LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 1, "device": "cpu"}
 ANNS = "fashion_mnist-cnn-1"
 
 
@@ -49,15 +48,8 @@ def address(class_dir: Path) -> Iterator[str]:
     accounts = class_of.make(class_dir.parent / "accounts.json").path
     port = page_driver.free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(class_dir)]
-    command += [
-        "--auth-file",
-        str(accounts),
-        "--root-path",
-        "/ddp",
-        "--proxy-from",
-        "127.0.0.1",
-        page_driver.NO_STANDBY,
-    ]
+    command += ["--auth-file", str(accounts), "--root-path", "/ddp", "--proxy-from", "127.0.0.1"]
+    command += [page_driver.NO_STANDBY]
     with (
         page_driver.serve_command(command, port, "login"),
         prefix_proxy.in_front_of(port, "/ddp") as in_front,
@@ -67,16 +59,8 @@ def address(class_dir: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[BrowserContext]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
-    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    yield context
-    context.close()
-
-
-def client_of(address: str, person: Person) -> Client:
-    return Client(f"{address}/", auth=(person.name, password_of(person)), verbose=False)
+def visit(new_context: NewContext) -> BrowserContext:
+    return new_context(viewport={"width": 1440, "height": 900})
 
 
 def log_in(page: Page, person: Person, password: str = "") -> None:
@@ -86,14 +70,11 @@ def log_in(page: Page, person: Person, password: str = "") -> None:
 
 
 def enter(asking: APIRequestContext, address: str, person: Person) -> None:
-    """Log in without the login page."""
     form: dict[str, str | float | bool] = {"username": person.name, "password": password_of(person)}
     assert asking.post(f"{address}/login", form=form).json() == {"success": True}
 
 
-def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
-    visit: BrowserContext, address: str
-) -> None:
+def test_a_log_in_leads_to_the_wished_page_of_another_s_run(visit: BrowserContext, address: str) -> None:
     page, left = visit.new_page(), []
     page.on("request", lambda request: left.append(request.url))
     page.goto(f"{address}/run?id={ANNS}")
@@ -118,14 +99,11 @@ def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
     assert outside == [], "everything asked for lies below the prefix"
 
 
-def test_the_page_to_log_in_works_without_scripts(browser: Browser, address: str) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    page = context.new_page()
+def test_the_page_to_log_in_works_without_scripts(new_context: NewContext, address: str) -> None:
+    page = new_context(java_script_enabled=False).new_page()
     page.goto(f"{address}/runs")
     log_in(page, ANN)
     expect(page).to_have_url(re.compile(r"/ddp/runs$"))
-    context.close()
 
 
 def test_a_run_is_watched_by_the_class_and_stopped_by_its_owner(visit: BrowserContext, address: str) -> None:
@@ -133,30 +111,27 @@ def test_a_run_is_watched_by_the_class_and_stopped_by_its_owner(visit: BrowserCo
     page.goto(f"{address}/")
     log_in(page, ANN)
     expect(page.locator("#start-button")).to_be_visible()
-    anns, bobs = client_of(address, ANN), client_of(address, BOB)
-    run_id = anns.predict(LONG, api_name="/start_run")["run_id"]
+    anns, bobs = (Client(f"{address}/", auth=(p.name, password_of(p)), verbose=False) for p in (ANN, BOB))
+    run_id = anns.predict(ENDLESS | {"nproc_per_node": 1}, api_name="/start_run")["run_id"]
     page.goto(f"{address}/run?id={run_id}")
     drawn = "(window.ddpLastDrawn?.cursor ?? 0) > 5 && window.ddpStats.opens > 0"
     wait_until("points that were streamed", lambda: page.evaluate(drawn), START_TIMEOUT_S)
-    for endpoint in ("/stop_run", "/pause_run", "/checkpoint_run"):
-        with pytest.raises(AppError, match="belongs to ann: only ann or a teacher"):
-            bobs.predict(run_id, api_name=endpoint)
+    with pytest.raises(AppError, match="belongs to ann: only ann or a teacher"):
+        bobs.predict(run_id, api_name="/stop_run")
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator(".ddp-header .ddp-pill")).to_have_text("stopped")
     with pytest.raises(AuthenticationError):
         Client(f"{address}/", auth=("bob", "not-his-password"), verbose=False)
 
 
-def test_a_teacher_hides_the_runs_of_others(visit: BrowserContext, browser: Browser, address: str) -> None:
-    bobs = visit.new_page()
+def test_a_teacher_hides_the_runs_of_others(new_context: NewContext, address: str) -> None:
+    contexts = new_context(), new_context()
+    for context, person in zip(contexts, (BOB, EVE), strict=True):
+        enter(context.request, address, person)
+    bobs, eves = (context.new_page() for context in contexts)
     bobs.goto(f"{address}/runs")
-    log_in(bobs, BOB)
     expect(bobs.get_by_role("link", name=ANNS)).to_be_visible()
-    context = browser.new_context()
-    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    eves = context.new_page()
     eves.goto(f"{address}/runs")
-    log_in(eves, EVE)
     for choice, num_seen in (("Everybody sees only their own", 0), ("Everybody sees all runs", 1)):
         eves.get_by_role("button", name="Class …").click()
         eves.get_by_text(choice).click()
@@ -164,12 +139,9 @@ def test_a_teacher_hides_the_runs_of_others(visit: BrowserContext, browser: Brow
         # The list updates without a reload.
         expect(bobs.get_by_role("link", name=ANNS)).to_have_count(num_seen)
     expect(bobs.get_by_role("button", name="Class …")).to_have_count(0)
-    context.close()
 
 
-def test_the_page_to_log_in_acts_on_no_words_and_leads_nowhere_else(
-    visit: BrowserContext, address: str
-) -> None:
+def test_the_login_page_acts_on_no_words_and_leads_nowhere(visit: BrowserContext, address: str) -> None:
     watched = Watched(visit.new_page())
     page, wished, name = watched.page, f"runs?q={ACTING}", f'"><b>ann{TURNED}'
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
@@ -189,9 +161,7 @@ def test_the_page_to_log_in_acts_on_no_words_and_leads_nowhere_else(
     assert watched.foreign_requests == []
 
 
-def test_names_of_people_and_runs_in_line_are_shown_as_text(
-    visit: BrowserContext, class_dir: Path, address: str
-) -> None:
+def test_names_of_people_and_runs_are_text(visit: BrowserContext, class_dir: Path, address: str) -> None:
     watched, hostile = Watched(visit.new_page()), f"{NAME[:200]} {TURNED}"
     page = watched.page
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))

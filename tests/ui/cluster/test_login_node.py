@@ -20,7 +20,7 @@ from tests.cluster import ssh_hosts
 from tests.cluster.network import processes_on
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
@@ -91,9 +91,9 @@ def laptop(arguments: list[str], path: str) -> Iterator[tuple[subprocess.Popen[s
 
 
 def test_a_run_is_started_from_here_and_goes_on_while_the_connection_is_cut(
-    slurm: SlurmCluster, project: Path, own_ssh: str, watched: Watched, tmp_path: Path
+    slurm: SlurmCluster, project: Path, own_ssh: str, new_page: NewPage, tmp_path: Path
 ) -> None:
-    page, port, runs_dir = watched.page, page_driver.free_port(), tmp_path / "runs"
+    page, port, runs_dir = new_page(), page_driver.free_port(), tmp_path / "runs"
     address = f"http://127.0.0.1:{port}"
     options = ["--ssh", LOGIN, "--project", str(project), "--runs-dir", str(runs_dir), "--port", str(port)]
     with laptop(options, own_ssh) as (process, said):

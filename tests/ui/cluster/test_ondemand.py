@@ -22,9 +22,7 @@ import yaml
 from playwright.sync_api import Page, expect
 
 from tests import prefix_proxy
-from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import wait_until
-from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
@@ -97,21 +95,24 @@ def rendered(template: str, **values: Any) -> str:
     return done.stdout
 
 
+def text_of(path: Path, **values: Any) -> str:
+    """Return a file of the job's folder, rendered if it is a template."""
+    return rendered(f"template/{path.name}", **values) if path.suffix == ".erb" else path.read_text()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """A session of the app, with a page started as in a job.
 
     Attributes:
         connection: Values for rendering the session's card.
+        address: The page behind the proxy of the portal.
     """
 
     folder: Path
     runs_dir: Path
     connection: Mapping[str, str]
-
-    @property
-    def prefix(self) -> str:
-        return f"/node/{self.connection['host']}/{self.connection['port']}"
+    address: str
 
     @property
     def card(self) -> str:
@@ -121,79 +122,53 @@ class Session:
 
 
 @pytest.fixture
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
-    """Yield a session with a page that responds; the parameter is the engine of its runs."""
+def session(tmp_path: Path) -> Iterator[Session]:
     folder, runs_dir = tmp_path / "a session", tmp_path / "runs"
     folder.mkdir()
     for path in (APP / "template").iterdir():
-        name = path.name.removesuffix(".erb")
-        text = (
-            rendered(f"template/{path.name}", runs_as=request.param)
-            if name != path.name
-            else path.read_text()
-        )
-        (folder / name).write_text(text)
+        (folder / path.name.removesuffix(".erb")).write_text(text_of(path))
     (folder / "site.sh").write_text(SITE.format(project=REPOSITORY, runs=runs_dir))
-    environment = dict(os.environ)
-    if request.param == "slurm":
-        cluster: SlurmCluster = request.getfixturevalue("slurm")
-        environment |= cluster.environment
     job = subprocess.Popen(
         ["bash", "-c", JOB.format(session=f"'{folder}'", port=page_driver.free_port())],
-        env=environment,
         start_new_session=True,
     )
     try:
         said = folder / "connection.json"
         wait_until("the page answering", lambda: said.exists() or job.poll() is not None, UP_S)
         assert said.exists(), (folder / "page.log").read_text()
-        yield Session(folder=folder, runs_dir=runs_dir, connection=json.loads(said.read_text()))
+        connection = json.loads(said.read_text())
+        prefix = f"/node/{connection['host']}/{connection['port']}"
+        with prefix_proxy.in_front_of(int(connection["port"]), prefix, keeps_prefix=True) as address:
+            yield Session(folder=folder, runs_dir=runs_dir, connection=connection, address=address)
     finally:
         os.killpg(job.pid, signal.SIGTERM)
         job.wait()
 
 
-def open_by_card(page: Page, session: Session, address: str) -> None:
+def open_by_card(page: Page, session: Session) -> None:
     """Press the button of a session's card on a page of the portal."""
-    portal = urlsplit(address)._replace(path="/card").geturl()
+    portal = urlsplit(session.address)._replace(path="/card").geturl()
     page.route(portal, lambda route: route.fulfill(body=session.card, content_type="text/html"))
     page.goto(portal)
     page.get_by_role("button", name="Open Rankscope").click()
-    page.wait_for_url(f"{address}/")
+    page.wait_for_url(f"{session.address}/")
 
 
-@pytest.mark.parametrize("session", ["local"], indirect=True)
-def test_the_card_of_a_session_opens_its_page_behind_the_proxy_and_a_run_is_watched_there(
-    session: Session, watched: Watched
-) -> None:
-    page, port = watched.page, int(session.connection["port"])
+def test_a_card_opens_its_page_behind_the_proxy(session: Session, page: Page) -> None:
     assert len(session.connection["password"]) == 32
     for name in ("accounts.json", "connection.json"):
         assert (session.folder / name).stat().st_mode & 0o077 == 0, name
-    with prefix_proxy.in_front_of(port, session.prefix, keeps_prefix=True) as address:
-        page.goto(f"{address}/")
-        expect(page.get_by_role("heading", name="Log in")).to_be_visible()  # no card: login required
-        open_by_card(page, session, address)
-        page.get_by_role("button", name="Start").click()
-        page.wait_for_url("**/run?id=*")
-        expect(page.locator(".ddp-pill")).to_have_text("running")
-        expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
-        page.get_by_role("button", name="Stop", exact=True).click()
-        expect(page.locator(".ddp-pill")).to_have_text("stopped")
-        run = RunDirectory(session.runs_dir / page.url.partition("?id=")[2])
-        assert run.list_checkpoints()
-        assert watched.complaints == [] and watched.foreign_requests == []
-
-
-@pytest.mark.parametrize("session", ["slurm"], indirect=True)
-def test_from_a_session_runs_are_submitted_as_jobs_of_their_own(session: Session, watched: Watched) -> None:
-    page, port = watched.page, int(session.connection["port"])
-    with prefix_proxy.in_front_of(port, session.prefix, keeps_prefix=True) as address:
-        open_by_card(page, session, address)
-        expect(page.locator(".ddp-machine")).to_contain_text("cluster")
-        page.get_by_role("link", name="Queue").click()
-        expect(page.get_by_role("region", name="Your jobs in Slurm")).to_be_visible()
-        assert watched.complaints == []
+    page.goto(f"{session.address}/")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()  # no card: login required
+    open_by_card(page, session)
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    expect(page.locator(".ddp-pill")).to_have_text("running")
+    expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".ddp-pill")).to_have_text("stopped")
+    run = RunDirectory(session.runs_dir / page.url.partition("?id=")[2])
+    assert run.list_checkpoints()
 
 
 def test_the_job_is_what_the_form_asks_for_and_a_value_stays_a_value() -> None:
@@ -205,16 +180,11 @@ def test_the_job_is_what_the_form_asks_for_and_a_value_stays_a_value() -> None:
     job = yaml.safe_load(rendered("submit.yml.erb", bc_queue="gpu", bc_account=odd, num_gpus="2 --x"))
     assert (job["script"]["queue_name"], job["script"]["accounting_id"]) == ("gpu", odd)
     assert job["script"]["native"][-1] == "--gres=gpu:2"
-
-
-def test_a_connection_with_odd_letters_makes_no_other_form() -> None:
     card = rendered("view.html.erb", host='x"><script>', port="80/../..", password='"><b>')
-    assert (
-        "<script>" not in card
-        and "<b>" not in card
-        and 'action="/node/x&quot;' in card
-        and "/80/login" in card
-    )
+    assert "<script>" not in card
+    assert "<b>" not in card
+    assert 'action="/node/x&quot;' in card
+    assert "/80/login" in card
 
 
 def test_what_open_ondemand_reads_is_whole() -> None:
@@ -224,10 +194,6 @@ def test_what_open_ondemand_reads_is_whole() -> None:
     assert manifest["role"] == "batch_connect"
     for path in (APP / "template").iterdir():
         for runs_as in ("local", "slurm"):
-            text = (
-                rendered(f"template/{path.name}", runs_as=runs_as)
-                if path.suffix == ".erb"
-                else path.read_text()
-            )
+            text = text_of(path, runs_as=runs_as)
             assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0, path
             assert ("--engine slurm" in text) == (path.name == "script.sh.erb" and runs_as == "slurm")

@@ -10,8 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import run_to_end
-from tests.ui.conftest import Watched, assert_accessible
-from tools import page_driver
+from tests.ui.conftest import ServePage, assert_accessible
 from trainers.contract.rundir import RunDirectory
 
 SITE = """
@@ -39,12 +38,10 @@ def _its_commands(slurm_with_gpus: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 
 
 def field_of(page: Page, name: str) -> Locator:
-    """Return the input element of a configuration field."""
     return page.locator(f"#field-{name}").locator("input, textarea").first
 
 
 def fill(page: Page, name: str, value: str) -> None:
-    """Type into a field and move the focus away."""
     field = field_of(page, name)
     field.fill(value)
     field.blur()
@@ -57,79 +54,74 @@ def choose(page: Page, label: str, begins: str) -> None:
 
 
 def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
-    slurm_with_gpus: SlurmCluster, watched: Watched, tmp_path: Path
+    slurm_with_gpus: SlurmCluster, serve_page: ServePage, page: Page, tmp_path: Path
 ) -> None:
-    page, runs_dir = watched.page, tmp_path / "runs"
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--engine", "slurm") as server:
-        page.goto(server.address)
-        where, problems, script = page.locator("#where"), page.locator("#problems"), page.locator("#script")
-        partition = where.get_by_role("combobox", name="Partition")
-        expect(partition).to_have_value("cpu: 1 node, 1 idle; no GPUs; up to 5 min")
-        expect(where.locator("#field-gpu_type")).to_be_hidden()
-        page.get_by_role("button", name="This job as a script").click()
-        expect(script).to_contain_text("--partition=cpu")
-        choose(page, "Partition", GPU)
-        expect(page.locator(".ddp-machine")).to_have_text(
-            "A node of partition gpu has 3 GPUs (k80, tesla) and 4 CPU cores."
-        )
-        expect(page.locator("#field-nproc_per_node")).to_contain_text("GPUs (up to 3)")
-        fill(page, "nproc_per_node", "2")
-        choose(page, "GPU type", "tesla: 2 of 2 free")
-        expect(script).to_contain_text("--gres=gpu:tesla:2")
-        # Requests that exceed the partition are reported before Start.
-        fill(page, "nproc_per_node", "3")
-        expect(problems).to_contain_text("3 is not possible")
-        fill(page, "nproc_per_node", "1")
-        fill(page, "time_limit", "2-00:00:00")
-        expect(problems).to_contain_text("at most 24 h: the partition's limit")
-        fill(page, "time_limit", "10")
-        fill(page, "memory_gb", "8")
-        expect(problems).to_contain_text("at most 7: partition gpu has no more memory")
-        fill(page, "memory_gb", "1")
-        page.get_by_role("button", name="Account, QOS").click()
-        for name in ("account", "qos"):
-            fill(page, name, HOSTILE)
-            expect(problems).to_contain_text("a name of letters, digits")
-            fill(page, name, "")
-            expect(problems).to_be_empty()
-        page.get_by_role("button", name="Start", exact=True).click()
-        page.wait_for_url("**/run?id=*")
-        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-        expect(page.locator(".ddp-pill")).to_have_text("running")
-        found = slurm_with_gpus.ask("squeue", "--noheader", "--format=%P|%b|%l|%m|%N").strip()
-        assert found == "gpu|gres:gpu:tesla:1|10:00|1G|node2"
-        assert run.read_config().gpu_type == "tesla"
-        page.get_by_role("button", name="Stop", exact=True).click()
-        expect(page.locator(".ddp-pill")).to_have_text("stopped")
-        # "Run again with changes" fills in all fields.
-        page.get_by_role("link", name="Run again with changes").first.click()
-        expect(partition).to_have_value(GPU)
-        expect(field_of(page, "time_limit")).to_have_value("10")
-        assert watched.complaints == [] and watched.foreign_requests == []
+    page.goto(serve_page(tmp_path / "runs", "--engine", "slurm").address)
+    where, problems, script = page.locator("#where"), page.locator("#problems"), page.locator("#script")
+    partition = where.get_by_role("combobox", name="Partition")
+    expect(partition).to_have_value("cpu: 1 node, 1 idle; no GPUs; up to 5 min")
+    expect(where.locator("#field-gpu_type")).to_be_hidden()
+    page.get_by_role("button", name="This job as a script").click()
+    expect(script).to_contain_text("--partition=cpu")
+    choose(page, "Partition", GPU)
+    expect(page.locator(".ddp-machine")).to_have_text(
+        "A node of partition gpu has 3 GPUs (k80, tesla) and 4 CPU cores."
+    )
+    expect(page.locator("#field-nproc_per_node")).to_contain_text("GPUs (up to 3)")
+    fill(page, "nproc_per_node", "2")
+    choose(page, "GPU type", "tesla: 2 of 2 free")
+    expect(script).to_contain_text("--gres=gpu:tesla:2")
+    # Requests that exceed the partition are reported before Start.
+    fill(page, "nproc_per_node", "3")
+    expect(problems).to_contain_text("3 is not possible")
+    fill(page, "nproc_per_node", "1")
+    fill(page, "time_limit", "2-00:00:00")
+    expect(problems).to_contain_text("at most 24 h: the partition's limit")
+    fill(page, "time_limit", "10")
+    fill(page, "memory_gb", "8")
+    expect(problems).to_contain_text("at most 7: partition gpu has no more memory")
+    fill(page, "memory_gb", "1")
+    page.get_by_role("button", name="Account, QOS").click()
+    for name in ("account", "qos"):
+        fill(page, name, HOSTILE)
+        expect(problems).to_contain_text("a name of letters, digits")
+        fill(page, name, "")
+        expect(problems).to_be_empty()
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/run?id=*")
+    run = RunDirectory(tmp_path / "runs" / page.url.partition("?id=")[2])
+    expect(page.locator(".ddp-pill")).to_have_text("running")
+    found = slurm_with_gpus.ask("squeue", "--noheader", "--format=%P|%b|%l|%m|%N").strip()
+    assert found == "gpu|gres:gpu:tesla:1|10:00|1G|node2"
+    assert run.read_config().gpu_type == "tesla"
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".ddp-pill")).to_have_text("stopped")
+    # "Run again with changes" fills in all fields.
+    page.get_by_role("link", name="Run again with changes").first.click()
+    expect(partition).to_have_value(GPU)
+    expect(field_of(page, "time_limit")).to_have_value("10")
     slurm_with_gpus.wait_until_idle()
 
 
-def test_the_site_file_fills_in_hides_and_fixes(watched: Watched, tmp_path: Path) -> None:
-    page, file = watched.page, tmp_path / "site.toml"
+def test_the_site_file_fills_in_hides_and_fixes(serve_page: ServePage, page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
     file.write_text(SITE)
-    options = (page_driver.NO_STANDBY, "--engine", "slurm", "--site", str(file))
-    with page_driver.serve(tmp_path / "runs", *options) as server:
-        page.goto(server.address)
-        partition = page.get_by_role("combobox", name="Partition")
-        expect(partition).to_have_value(GPU)
-        expect(field_of(page, "time_limit")).to_have_value("00:20:00")
-        expect(page.locator("#field-account, #field-qos")).to_have_count(0)
-        page.get_by_role("button", name="Further options").click()
-        page.get_by_label("--nice=100").check()
-        page.get_by_role("button", name="This job as a script").click()
-        script = page.locator("#script")
-        for line in ("time=00:20:00", "account=physics", "comment=of-the-site", "nice=100"):
-            expect(script).to_contain_text(f"#SBATCH --{line}")
-        expect(script).not_to_contain_text("exclusive")
-        assert_accessible(page)
-        fill(page, "time_limit", "2:00:00")
-        expect(page.locator("#problems")).to_contain_text("at most 60 min: the administrator's limit")
-        assert watched.complaints == []
+    server = serve_page(tmp_path / "runs", "--engine", "slurm", "--site", str(file))
+    page.goto(server.address)
+    partition = page.get_by_role("combobox", name="Partition")
+    expect(partition).to_have_value(GPU)
+    expect(field_of(page, "time_limit")).to_have_value("00:20:00")
+    expect(page.locator("#field-account, #field-qos")).to_have_count(0)
+    page.get_by_role("button", name="Further options").click()
+    page.get_by_label("--nice=100").check()
+    page.get_by_role("button", name="This job as a script").click()
+    script = page.locator("#script")
+    for line in ("time=00:20:00", "account=physics", "comment=of-the-site", "nice=100"):
+        expect(script).to_contain_text(f"#SBATCH --{line}")
+    expect(script).not_to_contain_text("exclusive")
+    assert_accessible(page)
+    fill(page, "time_limit", "2:00:00")
+    expect(page.locator("#problems")).to_contain_text("at most 60 min: the administrator's limit")
 
 
 def test_a_wrong_site_file_is_refused_in_words_before_anything_is_served(tmp_path: Path) -> None:
@@ -140,32 +132,3 @@ def test_a_wrong_site_file_is_refused_in_words_before_anything_is_served(tmp_pat
     assert code != 0 and f"{file} has 'partitions' in [slurm]; allowed: partition, " in said
     code, said = run_to_end([*command, "--site", str(file)], 120.0)
     assert code != 0 and "--site describes a cluster" in said
-
-
-def test_a_script_chooses_its_partition_and_machines(
-    slurm_with_gpus: SlurmCluster, watched: Watched, tmp_path: Path
-) -> None:
-    page = watched.page
-    with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, "--engine", "slurm") as server:
-        page.goto(f"{server.address}/script")
-        page.locator(".cm-content").click()
-        page.keyboard.insert_text("import torch\ntorch.distributed.init_process_group()\n")
-        card = page.locator(".ddp-script-start")
-        expect(card.get_by_label("Partition")).to_have_value("cpu")
-        card.get_by_label("Machines").fill("2")
-        start = card.get_by_role("button", name="Start", exact=True)
-        start.click()
-        expect(card.get_by_role("alert")).to_contain_text("the most nodes of a job of partition cpu")
-        card.get_by_label("Machines").fill("1")
-        card.get_by_label("Partition").select_option("gpu")
-        card.get_by_text("Further settings of the job").click()
-        card.get_by_label("Time limit").fill("10")
-        assert_accessible(page)
-        watched.complaints.clear()  # the browser logs each refusal, and the styles that axe adds
-        start.click()
-        page.wait_for_url("**/run?id=*")
-        config = RunDirectory(tmp_path / "runs" / page.url.partition("?id=")[2]).read_config()
-        assert (config.partition, config.num_nodes, config.time_limit) == ("gpu", 1, "10")
-        expect(page.locator(".ddp-pill")).to_have_text("finished")
-        assert watched.complaints == [] and watched.foreign_requests == []
-    slurm_with_gpus.wait_until_idle()

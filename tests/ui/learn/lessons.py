@@ -108,7 +108,6 @@ SECOND = LESSON[LESSON.index('[[runs]]\nname = "second"') : LESSON.index("\nPRED
 
 
 def write(folder: Path) -> Path:
-    """Write the lessons to a folder and return it."""
     folder.mkdir()
     whole = LESSON.replace("<EVIL>", "2 < 3 & `<b>no tag</b>`")
     chosen = whole.replace("PREDICTION", CHOICE).replace("RANKS", "2")

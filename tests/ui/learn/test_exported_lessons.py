@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.ui.conftest import Watched, assert_accessible, kill_runs
+from tests.ui.conftest import PHONE, NewContext, Watched, assert_accessible, kill_runs
 from tests.ui.learn import lessons
 from tools.page_driver import REPOSITORY
 
@@ -28,7 +28,6 @@ def export(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of two exported lessons."""
     folder = tmp_path_factory.mktemp("exported")
     texts = lessons.write(folder / "lessons")
     runs = folder / "runs"
@@ -43,13 +42,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context(offline=True, viewport={"width": 390, "height": 844}, color_scheme="dark")
-    watched = Watched(context.new_page())
+def opened(new_context: NewContext) -> Iterator[Watched]:
+    watched = Watched(new_context(offline=True, viewport=PHONE, color_scheme="dark").new_page())
     yield watched
     assert watched.complaints == []
     assert all(address.startswith("file://") for address in watched.requests)
-    context.close()
 
 
 def test_a_choice_is_locked_before_the_recorded_runs_are_shown(opened: Watched, exported: Path) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
-from tests.ui.conftest import NewPage, Watched, assert_accessible, assert_usable
+from tests.ui.conftest import NewContext, Watched, assert_accessible, assert_usable, assert_usable_on_a_phone
 from tests.ui.learn import lessons
-from tests.ui.learn.test_learn import LOOKS
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
@@ -81,19 +80,16 @@ def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def opened(browser: Browser, report: Path) -> Iterator[Watched]:
+def opened(new_context: NewContext, report: Path) -> Iterator[Watched]:
     """Yield the report in an offline browser."""
-    context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    watched = Watched(page)
-    page.goto(report.as_uri())
+    watched = Watched(new_context(offline=True, viewport={"width": 1440, "height": 900}).new_page())
+    watched.page.goto(report.as_uri())
     yield watched
     assert watched.complaints == []
-    assert watched.requests == [report.as_uri()], "it asks for nothing else"
-    context.close()
+    assert set(watched.requests) == {report.as_uri()}, "it asks for nothing else"
 
 
-def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: Path, runs: Path) -> None:
+def test_it_holds_what_was_done_and_prints_on_white(opened: Watched, report: Path, runs: Path) -> None:
     page = opened.page
     assert re.fullmatch(r"lab-report-[\d-]{10}\.html", report.name)
     assert 600_000 < report.stat().st_size < MAX_BYTES
@@ -109,9 +105,17 @@ def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: P
     digest = hashlib.sha256((runs / "one-1" / "events.jsonl").read_bytes()).hexdigest()
     expect(page.get_by_text(f"{digest}  one-1/events.jsonl")).to_be_visible()
     assert_only_text(page)
+    assert_usable(page)
+
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    expect(page.get_by_role("toolbar").first).to_be_hidden()
+    printed = page.pdf(prefer_css_page_size=True)
+    assert 4 < len(re.findall(rb"/Type\s*/Page\b", printed)) < 20
+    assert page.locator("details[open]").count() == 0, "what was opened for the printer is folded again"
 
 
-def test_its_charts_are_those_of_the_page(opened: Watched) -> None:
+def test_its_charts_are_those_of_the_page_and_it_is_read_on_a_phone(opened: Watched) -> None:
     page = opened.page
     chart = page.get_by_role("region", name="To choose").locator(".ddp-chart").first
     chart.scroll_into_view_if_needed()
@@ -127,32 +131,6 @@ def test_its_charts_are_those_of_the_page(opened: Watched) -> None:
     expect(chart.locator(".xtick text").first).to_have_text(re.compile(r"4\d"))
     page.mouse.dblclick(box["x"] + 50, middle)
     expect(chart.locator(".xtick text").first).to_have_text("0")
-
-
-def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
-    page = opened.page
-    page.emulate_media(media="print", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    expect(page.get_by_role("toolbar").first).to_be_hidden()
-    printed = page.pdf(prefer_css_page_size=True)
-    num_pages = len(re.findall(rb"/Type\s*/Page\b", printed))
-    assert 4 < num_pages < 20
-    assert page.locator("details[open]").count() == 0, "what was opened for the printer is folded again"
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_everybody_can_read_it(new_page: NewPage, report: Path, look: str) -> None:
-    width, dark = LOOKS[look]
-    page: Page = new_page(report.as_uri(), width=width, dark=dark)
-    assert_usable(page)
-
-
-def test_a_row_s_menu_gives_the_report_of_a_run(server: Server, watched: Watched) -> None:
-    page = watched.page
-    page.goto(f"{server.address}/runs")
-    page.get_by_role("row").filter(has_text="The first").get_by_role("button").last.click()
-    with page.expect_download() as downloading:
-        page.get_by_role("link", name="Lab report, to read and print").click()
-    text = Path(downloading.value.path()).read_text(encoding="utf-8")
-    assert text.endswith("</html>\n") and "one-1/events.jsonl" in text
-    assert watched.complaints == []
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    assert_usable_on_a_phone(page)

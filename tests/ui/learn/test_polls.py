@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from ddp_gui.auth.rights import Person
 from tests.harness import all_events
 from tests.ui.auth.test_class import enter
-from tests.ui.conftest import assert_usable, kill_runs, serve
+from tests.ui.conftest import PHONE, NewContext, ServePage, assert_usable, kill_runs, serve
 from tests.ui.learn import lessons
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE
-from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
-WIDE = {"width": 1440, "height": 900}
-PROJECTOR = {"width": 1920, "height": 1080}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+PROJECTOR: ViewportSize = {"width": 1920, "height": 1080}
 
 
 @pytest.fixture(scope="module")
@@ -43,44 +40,20 @@ def school(class_runs: Path) -> Iterator[Server]:
         yield served
 
 
-@pytest.fixture(scope="module")
-def open_hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve the lessons without logins, with polls."""
-    runs_dir = tmp_path_factory.mktemp("hall") / "runs"
-    folder = lessons.write(runs_dir.parent / "lessons")
-    with serve(runs_dir, "--lessons", str(folder), "--polls") as served:
-        yield served
-    kill_runs(runs_dir)
+Visit = Callable[..., Page]
 
 
-class Visits:
-    """Browsers of several users."""
+@pytest.fixture
+def visit(new_context: NewContext) -> Visit:
+    """Return a function that opens a blank page in the browser of a user, or of nobody in particular."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self._contexts: list[BrowserContext] = []
-
-    def of(
-        self, server: Server, person: Person | None = None, viewport: dict[str, int] | None = None
-    ) -> Page:
-        context = self._browser.new_context(viewport=viewport or WIDE)  # type: ignore[arg-type]
-        context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
-        context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-        self._contexts.append(context)
+    def open_one(server: Server, person: Person | None = None, viewport: ViewportSize = WIDE) -> Page:
+        context = new_context(viewport=viewport)
         if person is not None:
             enter(context.request, server.address, person)
         return context.new_page()
 
-    def close(self) -> None:
-        for context in self._contexts:
-            context.close()
-
-
-@pytest.fixture
-def visits(browser: Browser) -> Iterator[Visits]:
-    made = Visits(browser)
-    yield made
-    made.close()
+    return open_one
 
 
 def predict(page: Page, choice: str) -> None:
@@ -101,18 +74,15 @@ def runs_shown(page: Page) -> list[str]:
     return [str(link.get_attribute("href")) for link in links.all()]
 
 
-def test_a_class_predicts_together_and_watches_one_run(
-    school: Server, visits: Visits, class_runs: Path
-) -> None:
-    eve, ann, bob = (visits.of(school, person) for person in (EVE, ANN, BOB))
-    assert "only a teacher" in ask(bob, school, "open_poll", "chosen")
+def test_a_class_predicts_and_watches_one_run(school: Server, visit: Visit, class_runs: Path) -> None:
+    eve, ann, bob = (visit(school, person) for person in (EVE, ANN, BOB))
     assert '"everyone_sees":false' in ask(eve, school, "class_settings", {"everyone_sees": False})
     ann.goto(f"{school.address}/learn")
     eve.goto(f"{school.address}/learn?lesson=chosen")
     eve.get_by_role("button", name="Open as a poll").click()
     expect(eve.get_by_text("Open for predictions.")).to_be_visible()
     poll_id = eve.url.rpartition("poll=")[2]
-    projector = visits.of(school, EVE, PROJECTOR)
+    projector = visit(school, EVE, PROJECTOR)
     projector.goto(f"{school.address}/learn?poll={poll_id}&projector=1")
     ann.get_by_role("link", name="Join").click()
     # The URL of the QR code leads logged-in users to the lesson.
@@ -135,19 +105,8 @@ def test_a_class_predicts_together_and_watches_one_run(
     expect(projector.get_by_text("ann", exact=True)).to_have_count(0)
     eve.get_by_text("Who predicted what").click()
     expect(eve.get_by_role("row", name="ann")).to_contain_text("the first")
-    # Students can neither read nor change the poll.
-    poll = f"{school.address}/live/polls/{poll_id}"
-    assert bob.request.get(f"{poll}/people").status == 403
-    assert bob.request.get(f"{school.address}/live/learn/class.csv").status == 403
-    told = bob.request.get(f"{poll}?early=true").json()
-    assert told["results"] is None and told["mine"] == 1 and "right" not in told["question"]
-    assert "ann" not in str(told)
-    for action in ("close", "start", "end"):
-        assert "only a teacher" in ask(bob, school, "change_poll", poll_id, action)
-    assert "cannot be changed" in ask(bob, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Close the poll").click()
     expect(ann.get_by_text("The poll is closed.")).to_be_visible()
-    assert "accepts no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Start the runs for everybody").click()
     for page in (eve, ann, bob, projector):
         rows = page.locator(".ddp-lesson-runs").first.locator(".ddp-lesson-run-row")
@@ -163,7 +122,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     assert_usable(projector)
     assert_usable(ann)
     # Bob's progress is available on another device.
-    phone = visits.of(school, BOB, PHONE)
+    phone = visit(school, BOB, PHONE)
     phone.goto(f"{school.address}/learn?lesson=chosen")
     expect(phone.get_by_label("neither")).to_be_checked()
     with phone.expect_response("**/run/keep_progress"):
@@ -176,20 +135,16 @@ def test_a_class_predicts_together_and_watches_one_run(
     rows = {row["person"]: row for row in csv.DictReader(io.StringIO(table.text()))}
     assert rows.keys() == {"ann", "bob"}
     assert (rows["ann"]["prediction"], rows["ann"]["prediction_is_right"]) == ("the first", "no")
-    assert (rows["bob"]["prediction"], rows["bob"]["answers"]) == ("neither", "1: not so")
-    assert (rows["bob"]["num_right"], rows["bob"]["in_poll"]) == ("0", poll_id)
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", rows["bob"]["started_at"])
+    assert (rows["bob"]["answers"], rows["bob"]["in_poll"]) == ("1: not so", poll_id)
     phone.get_by_role("button", name="Do it again", exact=True).click()
     expect(phone.get_by_label("neither")).not_to_be_checked()
     eve.get_by_role("button", name="End the poll").click()
     expect(ann.get_by_text("The poll has ended.")).to_be_visible()
-    assert bob.request.get(poll).status == 404
+    assert bob.request.get(f"{school.address}/live/polls/{poll_id}").status == 404
 
 
-def test_what_a_lesson_does_to_its_run_is_done_once_for_the_class(
-    school: Server, visits: Visits, class_runs: Path
-) -> None:
-    eve, ann = visits.of(school, EVE), visits.of(school, ANN)
+def test_a_lesson_commands_the_class_s_run_once(school: Server, visit: Visit, class_runs: Path) -> None:
+    eve, ann = visit(school, EVE), visit(school, ANN)
     eve.goto(f"{school.address}/learn?lesson=commanded")
     eve.get_by_role("button", name="Open as a poll").click()
     expect(eve.get_by_text("Open for predictions.")).to_be_visible()
@@ -216,8 +171,10 @@ def test_what_a_lesson_does_to_its_run_is_done_once_for_the_class(
     expect(eve.locator(".ddp-lesson-instruments").last).to_contain_text("identical")
 
 
-def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:
-    teacher, phone = visits.of(open_hall), visits.of(open_hall, None, PHONE)
+def test_phones_answer_without_names(serve_page: ServePage, visit: Visit, tmp_path: Path) -> None:
+    folder = lessons.write(tmp_path / "lessons")
+    open_hall = serve_page(tmp_path / "runs", "--lessons", str(folder), "--polls")
+    teacher, phone = visit(open_hall), visit(open_hall, None, PHONE)
     teacher.goto(f"{open_hall.address}/learn?lesson=drawn")
     teacher.get_by_role("button", name="Open as a poll").click()
     card = teacher.get_by_role("region", name="Predict with us")
@@ -242,26 +199,5 @@ def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:
     expect(phone.get_by_text("Your prediction is locked.")).to_be_visible()
     kept = phone.evaluate(f"JSON.parse(localStorage.getItem('ddp:poll:{poll_id}'))")
     assert "cannot be changed" in ask(phone, open_hall, "answer_poll", poll_id, [1.0] * 9, kept["token"])
-    assert "token must be" in ask(phone, open_hall, "answer_poll", poll_id, [1.0] * 9, "ann")
     teacher.get_by_role("button", name="Close the poll").click()
     expect(phone.get_by_text("The poll is closed.")).to_be_visible()
-
-
-def test_another_tab_goes_on_with_the_runs_that_one_has_started(open_hall: Server, visits: Visits) -> None:
-    """Without a login, progress is stored in the browser."""
-    page = visits.of(open_hall)
-    page.goto(f"{open_hall.address}/learn?lesson=chosen")
-    other = page.context.new_page()
-    other.goto(f"{open_hall.address}/learn?lesson=chosen")
-    predict(page, "neither")
-    page.get_by_role("button", name="Start both runs").click()
-    expect(page.locator(".ddp-lesson-run-row").first).to_contain_text(re.compile("running|finished"))
-    # The other tab reads the progress and starts no further runs.
-    expect(other.get_by_label("neither")).to_be_checked()
-    expect(other.get_by_role("button", name="Start both runs")).to_be_hidden()
-    for each in (page, other):
-        for row in each.locator(".ddp-lesson-run-row").all()[:2]:
-            expect(row).to_contain_text("finished")
-    assert runs_shown(page) == runs_shown(other)
-    page.get_by_role("button", name="Do it again, delete its runs").click()
-    expect(other.get_by_role("button", name="Lock my prediction")).to_be_disabled()

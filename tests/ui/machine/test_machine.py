@@ -12,19 +12,15 @@ import psutil
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
-from tests.ui.attacks.attacking import ask
-from tests.ui.conftest import Watched
+from tests.harness import START_TIMEOUT_S, wait_until
+from tests.ui.conftest import NewContext, Start, Watched, assert_usable_on_a_phone
 from tests.ui.machine.fake_machine import with_fake_gpus
 from tools.page_driver import Server
 
-LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
-
 
 def open_machine(watched: Watched, server: Server) -> Page:
-    """Open the page and wait for its figures."""
     watched.page.goto(f"{server.address}/machine")
     watched.page.locator(".ddp-processor").wait_for()
     return watched.page
@@ -54,11 +50,15 @@ def is_rank_1(process: psutil.Process) -> bool:
         return False
 
 
-def is_wider_than_the_screen(page: Page) -> bool:
-    return bool(page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth"))
+HIDE = """(state) => {
+  Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
-def test_the_page_shows_this_machine(server: Server, watched: Watched, runs_dir: Path) -> None:
+def test_this_machine_is_shown_unless_hidden(server: Server, new_context: NewContext, runs_dir: Path) -> None:
+    watched = Watched(new_context().new_page())  # the clock is that of all its pages
+    watched.page.clock.install()
     page = open_machine(watched, server)
     report = report_of(server)
     expect(page.get_by_role("heading", name="Machine", exact=True)).to_be_visible()
@@ -73,8 +73,25 @@ def test_the_page_shows_this_machine(server: Server, watched: Watched, runs_dir:
     for item in report["missing"]:
         expect(missing.get_by_role("list")).to_contain_text(item["what"])
     page.wait_for_function("() => document.querySelector('.ddp-meter').getAttribute('aria-valuetext')")
-    assert watched.foreign_requests == []
+
+    page.evaluate(HIDE, "hidden")
+    before = num_reports(watched)
+    for _ in range(5):
+        page.clock.run_for(10_000)
+        page.wait_for_timeout(100)  # a further request follows a response
+    assert num_reports(watched) <= before + 1, "one may be under way"
+    with page.expect_request("**/live/machine"):
+        page.evaluate(HIDE, "visible")
     assert watched.complaints == []
+    assert watched.foreign_requests == []
+    # Checks run in separate processes: the page's process loads neither torch nor CUDA.
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "libtorch" not in maps
+    assert "libcudart" not in maps
+
+
+def num_reports(watched: Watched) -> int:
+    return sum("/live/machine" in url for url in watched.requests)
 
 
 def test_the_button_measures_and_says_what_it_means(server: Server, watched: Watched) -> None:
@@ -103,64 +120,32 @@ def test_the_button_measures_and_says_what_it_means(server: Server, watched: Wat
     assert check_processes(server) == []
     page.reload()
     expect(page.locator(".ddp-check-table tbody tr")).to_have_count(9)
-    assert watched.foreign_requests == []
-    assert watched.complaints == []
 
 
-def test_stop_ends_a_check_at_once_and_one_is_enough(
-    server: Server, watched: Watched, client: Client
-) -> None:
+def test_a_check_is_stopped_and_its_failure_shown(server: Server, watched: Watched, client: Client) -> None:
     page = open_machine(watched, server)
+    verdict = page.locator(".ddp-check-verdict")
     page.get_by_role("button", name="Measure").click()
     wait_until("the ranks", lambda: len(check_processes(server)) >= 3, START_TIMEOUT_S)
     with pytest.raises(AppError, match="a check is running already"):
         client.predict(2, api_name="/check_communication")
+    with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
+        client.predict("nothing", api_name="/communication_check")
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator(".ddp-check-verdict")).to_have_text("Stopped. No process is left.")
+    expect(verdict).to_have_text("Stopped. No process is left.")
     assert check_processes(server) == []
-    expect(page.get_by_role("button", name="Measure")).to_be_enabled()
 
-
-def test_a_check_that_fails_is_explained_on_the_page(server: Server, watched: Watched) -> None:
-    page = open_machine(watched, server)
-    before = report_of(server)["communication"]["newest_check_id"]
     page.get_by_role("button", name="Measure").click()
-
-    def newest() -> str | None:
-        check_id: str | None = report_of(server)["communication"]["newest_check_id"]
-        return None if check_id == before else check_id
-
-    check_id = wait_until("the check", newest, START_TIMEOUT_S)
     (rank,) = wait_until(
         "rank 1", lambda: [each for each in check_processes(server) if is_rank_1(each)], START_TIMEOUT_S
     )
-
-    def measured() -> Any:
-        # A call by the Gradio client would take about as long as the rest of the check.
-        _, told = ask(server, "POST", "/gradio_api/run/communication_check", {"data": [check_id]})
-        return json.loads(told)["data"][0]["lines"]
-
-    wait_until("a measured size", measured, START_TIMEOUT_S)
-    # Suspend the rank, which blocks the check, until the page has drawn the results so far.
-    rank.suspend()
-    expect(page.locator(".ddp-check-table tbody tr")).not_to_have_count(0)
     rank.kill()
-    words = page.locator(".ddp-check-verdict")
-    expect(words).to_contain_text("Rank 1 was killed by a signal (SIGKILL)")
-    expect(words).to_have_attribute("data-state", "failed")
+    expect(verdict).to_contain_text("Rank 1 was killed by a signal (SIGKILL)")
+    expect(verdict).to_have_attribute("data-state", "failed")
 
 
-@pytest.mark.parametrize(("num_ranks", "words"), [(99, "num_ranks is 99; allowed:"), (1, "num_ranks is 1")])
-def test_endpoints_refuse_what_cannot_be(client: Client, num_ranks: int, words: str) -> None:
-    with pytest.raises(AppError, match=words):
-        client.predict(num_ranks, api_name="/check_communication")
-    for endpoint in ("/communication_check", "/stop_communication_check"):
-        with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
-            client.predict("nothing", api_name=endpoint)
-
-
-def test_a_live_run_is_shown_with_what_it_takes(server: Server, watched: Watched, client: Client) -> None:
-    run_id = client.predict(LONG, api_name="/start_run")["run_id"]
+def test_a_live_run_and_what_it_takes(server: Server, watched: Watched, client: Client, start: Start) -> None:
+    run_id = start().run_id
     wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, START_TIMEOUT_S)
     page = open_machine(watched, server)
     row = page.locator(".ddp-memory .ddp-users li")
@@ -172,22 +157,11 @@ def test_a_live_run_is_shown_with_what_it_takes(server: Server, watched: Watched
     expect(page.get_by_text("a check slows down training")).to_be_visible()
     row.get_by_role("link").click()
     page.wait_for_url(f"**/run?id={run_id}")
-    client.predict(run_id, False, api_name="/stop_run")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, True)])
-def test_made_up_gpus_are_drawn_and_nothing_is_wider_than_the_screen(
-    server: Server, watched: Watched, width: int, dark: bool
-) -> None:
-    page = watched.page
-    page.emulate_media(color_scheme="dark" if dark else "light")
-    page.set_viewport_size({"width": width, "height": 844})
-    report = with_fake_gpus(report_of(server))
-
-    def answer(route: Route) -> None:
-        route.fulfill(json=report)
-
-    page.route("**/live/machine", answer)
+def test_made_up_gpus_are_drawn_and_nothing_is_wider_than_a_phone(server: Server, watched: Watched) -> None:
+    page, report = watched.page, with_fake_gpus(report_of(server))
+    page.route("**/live/machine", lambda route: route.fulfill(json=report))
     open_machine(watched, server)
     tiles = page.locator(".ddp-gpu")
     expect(tiles).to_have_count(4)
@@ -198,38 +172,4 @@ def test_made_up_gpus_are_drawn_and_nothing_is_wider_than_the_screen(
     expect(tiles.nth(3)).to_contain_text("does not answer")
     expect(page.locator(".ddp-forecast")).to_contain_text("the disk lasts about 3 d 4 h")
     expect(page.get_by_label("Between how many ranks")).to_have_value("3")
-    assert not is_wider_than_the_screen(page)
-    assert watched.complaints == []
-
-
-def test_a_hidden_page_asks_for_nothing(server: Server, watched: Watched) -> None:
-    page = open_machine(watched, server)
-    page.evaluate(
-        """() => {
-          Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
-          document.dispatchEvent(new Event('visibilitychange'));
-        }"""
-    )
-    before = sum("/live/machine" in url for url in watched.requests)
-    page.wait_for_timeout(5_000)
-    assert sum("/live/machine" in url for url in watched.requests) <= before + 1, "one may be under way"
-    page.evaluate(
-        """() => {
-          Object.defineProperty(document, 'visibilityState', { value: 'visible', configurable: true });
-          document.dispatchEvent(new Event('visibilitychange'));
-        }"""
-    )
-    wait_until(
-        "the page asking again",
-        lambda: (
-            page.wait_for_timeout(100) or sum("/live/machine" in url for url in watched.requests) > before
-        ),
-        ANSWER_TIMEOUT_S,
-    )
-
-
-def test_the_page_holds_no_gpu(server: Server) -> None:
-    """Checks run in separate processes: the page's process loads neither torch nor CUDA."""
-    report_of(server)
-    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert "libtorch" not in maps and "libcudart" not in maps
+    assert_usable_on_a_phone(page)

@@ -30,16 +30,12 @@ SETTINGS = {
 }
 
 
-def require(*packages: str) -> None:
-    """Skip the test, with the reason, if a package is missing."""
+def require(*packages: str, program: str = "") -> None:
+    """Skip the test, with the reason, if a package is missing, or a program of npm."""
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         pytest.skip(f"NOT RUN: {', '.join(missing)} not installed: pip install -r requirements-notebook.txt")
-
-
-def require_http_proxy() -> None:
-    """Skip the test, with the reason, if the proxy of JupyterHub is missing."""
-    if shutil.which(HTTP_PROXY) is None:
-        pytest.skip(f"NOT RUN: {HTTP_PROXY} not installed: npm install --global {HTTP_PROXY}")
+    if program and shutil.which(program) is None:
+        pytest.skip(f"NOT RUN: {program} not installed: npm install --global {program}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +66,10 @@ class Jupyter:
         page.get_by_role("button", name="Python 3 (ipykernel) | Idle").wait_for()
         return [shown.nth(number) for number in range(len(cells))]
 
-    def restart_kernel(self) -> None:
-        """Restart the kernel that was started last, as the button of JupyterLab does."""
-        self._ask("POST", f"api/kernels/{self._kernel()}/restart")
-
-    def interrupt_kernel(self) -> None:
-        """Interrupt the kernel that was started last."""
-        self._ask("POST", f"api/kernels/{self._kernel()}/interrupt")
-
-    def _kernel(self) -> str:
-        # The order is that of the starts.
-        kernel_id: str = json.loads(self._ask("GET", "api/kernels"))[-1]["id"]
-        return kernel_id
+    def tell_kernel(self, action: str) -> None:
+        """Restart or interrupt the kernel that was started last, as the buttons of JupyterLab do."""
+        kernels = json.loads(self._ask("GET", "api/kernels"))  # in the order of their starts
+        self._ask("POST", f"api/kernels/{kernels[-1]['id']}/{action}")
 
     def _ask(self, method: str, path: str) -> bytes:
         headers = {"Authorization": f"token {TOKEN}"}
@@ -93,13 +81,11 @@ class Jupyter:
 
 
 def run_cell(cell: Locator) -> None:
-    """Execute a cell."""
     cell.locator(".cm-content").click()
     cell.page.keyboard.press("Control+Enter")
 
 
 def notebook(*cells: str) -> dict[str, Any]:
-    """Return a notebook of code cells."""
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     about = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
     return {
@@ -133,7 +119,6 @@ def environment(folder: Path, variables: Mapping[str, str] | None = None) -> dic
 
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Jupyter]:
-    """Run JupyterLab until the block ends."""
     shown = folder / "notebooks"
     shown.mkdir(parents=True)
     port = page_driver.free_port()

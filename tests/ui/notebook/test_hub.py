@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewContext, Watched
 from tests.ui.notebook import jupyter
-from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
 PASSWORD = "a-password-of-a-test"
@@ -23,17 +22,15 @@ def homes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub(tmp_path: Path, homes: Path) -> Iterator[str]:
-    jupyter.require("jupyterhub", "jupyterlab", "jupyter_server_proxy")
-    jupyter.require_http_proxy()
+    jupyter.require("jupyterhub", "jupyterlab", "jupyter_server_proxy", program=jupyter.HTTP_PROXY)
     homes.mkdir()
     with jupyter.serve_hub(tmp_path, PASSWORD) as address:
         yield address
 
 
-def log_in(browser: Browser, hub: str, name: str) -> Page:
+def log_in(new_context: NewContext, hub: str, name: str) -> Page:
     """Log in with a browser of this user; return the page when the user's server shows JupyterLab."""
-    page = browser.new_context().new_page()
-    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    page = new_context().new_page()
     page.goto(f"{hub}/hub/login")
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
@@ -43,9 +40,9 @@ def log_in(browser: Browser, hub: str, name: str) -> Page:
 
 
 def test_two_users_train_below_their_prefixes_and_cannot_open_each_other_s_page(
-    hub: str, homes: Path, browser: Browser
+    hub: str, homes: Path, new_context: NewContext
 ) -> None:
-    pages = {name: log_in(browser, hub, name) for name in ("ann", "ben")}
+    pages = {name: log_in(new_context, hub, name) for name in ("ann", "ben")}
     runs: dict[str, RunDirectory] = {}
     for name, page in pages.items():
         watched = Watched(page)

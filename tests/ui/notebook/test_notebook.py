@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage
 from tests.ui.notebook.jupyter import Jupyter, run_cell
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -25,9 +25,9 @@ def drawn(view: Locator) -> str:
 
 
 def test_a_run_is_watched_and_stopped_inside_the_notebook(
-    jupyterlab: Jupyter, watched: Watched, runs_dir: Path
+    jupyterlab: Jupyter, new_page: NewPage, runs_dir: Path
 ) -> None:
-    page = watched.page
+    page = new_page()
     cells = jupyterlab.open_notebook(page, START.format(runs=str(runs_dir)), "run.wait()", THREADS)
     run_cell(cells[0])
     view = cells[0].locator(".ddp-notebook")
@@ -44,7 +44,7 @@ def test_a_run_is_watched_and_stopped_inside_the_notebook(
     expect(view.locator(".ddp-notebook-silence")).to_contain_text(
         "Checkpoint takes effect when the cell ends"
     )
-    jupyterlab.interrupt_kernel()
+    jupyterlab.tell_kernel("interrupt")
     expect(view.locator(".ddp-notebook-words")).to_have_text("Saving a checkpoint.")
     (run,) = [RunDirectory(path) for path in runs_dir.iterdir() if (path / "config.json").is_file()]
     wait_until("the checkpoint", run.list_checkpoints, ANSWER_TIMEOUT_S)
@@ -60,16 +60,16 @@ def test_a_run_is_watched_and_stopped_inside_the_notebook(
 
 
 def test_after_a_restart_of_the_kernel_the_view_says_how_to_show_the_run_again(
-    jupyterlab: Jupyter, watched: Watched, runs_dir: Path
+    jupyterlab: Jupyter, new_page: NewPage, runs_dir: Path
 ) -> None:
     known = set(runs_dir.iterdir()) if runs_dir.is_dir() else set()
     again = "from ddp_gui.notebook import open_run; run = open_run({name!r}, {runs!r}); run"
-    cells = jupyterlab.open_notebook(watched.page, START.format(runs=str(runs_dir)), "")
+    cells = jupyterlab.open_notebook(new_page(), START.format(runs=str(runs_dir)), "")
     run_cell(cells[0])
     view = cells[0].locator(".ddp-notebook")
     expect(view.locator(".ddp-pill")).to_have_text("running")
     (path,) = [path for path in set(runs_dir.iterdir()) - known if (path / "config.json").is_file()]
-    jupyterlab.restart_kernel()
+    jupyterlab.tell_kernel("restart")
     silence = view.locator(".ddp-notebook-silence")
     expect(silence).to_contain_text(f'open_run("{path.name}")')
     expect(view.get_by_role("button", name="Stop")).to_be_disabled()

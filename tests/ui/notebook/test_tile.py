@@ -6,15 +6,15 @@ import urllib.request
 
 from playwright.sync_api import expect
 
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewPage, Watched
 from tests.ui.notebook.jupyter import TOKEN, Jupyter
 from trainers.contract.rundir import RunDirectory
 
 
 def test_the_tile_opens_the_page_which_streams_a_run_below_the_prefix(
-    jupyterlab: Jupyter, watched: Watched
+    jupyterlab: Jupyter, new_page: NewPage
 ) -> None:
-    page = watched.page
+    page = new_page()
     page.goto(f"{jupyterlab.address}/lab?token={TOKEN}")
     tile = page.locator(".jp-LauncherCard", has_text="Rankscope")
     expect(tile.get_by_role("img", name="Rankscope")).to_be_visible()

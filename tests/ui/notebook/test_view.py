@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from ddp_gui.http import shell
 from ddp_gui.notebook import live
-from tests.ui.conftest import Watched
+from tests.ui.conftest import NewContext, Watched
 from tests.unit.ddp_gui.notebook.test_live import Finished
 
 NAME = "<img src=x onerror=document.title=1>"
@@ -51,19 +52,27 @@ def picture(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def shown(watched: Watched, picture: dict[str, Any], ground: str = "white") -> Locator:
+@pytest.fixture
+def watched(new_context: NewContext) -> Iterator[Watched]:
+    """Return a page whose clock is turned on by the test: all pages of a context share it."""
+    watched = Watched(new_context().new_page())
+    watched.page.clock.install()
+    yield watched
+    assert watched.complaints == []
+
+
+def shown(page: Page, picture: dict[str, Any], ground: str = "white") -> Locator:
     """Open the view in an output of this colour."""
     held = {"facts": FACTS, "shown": picture, "styles": live.styles(), "script": live.script()}
-    watched.page.clock.install()
     text = json.dumps(held).replace("</", "<\\/")
-    watched.page.set_content(PAGE.replace("GROUND", ground).replace("HELD", text))
-    view = watched.page.locator(".ddp-notebook")
+    page.set_content(PAGE.replace("GROUND", ground).replace("HELD", text))
+    view = page.locator(".ddp-notebook")
     expect(view.locator(".ddp-ranks-list li")).to_have_count(4)
     return view
 
 
-def test_text_is_text_and_buttons_wait_for_the_kernel(watched: Watched, picture: dict[str, Any]) -> None:
-    view, page = shown(watched, picture), watched.page
+def test_text_is_text_and_buttons_wait_for_the_kernel(page: Page, picture: dict[str, Any]) -> None:
+    view = shown(page, picture)
     expect(view.locator("header strong")).to_have_text(NAME)
     expect(view.locator("header")).to_contain_text("<b>Fashion-MNIST</b>")
     expect(view.locator(".ddp-device")).to_have_count(4)
@@ -87,16 +96,12 @@ def test_text_is_text_and_buttons_wait_for_the_kernel(watched: Watched, picture:
     page.evaluate("(head) => show({ head })", picture["head"] | {"state": "finished"})
     page.clock.run_for(20_000)
     expect(silence).to_be_hidden()  # an ended run has no news
-    assert watched.complaints == [] and page.title() == ""
+    assert page.title() == ""
 
 
-@pytest.mark.parametrize(("ground", "is_dark"), [("white", False), ("rgb(17, 17, 17)", True)])
-def test_it_has_the_colours_of_the_notebook_and_fits_a_narrow_output(
-    watched: Watched, picture: dict[str, Any], ground: str, is_dark: bool
-) -> None:
-    watched.page.set_viewport_size({"width": 380, "height": 900})
-    view = shown(watched, picture, ground)
-    red = view.evaluate("(element) => Number(getComputedStyle(element).backgroundColor.match(/\\d+/)[0])")
-    assert (red < 60) == is_dark
-    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 380
-    assert watched.complaints == []
+def test_it_has_the_colours_of_the_notebook_in_a_narrow_output(page: Page, picture: dict[str, Any]) -> None:
+    page.set_viewport_size({"width": 380, "height": 900})
+    ground = "(element) => Number(getComputedStyle(element).backgroundColor.match(/\\d+/)[0])"
+    assert shown(page, picture, "rgb(17, 17, 17)").evaluate(ground) < 60
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert shown(page, picture, "white").evaluate(ground) >= 60

@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.made_run import make_finished
-from tests.ui.conftest import Watched
 from tests.unit.checkpoints import leave_checkpoint
 from tools import page_driver
 from trainers.contract.events import EventFile
@@ -61,10 +60,7 @@ def open_run(page: Page, shelf: Shelf, run_id: str, more: str = "") -> None:
     expect(page.locator(".ddp-replicas").first).to_contain_text("replicas")
 
 
-def test_a_runs_page_says_that_it_is_broken_and_that_its_replicas_differ(
-    shelf: Shelf, watched: Watched
-) -> None:
-    page = watched.page
+def test_a_runs_page_says_that_it_is_broken_and_gives_its_weights_to_nobody(shelf: Shelf, page: Page) -> None:
     open_run(page, shelf, shelf.broken)
     expect(page.locator(".ddp-header .ddp-broken")).to_have_text(BADGE)
     expect(page.locator(".ddp-replicas")).to_have_text("replicas differ since step 50")
@@ -77,45 +73,30 @@ def test_a_runs_page_says_that_it_is_broken_and_that_its_replicas_differ(
     )
     drawn = page.evaluate("document.querySelector('[data-chart=fingerprints] .js-plotly-plot').data[1].y")
     assert drawn == [number / 1000 for number in range(50, NUM_STEPS + 1, 50)]
-    assert watched.complaints == []
+    expect(page.locator(".ddp-checkpoints")).to_contain_text("No download: this run was broken on purpose")
+    expect(page.locator(".ddp-checkpoints a")).to_have_count(0)
+
+    ask, routes = page.context.request, f"{shelf.address}/live/runs"
+    refused = ask.get(f"{routes}/{shelf.broken}/checkpoints/{NUM_STEPS}/download")
+    assert refused.status == 409
+    assert MISTAKE in refused.json()["detail"]
+    assert "its model is not useful" in refused.json()["detail"]
+    exported = ask.get(f"{routes}/{shelf.broken}/export.json")
+    assert exported.json()["broken_on_purpose"]["name"] == MISTAKE
+    headers = ask.get(f"{routes}/{shelf.broken}/export.tfevents").headers
+    assert f"broken-on-purpose.{shelf.broken}" in headers["content-disposition"]
+    assert ask.get(f"{routes}/{shelf.right}/export.json").json()["broken_on_purpose"] is None
 
 
-def test_the_list_compare_and_the_projector_have_the_badge(shelf: Shelf, watched: Watched) -> None:
-    page = watched.page
+def test_lists_have_the_badge_and_run_again_leaves_the_mistake_out(shelf: Shelf, page: Page) -> None:
     page.goto(f"{shelf.address}/runs")
     row = page.locator(f".ddp-list-row[data-run={shelf.broken}]")
     expect(row.locator(".ddp-broken")).to_have_text("broken on purpose")
     expect(page.locator(".ddp-list-row .ddp-broken")).to_have_count(1)
     page.goto(f"{shelf.address}/runs?compare={shelf.right},{shelf.broken}")
     expect(page.locator(".ddp-compare-table thead .ddp-broken")).to_have_text(BADGE)
-    open_run(page, shelf, shelf.broken, "&projector=1")
-    expect(page.locator(".ddp-header .ddp-broken")).to_be_visible()
     open_run(page, shelf, shelf.broken, f"&beside={shelf.right}")
     expect(page.locator(".ddp-header .ddp-broken")).to_have_count(1)
-
-
-def test_a_broken_runs_weights_are_not_given_away_but_its_numbers_are_marked(
-    shelf: Shelf, watched: Watched
-) -> None:
-    page = watched.page
-    open_run(page, shelf, shelf.broken)
-    expect(page.locator(".ddp-checkpoints")).to_contain_text("No download: this run was broken on purpose")
-    expect(page.locator(".ddp-checkpoints a")).to_have_count(0)
-    ask = page.context.request
-    refused = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/checkpoints/{NUM_STEPS}/download")
-    assert refused.status == 409
-    assert MISTAKE in refused.json()["detail"] and "its model is not useful" in refused.json()["detail"]
-    exported = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/export.json")
-    assert exported.json()["broken_on_purpose"]["name"] == MISTAKE
-    assert (
-        f"broken-on-purpose.{shelf.broken}"
-        in ask.get(f"{shelf.address}/live/runs/{shelf.broken}/export.tfevents").headers["content-disposition"]
-    )
-    assert ask.get(f"{shelf.address}/live/runs/{shelf.right}/export.json").json()["broken_on_purpose"] is None
-
-
-def test_run_again_leaves_the_mistake_out_and_says_so(shelf: Shelf, watched: Watched) -> None:
-    page = watched.page
     page.goto(f"{shelf.address}/?from={shelf.broken}")
     said = page.locator("#changes .ddp-changes")
     expect(said).to_contain_text("Broken on purpose Gradients are not averaged → none")

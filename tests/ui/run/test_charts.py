@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.made_run import live_run
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Start, wait_until_finished
 from tests.ui.run import written_runs
 from tools.page_driver import Server
 
@@ -38,19 +37,14 @@ WRITTEN = """() => [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].m
 LINE_GAP_PX = 2
 
 
-@dataclass(frozen=True)
-class Runs:
-    ended: str
-    diverged: str
-    never_drawn: str
+ENDED, DIVERGED, NEVER_DRAWN = "charts-1", "charts-2", "charts-3"
 
 
-@pytest.fixture(scope="module")
-def runs(runs_dir: Path) -> Runs:
-    ended = written_runs.ended_run(runs_dir / "charts-1", 2000, written_runs.images())
-    diverged = written_runs.diverged_run(runs_dir / "charts-2", num_finite=9, num_steps=60)
-    never = written_runs.diverged_run(runs_dir / "charts-3", num_finite=0, num_steps=60)
-    return Runs(ended.run_id, diverged.run_id, never.run_id)
+@pytest.fixture(scope="module", autouse=True)
+def _runs(runs_dir: Path) -> None:
+    written_runs.ended_run(runs_dir / ENDED, 2000, written_runs.images())
+    written_runs.diverged_run(runs_dir / DIVERGED, num_finite=9, num_steps=60)
+    written_runs.diverged_run(runs_dir / NEVER_DRAWN, num_finite=0, num_steps=60)
 
 
 def overlaps(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -92,45 +86,45 @@ def assert_nothing_is_cut_or_covered(page: Page, *, least_ticks: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_no_word_of_a_chart_is_cut_or_lies_over_another(
-    server: Server, runs: Runs, watched: Watched, size: str
-) -> None:
-    page = watched.page
+def test_no_word_of_a_chart_is_cut_or_lies_over_another(server: Server, page: Page, size: str) -> None:
     page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
-    for run_id, num_charts in ((runs.ended, 5), (runs.diverged, 3)):
+    for run_id, num_charts in ((ENDED, 5), (DIVERGED, 3)):
         page.goto(f"{server.address}/run?id={run_id}")
         # Charts outside the viewport are also drawn once.
         drawn = "(number) => document.querySelectorAll('.ddp-chart:has(.main-svg)').length === number"
         page.wait_for_function(drawn, arg=num_charts)
         assert_nothing_is_cut_or_covered(page, least_ticks=5 * num_charts)
-    assert watched.complaints == []
+    page.goto(f"{server.address}/runs?compare={ENDED},{DIVERGED}")
+    page.get_by_role("group", name="Curves").get_by_role("button", name="throughput").click()
+    page.wait_for_function("() => document.querySelectorAll('.ddp-chart:has(.main-svg)').length === 2")
+    assert_nothing_is_cut_or_covered(page, least_ticks=10)
+    heads = page.locator(".ddp-compare-table thead th")
+    expect(heads).to_have_count(2)
+    box = heads.last.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= SIZES[size][0], "both runs are in sight"
 
 
-def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
-    server: Server, runs: Runs, watched: Watched
-) -> None:
-    page = watched.page
-    page.goto(f"{server.address}/run?id={runs.diverged}")
+def test_a_loss_of_nan_is_said_in_the_state_and_in_empty_charts(server: Server, page: Page) -> None:
+    page.goto(f"{server.address}/run?id={DIVERGED}")
     expect(page.locator(".ddp-pill")).to_have_text("finished, loss is NaN")
     empty = page.locator("[data-chart=grad_norm] .ddp-plot-empty")
     expect(empty).to_be_visible()
     expect(empty).to_contain_text("the loss is NaN (not a number), and the gradient norm with it")
     expect(page.locator("[data-chart=loss] .ddp-plot-empty")).to_be_hidden()
     expect(page.locator("[data-chart=metric] .ddp-plot-empty")).to_contain_text("before its first evaluation")
-    page.goto(f"{server.address}/run?id={runs.never_drawn}")
+    page.goto(f"{server.address}/run?id={NEVER_DRAWN}")
     never = page.locator("[data-chart=loss] .ddp-plot-empty")
     expect(never).to_contain_text("from the first step on")
     expect(never).to_be_visible()
     page.goto(f"{server.address}/runs")
-    expect(page.locator(f'[data-run="{runs.diverged}"] .ddp-cell-loss')).to_have_text("NaN")
-    assert watched.complaints == []
+    expect(page.locator(f'[data-run="{DIVERGED}"] .ddp-cell-loss')).to_have_text("NaN")
 
 
-def test_a_chart_that_is_not_drawn_yet_claims_nothing(server: Server, runs: Runs, watched: Watched) -> None:
-    page = watched.page
+def test_an_empty_chart_says_when_an_evaluation_comes(server: Server, runs_dir: Path, page: Page) -> None:
     held: list[Route] = []
     page.route("**/live/plotly.min.js*", lambda route: held.append(route))  # the plotting library is loading
-    page.goto(f"{server.address}/run?id={runs.ended}", wait_until="commit")
+    page.goto(f"{server.address}/run?id={ENDED}", wait_until="commit")
     expect(page.locator(".ddp-pill")).to_have_text("finished")
     empty = page.locator("[data-chart=metric] .ddp-plot-empty")
     expect(empty).to_have_text("")
@@ -138,17 +132,33 @@ def test_a_chart_that_is_not_drawn_yet_claims_nothing(server: Server, runs: Runs
         route.continue_()
     expect(empty).to_be_hidden()
     expect(page.locator("[data-chart=metric] .main-svg").first).to_be_visible()
-
-
-def test_a_chart_of_evaluations_says_when_the_first_one_comes(
-    server: Server, runs_dir: Path, watched: Watched
-) -> None:
-    page = watched.page
+    page.unroute("**/live/plotly.min.js*")
     with live_run(runs_dir / "charts-4", 5) as live:
         page.goto(f"{server.address}/run?id={live.run_id}")
-        empty = page.locator("[data-chart=metric] .ddp-plot-empty")
         # At 4 steps per second, most of the 23 steps of an epoch are still to come.
         expect(empty).to_have_text(
             re.compile(r"^First evaluation after epoch \d+, in (a moment|about \d+ s)\.$")
         )
-    assert watched.complaints == []
+
+
+# The page polls every 5 s; the fitting process starts Python and torch at the lowest priority.
+FITTED_TIMEOUT_MS = 600_000
+
+
+def test_the_legend_has_the_reference_lines(start: Start, server: Server, page: Page) -> None:
+    run = start(dataset="iris", model="linear", nproc_per_node=1, batch_size=4, num_epochs=30)
+    wait_until_finished(run)
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    page.locator("[data-chart=metric]").scroll_into_view_if_needed()
+    legend = page.locator("[data-chart=metric] .legendtext")
+    expect(legend.filter(has_text="logistic regression")).to_have_count(1, timeout=FITTED_TIMEOUT_MS)
+    shown = dict(
+        re.fullmatch(r"(.*): (\d+\.\d)%", text).groups()  # type: ignore[union-attr]
+        for text in legend.all_text_contents()
+        if ":" in text
+    )
+    answer = page.request.get(f"{server.address}/live/runs/{run.run_id}/references").json()
+    assert answer["is_complete"]
+    assert shown == {line["label"]: f"{100 * line['value']:.1f}" for line in answer["lines"]}
+    assert shown["always the most frequent class"] == "33.3"
+    assert float(shown["logistic regression, same split"]) == pytest.approx(96.7, abs=3.4), "one flower of 30"

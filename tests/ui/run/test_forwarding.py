@@ -42,4 +42,3 @@ def test_a_run_is_forwarded_from_the_form_and_its_page_says_how_far(server: Serv
         expect(line).to_contain_text("everything is forwarded", timeout=END_TIMEOUT_S * 1000)
         (stored,) = service.runs.values()
         assert stored["status"] == "FINISHED" and stored["params"]["dataset"] == "iris"
-    assert not watched.complaints

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from gradio_client import Client
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.harness import END_TIMEOUT_S, START_TIMEOUT_S, wait_until
-from tests.ui.conftest import Watched
+from tests.harness import START_TIMEOUT_S, wait_until
+from tests.ui.conftest import PHONE, Start, wait_until_finished
 from tools.page_driver import Server
-from trainers.contract import events
-from trainers.contract.rundir import RunDirectory
-from trainers.engines import liveness
 
 # Shifts within half a second of a click are excluded: the user caused them.
 RECORD_SHIFTS = """
@@ -33,18 +28,13 @@ MOST_SHIFT = 0.01
 MOST_SHIFT_OF_LOADING = 0.05
 
 
-def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
-    server: Server, client: Client, watched: Watched, runs_dir: Path
-) -> None:
-    page = watched.page
-    page.set_viewport_size({"width": 390, "height": 844})
+def test_nothing_moves_from_a_run_s_start_to_its_end(server: Server, page: Page, start: Start) -> None:
+    run = start(num_epochs=60)
+    page.set_viewport_size(PHONE)
     page.add_init_script(RECORD_SHIFTS)
-    config = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_epochs": 60, "batch_size": 32}
-    run_id = client.predict(config, api_name="/start_run")["run_id"]
-    run = RunDirectory(runs_dir / run_id)
     wait_until("the ranks being started", run.rank_log(0).exists, START_TIMEOUT_S)
-    page.goto(f"{server.address}/run?id={run_id}")
-    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    wait_until_finished(run)
     expect(page.locator(".ddp-pill")).to_have_text("finished")
     expect(page.locator(".ddp-judgement")).to_have_attribute("data-code", re.compile("learnt|memor|improv"))
     shifts = page.evaluate("window.shifts")

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Watched
 from tests.ui.run.written_runs import NUM_NODES, RANKS_A_NODE, run_of_nodes
 from tools.page_driver import Server
 
 
-@pytest.fixture
-def run_id(runs_dir: Path, server: Server) -> str:
-    del server  # creates the folder
-    name = f"nodes-{time.time_ns()}"
-    run_of_nodes(runs_dir / name)
-    return name
-
-
-def test_a_row_a_machine_opens_and_names_what_stands_out(
-    run_id: str, server: Server, watched: Watched
-) -> None:
-    page = watched.page
+def test_a_row_a_machine_opens_and_names_what_stands_out(runs_dir: Path, server: Server, page: Page) -> None:
+    run_id = run_of_nodes(runs_dir / "nodes-1").run_id
     page.goto(f"{server.address}/run?id={run_id}")
     expect(page.get_by_text(f"CPU ranks on {NUM_NODES} machines")).to_be_visible()
     for region, mark in (("Every CPU rank", "least busy"), ("What each rank does", "slowest")):
@@ -48,4 +35,3 @@ def test_a_row_a_machine_opens_and_names_what_stands_out(
     expect(rows.nth(1).get_by_text("rank 10", exact=True)).to_be_visible()
     curve = rows.nth(1).locator(".ddp-curve-line").first
     expect(curve).to_have_attribute("d", re.compile("^M"))
-    assert watched.complaints == []

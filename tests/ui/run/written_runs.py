@@ -43,7 +43,6 @@ def text() -> dict[str, Any]:
 
 
 def ended_run(path: Path, num_steps: int, sample: dict[str, Any]) -> RunDirectory:
-    """Write a finished run with a sample."""
     run = make_finished(RunDirectory(path), num_steps)
     file = EventFile(run.events)
     file.append([(time.time(), "sample", {"step": num_steps, **sample})])
@@ -53,29 +52,12 @@ def ended_run(path: Path, num_steps: int, sample: dict[str, Any]) -> RunDirector
 
 def diverged_run(path: Path, *, num_finite: int, num_steps: int) -> RunDirectory:
     """Write a finished run whose loss is NaN after its first steps."""
-    run = RunDirectory(path)
-    for folder in (run.path, run.logs, run.checkpoints):
-        folder.mkdir(parents=True)
-    values = {"dataset": "digits", "model": "mlp", "device": "cpu", "learning_rate": 5.0, "name": "diverged"}
-    json_files.write_json_atomically(run.config, config.parse(values).to_json())
-    plan = {"num_train": 1000, "num_validation": 100, "num_parameters": 9000, "global_batch": 64}
-    plan |= {"steps_per_epoch": 16, "num_steps": num_steps, "all_reduce": "gloo"}
-    found: list[tuple[str, dict[str, Any]]] = [("plan", plan), ("state", {"state": "running", "reason": ""})]
-    found += [("step", _step(number, 10.0**number, num_finite)) for number in range(1, num_steps + 1)]
-    found.append(("state", {"state": "finished", "reason": ""}))
-    began = time.time() - 60
-    lines = [
-        encode_event({"seq": seq, "time_unix_s": began + seq * 0.1, "kind": kind, **fields}) + b"\n"
-        for seq, (kind, fields) in enumerate(found)
-    ]
-    run.events.write_bytes(b"".join(lines))
-    run.write_status(Status(state="finished", exit_code=0, started_unix_s=began, ended_unix_s=time.time()))
-    run.lock.touch()
-    return run
+    steps = [_step(number, 10.0**number, num_finite) for number in range(1, num_steps + 1)]
+    return _write(path, {"learning_rate": 5.0, "name": "diverged"}, num_steps, steps)
 
 
-def _step(number: int, loss: float, num_finite: int) -> dict[str, Any]:
-    return {
+def _step(number: int, loss: float, num_finite: int) -> tuple[str, dict[str, Any]]:
+    return "step", {
         "step": number,
         "epoch": number // 16,
         "loss": loss if number <= num_finite else None,
@@ -87,19 +69,36 @@ def _step(number: int, loss: float, num_finite: int) -> dict[str, Any]:
     }
 
 
-NUM_NODES, RANKS_A_NODE = 3, 8
-
-
-def run_of_nodes(path: Path, num_nodes: int = NUM_NODES) -> RunDirectory:
-    """Write a finished run on several machines, in which rank 2 of the second machine is slow and idle."""
+def _write(
+    path: Path, values: dict[str, Any], num_steps: int, found: list[tuple[str, dict[str, Any]]]
+) -> RunDirectory:
+    """Write a run that finished after these events."""
     run = RunDirectory(path)
     for folder in (run.path, run.logs, run.checkpoints):
         folder.mkdir(parents=True)
-    values = {"dataset": "digits", "model": "mlp", "device": "cpu"}
-    values |= {"num_nodes": num_nodes, "nproc_per_node": RANKS_A_NODE}  # type: ignore[dict-item]
-    json_files.write_json_atomically(run.config, config.parse(values).to_json())
+    settings = config.parse({"dataset": "digits", "model": "mlp", "device": "cpu"} | values)
+    json_files.write_json_atomically(run.config, settings.to_json())
+    plan = {"num_train": 1000, "num_validation": 100, "num_parameters": 9000, "global_batch": 64}
+    plan |= {"steps_per_epoch": 16, "num_steps": num_steps, "all_reduce": "gloo"}
+    states = [("state", {"state": state, "reason": ""}) for state in ("running", "finished")]
+    began = time.time() - 60
+    lines = [
+        encode_event({"seq": seq, "time_unix_s": began + seq * 0.1, "kind": kind, **fields}) + b"\n"
+        for seq, (kind, fields) in enumerate([("plan", plan), states[0], *found, states[1]])
+    ]
+    run.events.write_bytes(b"".join(lines))
+    run.write_status(Status(state="finished", exit_code=0, started_unix_s=began, ended_unix_s=time.time()))
+    run.lock.touch()
+    return run
+
+
+NUM_NODES, RANKS_A_NODE = 3, 8
+
+
+def run_of_nodes(path: Path) -> RunDirectory:
+    """Write a finished run on several machines, in which rank 2 of the second machine is slow and idle."""
     slow = RANKS_A_NODE + 2
-    ranks = range(num_nodes * RANKS_A_NODE)
+    ranks = range(NUM_NODES * RANKS_A_NODE)
     devices = [
         {
             "rank": rank,
@@ -121,22 +120,7 @@ def run_of_nodes(path: Path, num_nodes: int = NUM_NODES) -> RunDirectory:
         {"rank": rank, "step": 5, "step_time_s": 0.1, **parts, "wait_time_s": 0.0 if rank == slow else 0.04}
         for rank in ranks
     ]
-    plan = {"num_train": 1000, "num_validation": 100, "num_parameters": 9000, "global_batch": 64}
-    plan |= {"steps_per_epoch": 16, "num_steps": 5, "all_reduce": "gloo"}
-    found: list[tuple[str, dict[str, Any]]] = [("plan", plan), ("state", {"state": "running", "reason": ""})]
+    found: list[tuple[str, dict[str, Any]]] = []
     for number in range(1, 6):
-        found += [
-            ("step", _step(number, 1.0, 5)),
-            ("devices", {"devices": devices}),
-            ("ranks", {"ranks": times}),
-        ]
-    found.append(("state", {"state": "finished", "reason": ""}))
-    began = time.time() - 60
-    lines = [
-        encode_event({"seq": seq, "time_unix_s": began + seq * 0.5, "kind": kind, **fields}) + b"\n"
-        for seq, (kind, fields) in enumerate(found)
-    ]
-    run.events.write_bytes(b"".join(lines))
-    run.write_status(Status(state="finished", exit_code=0, started_unix_s=began, ended_unix_s=time.time()))
-    run.lock.touch()
-    return run
+        found += [_step(number, 1.0, 5), ("devices", {"devices": devices}), ("ranks", {"ranks": times})]
+    return _write(path, {"num_nodes": NUM_NODES, "nproc_per_node": RANKS_A_NODE}, 5, found)

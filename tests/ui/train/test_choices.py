@@ -10,12 +10,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.harness import END_TIMEOUT_S, wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, assert_usable_on_a_phone, wait_until_finished
 from tools.page_driver import Server
-from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import liveness
 
 
 def open_form(watched: Watched, server: Server) -> None:
@@ -31,30 +28,23 @@ def pick(watched: Watched, label: str, option: str) -> None:
     watched.wait_until_answered()
 
 
-def test_a_picked_data_set_brings_values_that_learn_and_what_to_expect(
-    server: Server, watched: Watched
-) -> None:
+def test_choices_bring_values_that_learn(server: Server, watched: Watched) -> None:
     page = watched.page
     open_form(watched, server)
     pick(watched, "Data set", "Iris")
     pick(watched, "Model", "Linear")
-    expect(page.get_by_label("Batch per rank")).to_have_value("2")
-    expect(page.get_by_label("Epochs", exact=True)).to_have_value("34")
+    batch, epochs = page.get_by_label("Batch per rank"), page.get_by_label("Epochs", exact=True)
+    expect(batch).to_have_value("2")
+    expect(epochs).to_have_value("34")
     expect(page.locator("#expectation")).to_contain_text("1,020 steps: accuracy of about 0.9")
-    page.get_by_label("Batch per rank").fill("5")
-    page.get_by_label("Batch per rank").blur()
+    batch.fill("5")
+    batch.blur()
     expect(page.locator("#expectation")).to_contain_text("408 steps in all")
     pick(watched, "Data set", "Wine")
-    expect(page.get_by_label("Batch per rank")).to_have_value("5")
-    expect(page.get_by_label("Epochs", exact=True)).to_have_value("67")
-    assert watched.complaints == []
+    expect(batch).to_have_value("5")
+    expect(epochs).to_have_value("67")
 
-
-def test_the_rank_of_lora_belongs_to_models_that_have_it_and_sets_the_rate(
-    server: Server, watched: Watched
-) -> None:
-    open_form(watched, server)
-    rank, rate = (watched.page.locator(f"#field-{name}") for name in ("lora_rank", "learning_rate"))
+    rank, rate = (page.locator(f"#field-{name}") for name in ("lora_rank", "learning_rate"))
     pick(watched, "Data set", "Jane Austen's novels")
     pick(watched, "Model", "Fine-tune a language model")
     expect(rank).to_be_visible()
@@ -67,12 +57,14 @@ def test_the_rank_of_lora_belongs_to_models_that_have_it_and_sets_the_rate(
     expect(rate.locator("textarea, input")).to_have_value("0.001")
 
 
-def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
+def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
     page = watched.page
     open_form(watched, server)
-    page.get_by_role("button", name="Optimizer and schedule").click()
-    page.get_by_label("Accumulate gradients over").fill("3")
-    page.get_by_label("Accumulate gradients over").blur()
+    for fold in ("The model", "Optimizer and schedule", "Duration, evaluation, checkpoints", "Speed"):
+        page.get_by_role("button", name=fold).click()
+    accumulated = page.get_by_label("Accumulate gradients over")
+    accumulated.fill("3")
+    accumulated.blur()
     expect(page.locator(".ddp-equation")).to_contain_text("384")
     pick(watched, "Model", "Vision transformer")
     page.get_by_role("button", name="Parallelism").click()
@@ -81,19 +73,11 @@ def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Serve
     expect(page.locator(".ddp-equation")).to_contain_text("192")
     pick(watched, "Model", "Small CNN")
     expect(page.get_by_label("Strategy", exact=True)).to_have_value("DDP")
-
-
-def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
-    page = watched.page
-    open_form(watched, server)
     pick(watched, "Data set", "Handwritten digits")
     pick(watched, "Model", "MLP")
-    for fold in ("The model", "Optimizer and schedule", "Duration, evaluation, checkpoints", "Speed"):
-        page.get_by_role("button", name=fold).click()
     pick(watched, "Model size", "small: 64 wide")
     expect(page.get_by_label("Momentum")).to_be_hidden()
     pick(watched, "Optimizer", "sgd")
-    expect(page.get_by_label("Momentum")).to_be_visible()
     page.get_by_label("Momentum").fill("0.8")
     expect(page.get_by_label("Step factor")).to_be_hidden()
     pick(watched, "Precision", "bf16")
@@ -101,99 +85,28 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     page.get_by_label("Stop after steps").fill("40")
     page.get_by_label("Stop after steps").blur()
     watched.wait_until_answered()
-    runs_dir.mkdir(exist_ok=True)
-    before = {path.name for path in runs_dir.iterdir()}
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url("**/run?id=*")
-    (name,) = {path.name for path in runs_dir.iterdir() if not path.name.startswith(".")} - before
-    run = RunDirectory(runs_dir / name)
+    run = start_run(watched, runs_dir)
     config = json.loads(run.config.read_text())
     asked = {
         "model_size": "small",
+        "gradient_accumulation_steps": 3,
         "optimizer": "sgd",
         "momentum": 0.8,
         "lr_gamma": 0.1,
         "precision": "bf16",
         "max_grad_norm": 0.5,
         "max_steps": 40,
+        "early_stopping_patience": None,
+        "keep_last_checkpoints": 3,
     }
     assert {field: config[field] for field in asked} == asked
-    assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
-    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
+    wait_until_finished(run)
 
 
-def write_table(path: Path, *, broken: bool = False) -> None:
-    """Write a table with three classes. If `broken`, one cell of a numeric column is text."""
-    rows = [f"{4 + k + 0.1 * (i % 5):.1f},{2 + k / 2:.1f},{'abc'[k]}" for i in range(40) for k in range(3)]
-    if broken:
-        rows[5] = "long,2.0,a"
-    path.write_text("\n".join(["length,width,kind", *rows]) + "\n")
-
-
-def test_own_table_by_path_is_looked_at_and_trained_on(
-    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
-) -> None:
-    write_table(tmp_path / "flowers.csv", broken=True)
-    page = watched.page
-    open_form(watched, server)
-    pick(watched, "Data set", "Your own data…")
-    expect(page.get_by_label("Epochs", exact=True)).to_have_value("20")  # the default for unknown data
-    expect(page.locator(".ddp-changes")).not_to_contain_text("Epochs")
-    page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
-    page.get_by_role("button", name="Inspect").click()
-    seen = page.locator("#own-data-seen")
-    expect(seen).to_contain_text("tabular classification")
-    expect(seen).to_contain_text("rows; to be predicted:")
-    expect(seen).to_contain_text("'long' in line 7")
-    expect(seen).to_contain_text("Fix this before it can be used:")
-    # The message next to Start refers to the field; the field is marked, and the faults are listed once.
-    expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
-    expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")
-    expect(page.locator("#field-data_path")).not_to_have_attribute("data-problem", re.compile("."))
-
-    write_table(tmp_path / "flowers.csv")
-    page.get_by_role("button", name="Inspect").click()
-    expect(seen).to_contain_text("96 rows to train, 24 to validate")
-    expect(page.get_by_label("Model", exact=True)).to_have_value("MLP for tables")
-    page.get_by_label("Batch per rank").fill("8")
-    page.get_by_label("Batch per rank").blur()
-    expect(page.locator(".ddp-equation")).to_contain_text("16")
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url("**/run?id=*")
-    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
-    accuracies = [e["metrics"]["accuracy"] for e in events.read_all(run.events) if e["kind"] == "eval"]
-    assert accuracies[-1] > 0.6
-
-
-def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
-    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
-) -> None:
-    from PIL import Image
-
-    archive = tmp_path / "my <b>photos.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for label in ("<img src=x onerror=alert(1)>", "dogs"):
-            for number in range(6):
-                picture = io.BytesIO()
-                Image.new("RGB", (20, 20), (40 * number, 90, 10)).save(picture, "PNG")
-                file.writestr(f"{label}/{number}.png", picture.getvalue())
-    page = watched.page
-    open_form(watched, server)
-    pick(watched, "Data set", "Your own data…")
-    page.locator("#own-data input[type=file]").set_input_files(archive)
-    seen = page.locator("#own-data-seen")
-    expect(seen).to_contain_text("image classification")
-    expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
-    expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
-    # Only generated thumbnails, no original images of the upload.
-    expect(page.locator("#own-data-seen img")).to_have_count(12)
-    (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
-    assert kept.name == "my-bphotos.zip"
-    assert kept.read_bytes() == archive.read_bytes()
-    assert watched.foreign_requests == [] and watched.complaints == []
+def start_run(watched: Watched, runs_dir: Path) -> RunDirectory:
+    watched.page.get_by_role("button", name="Start").click()
+    watched.page.wait_for_url("**/run?id=*")
+    return RunDirectory(runs_dir / watched.page.url.partition("?id=")[2])
 
 
 DROP = """([name, text]) => {
@@ -208,9 +121,7 @@ DROP = """([name, text]) => {
 }"""
 
 
-def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
-    server: Server, watched: Watched
-) -> None:
+def test_a_file_dropped_on_the_form_is_own_data(server: Server, watched: Watched, runs_dir: Path) -> None:
     page = watched.page
     open_form(watched, server)
     rows_of_file = [f"{4 + i % 3},{i},{('red', 'white')[i % 2]},{'abc'[i % 3]}" for i in range(120)]
@@ -227,8 +138,7 @@ def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
     label = seen.get_by_role("columnheader").filter(has_text="to be predicted")
     expect(label).to_have_count(1)
     expect(page.locator("#problems")).to_be_empty()
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url("**/run?id=*")
+    start_run(watched, runs_dir)
     expect(page.locator(".ddp-subtitle")).to_contain_text("petals.csv")
     rows = page.locator(".ddp-sample-rows")
     expect(rows.get_by_role("columnheader").first).to_have_text("Predicted")
@@ -237,39 +147,39 @@ def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
     expect(rows.locator("tbody tr").first).to_contain_text(
         re.compile(r"\(\d+%\)(right|truth: ).*(red|white)")
     )
-    assert watched.complaints == []
 
 
-def write_images(folder: Path, *, num_broken: int) -> None:
-    """Write two classes of twenty small images, some of which are invalid."""
+def zip_of_images(path: Path, *labels: str, num_broken: int) -> Path:
+    """Write twenty small images of each class; some of the first class are invalid."""
     from PIL import Image
 
-    for label in ("cats", "dogs"):
-        (folder / label).mkdir(parents=True)
-        for number in range(20):
-            Image.new("RGB", (8, 8), (10 * number, 90, 10)).save(folder / label / f"{number}.png")
-    for number in range(num_broken):
-        (folder / "cats" / f"{number}.png").write_bytes(b"no image")
+    with zipfile.ZipFile(path, "w") as file:
+        for label in labels:
+            for number in range(20):
+                picture = io.BytesIO()
+                Image.new("RGB", (8, 8), (10 * number, 90, 10)).save(picture, "PNG")
+                is_broken = label == labels[0] and number < num_broken
+                file.writestr(f"{label}/{number}.png", b"no image" if is_broken else picture.getvalue())
+    return path
 
 
-def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
-    server: Server, watched: Watched, tmp_path: Path
+def test_uploaded_images_are_inspected(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
 ) -> None:
-    write_images(tmp_path / "pets", num_broken=3)
+    hostile = "<img src=x onerror=alert(1)>"
+    archive = zip_of_images(tmp_path / "my <b>photos.zip", hostile, "dogs", num_broken=3)
     page = watched.page
     open_form(watched, server)
     pick(watched, "Data set", "Your own data…")
     seen, problems = page.locator("#own-data-seen"), page.locator("#problems")
     expect(problems.locator(".ddp-missing")).to_have_count(1)
     expect(problems.locator(".ddp-wrong")).to_have_count(0)
-    path = page.get_by_label("Path of your data")
-    path.focus()
-    path.blur()
+    page.get_by_label("Path of your data").focus()
+    page.get_by_label("Path of your data").blur()
     watched.wait_until_answered()
     expect(problems.locator(".ddp-wrong")).to_have_count(0)
 
-    path.fill(str(tmp_path / "pets"))
-    path.press("Enter")
+    page.locator("#own-data input[type=file]").set_input_files(archive)
     expect(seen.locator(".ddp-fatal")).to_have_count(1)
     expect(problems.locator(".ddp-wrong")).to_have_count(1)
     seen.get_by_role("button", name="Leave out 3 of 40 samples").click()
@@ -279,13 +189,19 @@ def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
     expect(problems).to_be_empty()
     expect(page.locator("#equation")).to_contain_text("15")
     assert page.get_by_test_id("toast-body").count() == 0, "all was said in the box"
+    expect(seen).to_contain_text("image classification")
+    expect(seen).to_contain_text(hostile)
+    # Only generated thumbnails, no original images of the upload.
+    expect(seen.locator("img")).to_have_count(12)
+    (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
+    assert kept.name == "my-bphotos.zip"
+    assert kept.read_bytes() == archive.read_bytes()
 
     page.get_by_label("Batch per rank").fill("500")
     page.get_by_label("Batch per rank").blur()
     problems.get_by_role("button", name="Use 15").click()
     expect(page.get_by_label("Batch per rank")).to_have_value("15")
     expect(problems).to_be_empty()
-    assert watched.complaints == []
 
 
 # Chooses what columns hold, each a task after the one before, while the request for the first is on its way.
@@ -308,16 +224,33 @@ MESSY = "\n".join([
 ])  # fmt: skip
 
 
-def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
-    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
-) -> None:
+def test_how_a_column_is_read(server: Server, watched: Watched, runs_dir: Path, tmp_path: Path) -> None:
+    rows = [f"{4 + k + 0.1 * (i % 5):.1f},{2 + k / 2:.1f},{'abc'[k]}" for i in range(40) for k in range(3)]
+    rows[5] = "long,2.0,a"
+    (tmp_path / "flowers.csv").write_text("\n".join(["length,width,kind", *rows]) + "\n")
     (tmp_path / "orders.csv").write_text(MESSY)
     page = watched.page
     open_form(watched, server)
     pick(watched, "Data set", "Your own data…")
+    expect(page.get_by_label("Epochs", exact=True)).to_have_value("20")  # the default for unknown data
+    expect(page.locator(".ddp-changes")).not_to_contain_text("Epochs")
     path = page.get_by_label("Path of your data")
+    path.fill(str(tmp_path / "flowers.csv"))
+    page.get_by_role("button", name="Inspect").click()
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("tabular classification")
+    expect(seen).to_contain_text("rows; to be predicted:")
+    expect(seen).to_contain_text("'long' in line 7")
+    expect(seen).to_contain_text("Fix this before it can be used:")
+    # The message next to Start refers to the field; the field is marked, and the faults are listed once.
+    expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
+    expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")
+    expect(page.locator("#field-data_path")).not_to_have_attribute("data-problem", re.compile("."))
+
     path.fill(str(tmp_path / "orders.csv"))
     path.press("Enter")
+    expect(seen).to_contain_text("rows to train")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("MLP for tables")
     decisions = page.get_by_role("list", name="What each column holds")
     price = decisions.get_by_role("listitem").filter(has_text="price")
     expect(price).to_contain_text("number with a decimal comma and points between thousands and the unit €")
@@ -331,12 +264,30 @@ def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
     expect(decisions.get_by_role("listitem").filter(has_text="colour")).to_contain_text("ignored")
     watched.wait_until_answered()
     expect(first.locator(".ddp-not-read")).to_have_count(3)
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url("**/run?id=*")
-    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    run = start_run(watched, runs_dir)
     reading = json.loads(json.loads(run.config.read_text())["data_reading"])
     assert reading == {"columns": kinds}
-    rows = page.locator(".ddp-sample-rows")
-    expect(rows.get_by_role("columnheader").last).to_have_text("weight")
-    expect(rows.get_by_role("columnheader")).to_have_count(3)
-    assert watched.complaints == []
+    headers = page.locator(".ddp-sample-rows").get_by_role("columnheader")
+    expect(headers.last).to_have_text("weight")
+    expect(headers).to_have_count(3)
+
+
+def test_the_script_marks_the_lines_that_a_setting_changes(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.locator("#fold-code > .label-wrap").click()
+    code = page.locator("#ddp-form-code")
+    expect(code.locator(".ddp-code-line").first).to_be_visible()
+    changed = code.locator(".ddp-code-changed")
+    expect(changed).to_have_count(0)
+    page.get_by_label("Batch per rank").fill("50")
+    expect(changed).to_have_count(1)
+    expect(changed).to_contain_text("BATCH_SIZE = 50")
+    expect(changed).to_be_in_viewport()
+    expect(code.get_by_role("status")).to_contain_text("Changed: 1 line")
+    page.get_by_label("Batch per rank").fill("0")
+    expect(code.get_by_role("status")).to_contain_text("cannot be started")
+    expect(code.locator(".ddp-code-lines")).to_be_hidden()
+    page.get_by_label("Batch per rank").fill("40")
+    expect(code.locator(".ddp-code-line").filter(has_text="BATCH_SIZE = 40")).to_be_visible()
+    assert_usable_on_a_phone(page, "#ddp-form-code")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.integration.test_finetune import needs, write_stand_in
-from tests.ui.conftest import Watched
-from tests.ui.run.test_try_it import HAS_ALL
+from tests.ui.conftest import HAS_ALL, wait_until_finished
 from tests.unit.ddp_gui.runs.test_runs import leave_events
 from tests.unit.trained_runs import leave_trained_run
 from tools.page_driver import Server
@@ -24,10 +22,7 @@ def source(runs_dir: Path) -> RunDirectory:
     return made
 
 
-def test_other_data_is_offered_compared_and_trained_on(
-    server: Server, source: RunDirectory, watched: Watched, runs_dir: Path
-) -> None:
-    page = watched.page
+def test_a_run_is_trained_further(server: Server, source: RunDirectory, page: Page, runs_dir: Path) -> None:
     page.goto(f"{server.address}/run?id={source.run_id}")
     page.wait_for_function(HAS_ALL)
     page.get_by_label("Checkpoint to take home").select_option("5")
@@ -55,53 +50,6 @@ def test_other_data_is_offered_compared_and_trained_on(
     run = RunDirectory(runs_dir / page.url.rpartition("=")[2])
     origin = start_from.read_origin(run)
     assert origin is not None and (origin.run_id, origin.step) == (source.run_id, 5)
-    expect(page.locator(".ddp-pill").first).to_contain_text("finished", timeout=180_000)
+    wait_until_finished(run)
     page.reload()
     expect(about).to_contain_text("step 5, with all its weights")
-    assert watched.complaints == []
-
-
-@needs("transformers")
-@needs("peft")
-def test_the_adapters_of_a_lora_run_are_trained_further_on_own_texts(
-    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
-) -> None:
-    folder = write_stand_in(tmp_path / "bert", "bert")
-    values = {"pretrained_path": str(folder), "lora_rank": 4, "sequence_length": 32}
-    source = leave_trained_run(runs_dir, "austen_novels", "hf_text", **values)[0]
-    leave_events(source)
-    rows = [
-        f"the {'good' if row % 2 else 'bad'} film {row},{'yes' if row % 2 else 'no'}" for row in range(80)
-    ]
-    (tmp_path / "texts.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-
-    page = watched.page
-    page.goto(f"{server.address}/run?id={source.run_id}")
-    page.wait_for_function(HAS_ALL)
-    page.get_by_role("link", name="Train further on other data").click()
-    words = page.locator(".ddp-start-from")
-    expect(words).to_contain_text(f"Training further from {source.run_id}, step 1.")
-    expect(words).to_contain_text("The new run keeps its weights")
-    expect(page.locator("#problems")).to_be_empty()
-    rank = page.get_by_label("LoRA rank")
-    if not rank.is_visible():
-        page.get_by_role("button", name="Fine-tuning").click()
-    expect(rank).to_have_value("4")
-    expect(rank).to_be_disabled()
-    page.locator("#field-dataset input").click()
-    page.locator("#field-dataset [role=option]").filter(has_text="Your own data").click()
-    page.get_by_label("Path of your data").fill(str(tmp_path / "texts.csv"))
-    page.get_by_label("Path of your data").blur()
-    expect(words).to_contain_text("Its last layer is new: 6 → 2 classes.")
-    expect(page.locator("#field-model input")).to_be_disabled()
-    expect(page.locator("#memory")).to_be_empty()  # the size of the model is not known
-    page.locator("#start-button").click()
-    page.wait_for_url("**/run?id=*")
-    expect(page.locator(".ddp-pill").first).to_contain_text("finished", timeout=180_000)
-    page.reload()
-    about = page.locator(".ddp-subtitle")
-    expect(about).to_contain_text(f"started from run {source.run_id}, step 1; last layer new: 6 → 2 classes")
-    run = RunDirectory(runs_dir / page.url.rpartition("=")[2])
-    config = run.read_config()
-    assert (config.model, config.lora_rank, config.start_from) == ("hf_text", 4, f"{source.run_id}/1")
-    assert watched.complaints == []

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from ddp_gui.http import shell
-from tests.ui.conftest import Watched
-from tools import page_driver
+from tests.ui.conftest import PHONE, NewContext
 from tools.page_driver import Server
-
-pytestmark = pytest.mark.ui
 
 IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
 GLOBAL_BATCH = f"global batch: {shell.definitions()['global batch']}"
@@ -19,11 +15,6 @@ DESCRIBED = """() => [...document.querySelectorAll("[data-term]")].map((term) =>
   const tip = document.getElementById(term.getAttribute("aria-describedby"));
   return [term.dataset.term, tip?.textContent, tip?.getAttribute("role"), tip?.hidden];
 })"""
-
-
-@pytest.fixture
-def site(server: Server) -> str:
-    return server.address
 
 
 def described(page: Page) -> set[str]:
@@ -38,36 +29,18 @@ def described(page: Page) -> set[str]:
     return {name for name, *_ in found}
 
 
-def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watched) -> None:
-    page = watched.page
-    page.goto(site)
-    page.wait_for_selector(".ddp-equation")
-    folded = page.locator("button.label-wrap:not(.open)")
-    while folded.count() > 0:
-        folded.first.click()
-    page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
-    # The field for LoRA is shown with a model that has it.
-    assert {"global batch", *shell.terms_of_fields().values()} - {"LoRA"} <= described(page)
-    assert watched.complaints == []
-
-
-def test_a_tooltip_comes_with_the_pointer_and_stays_while_it_is_read(site: str, watched: Watched) -> None:
-    page = watched.page
-    page.goto(site)
+def test_every_term_is_described_when_the_pointer_or_the_focus_is_on_it(server: Server, page: Page) -> None:
+    page.goto(server.address)
     term, tip = page.locator(IN_THE_EQUATION), page.locator("#ddp-tip-global-batch")
     expect(term).to_have_attribute("aria-describedby", "ddp-tip-global-batch")
     term.hover()
     expect(tip).to_be_visible()
     expect(tip).to_have_text(GLOBAL_BATCH)
     tip.hover()
-    expect(tip).to_be_visible()
+    expect(tip).to_be_visible()  # it stays while it is read
     page.get_by_role("heading", level=1).hover()
     expect(tip).to_be_hidden()
 
-
-def test_a_tooltip_comes_with_the_focus_and_goes_with_escape(site: str, watched: Watched) -> None:
-    page = watched.page
-    page.goto(site)
     mark, tip = page.locator("#field-learning_rate .ddp-term-mark"), page.locator("#ddp-tip-learning-rate")
     mark.wait_for()
     page.get_by_label("Batch per rank").focus()
@@ -78,12 +51,17 @@ def test_a_tooltip_comes_with_the_focus_and_goes_with_escape(site: str, watched:
     expect(tip).to_be_hidden()
     expect(mark).to_be_focused()
 
+    folded = page.locator("button.label-wrap:not(.open)")
+    while folded.count() > 0:
+        folded.first.click()
+    page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
+    # The field for LoRA is shown with a model that has it.
+    assert {"global batch", *shell.terms_of_fields().values()} - {"LoRA"} <= described(page)
 
-def test_a_tooltip_comes_with_a_tap_and_lies_within_a_phone(browser: Browser, site: str) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page = context.new_page()
-    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
-    page.goto(site)
+
+def test_a_tooltip_comes_with_a_tap_and_lies_within_a_phone(new_context: NewContext, server: Server) -> None:
+    page = new_context(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
+    page.goto(server.address)
     mark, tip = page.locator("#field-num_epochs .ddp-term-mark"), page.locator("#ddp-tip-epoch")
     mark.tap()
     expect(tip).to_be_visible()
@@ -91,4 +69,3 @@ def test_a_tooltip_comes_with_a_tap_and_lies_within_a_phone(browser: Browser, si
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
     page.locator("#equation").tap(position={"x": 2, "y": 2})
     expect(tip).to_be_hidden()
-    context.close()
