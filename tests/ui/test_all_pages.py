@@ -20,7 +20,7 @@ from trainers.contract.rundir import RunDirectory
 # Each page shows a loading message until its content arrives.
 HAS_LOADED = "() => [...document.querySelectorAll('.ddp-loading')].every((waiting) => waiting.hidden)"
 OTHER_PAGES = (
-    *(path for path, *_ in (*shell.PAGES, shell.QUEUE_PAGE)),
+    *(path for path, *_ in (*shell.PAGES, shell.QUEUE_PAGE, shell.SCRIPT_PAGE)),
     "runs?bin=1",
     "runs?compare=ended,live",
 )
