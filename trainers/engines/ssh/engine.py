@@ -37,7 +37,7 @@ from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
-from trainers.engines.ssh.client import SshError
+from trainers.engines.ssh.client import SshError, UnreachableError
 from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
@@ -206,8 +206,8 @@ class SshLaunch(Launch):
             if is_gone and _is_owned(self._run):
                 return
             if is_gone or time.monotonic() > deadline:
-                self._engine.reap(self.start)
-                words = last_log_line(self._run) or "its launcher said nothing"
+                said = last_log_line(self._run) or "its launcher said nothing"
+                words = "; ".join([said, *self._engine.clean_up(self.start).values()])
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
@@ -324,7 +324,18 @@ class SshEngine(Engine, HostChecks):
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
-    def reap(self, start: Start) -> Sequence[str]:
+    def clean_up(self, start: Start) -> Mapping[str, str]:
+        """Kill all processes of a start, also those on hosts that answer only later.
+
+        Returns:
+            For each host that did not answer or failed, its name and a message.
+        """
+        silent = self.reap(start)
+        if silent:
+            self._lost.reap_when_back(start, list(silent))
+        return {name: f"{error}: processes there are killed when it answers" for name, error in silent.items()}
+
+    def reap(self, start: Start) -> Mapping[str, SshError]:
         """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
         wanted = {
             name: scripts.reap(self.hosts.by_name[name], start.tag, node)
@@ -333,7 +344,7 @@ class SshEngine(Engine, HostChecks):
         }
         answers = self.hosts.on_each(wanted, REAP_LIMIT_S)
         self.hosts.forget()
-        return [str(each) for each in answers.values() if isinstance(each, SshError)]
+        return {name: each for name, each in answers.items() if isinstance(each, SshError)}
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the reports of all hosts, which are asked in parallel."""
@@ -372,8 +383,7 @@ class SshEngine(Engine, HostChecks):
         """Kill a run's processes; write its final events and status."""
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
-        if silent := self.reap(start):
-            message += f" {'; '.join(silent)}: processes there end when they hear from no other host."
+        message += "".join(f" {left}." for left in self.clean_up(start).values())
         restarts.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:
@@ -409,9 +419,11 @@ class SshEngine(Engine, HostChecks):
             wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
         answers = self.hosts.on_each(wanted, START_LIMIT_S)
         self.hosts.forget()
-        if failed := [str(each) for each in answers.values() if isinstance(each, SshError)]:
-            self.reap(start)
-            raise SshError("; ".join(failed))
+        if failed := {name: each for name, each in answers.items() if isinstance(each, SshError)}:
+            # A host that does not answer may have started its launcher; a host whose script failed has not.
+            refused = [name for name, each in failed.items() if not isinstance(each, UnreachableError)]
+            left = {name: words for name, words in self.clean_up(start).items() if name not in refused}
+            raise SshError("; ".join(map(str, {**failed, **left}.values())))
 
 
 def _random_port() -> int:

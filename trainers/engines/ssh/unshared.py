@@ -226,14 +226,14 @@ class RemoteCopy:
     # To the host
 
     def send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
+        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]
     ) -> None:
         """Copy the run to its host and start it there, in a thread; then mirror it.
 
         Args:
             folder: Folder on the host for copied data, which later runs reuse.
             start_there: Starts the launcher; may raise SshError.
-            end_there: Ends it; returns the errors if its host did not answer.
+            end_there: Ends it; returns a value that is true if its host did not answer.
         """
         self._in_thread(lambda: self._send(folder, start_there, end_there), "bring")
 
@@ -244,7 +244,7 @@ class RemoteCopy:
             return self._is_cancelled
 
     def _send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
+        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]
     ) -> None:
         try:
             self._copy_all(folder)
@@ -578,7 +578,7 @@ class UnsharedSshEngine(SshEngine):
             if copy.cancel():  # else it was started, and its host did not answer
                 return
         if silent := self.reap(start):  # the run could continue there for hours
-            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
+            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, silent.values()))}")
         if copy is not None and not copy.is_back.wait(BACK_WITHIN_S):
             raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
         restarts.write_forced_end(run, status, message)
