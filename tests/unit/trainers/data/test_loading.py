@@ -21,7 +21,8 @@ from trainers.data.dataset import (
     mean_and_std,
     vary,
 )
-from trainers.data.loading import Batch, Loader, ShardedBatches
+from trainers.data.loading import Batch, Loader
+from trainers.data.micro_batches import ShardedBatches
 
 CPU = torch.device("cpu")
 

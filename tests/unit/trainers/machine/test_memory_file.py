@@ -13,7 +13,7 @@ from trainers.engines.local.torchrun import STORE, RendezvousFiles
 from trainers.files.plain_files import map_file
 from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
-from trainers.report.samples import PLACE_BYTES, SampleBoard
+from trainers.report.telemetry import PLACE_BYTES, SampleBoard
 
 only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
 
