@@ -253,6 +253,15 @@ class RunDirectory:
             raise ValueError(f"run {self.run_id} is already being run by another process")
         return fd
 
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Hold the run's lock until the end of the block; raises the errors of `acquire_lock`."""
+        lock = self.acquire_lock()
+        try:
+            yield
+        finally:
+            os.close(lock)
+
     def expect_commands(self) -> None:
         """Create the file of commands if missing, so that a command from another machine is seen immediately.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import atexit
+import contextlib
 import json
 import multiprocessing.process
 import os
@@ -258,11 +259,8 @@ def _without_ours(frames: TracebackType | None) -> TracebackType | None:
 
 def append_state(run: RunDirectory, state: str, reason: str) -> None:
     """Write a state of a run that has no supervisor."""
-    file = EventFile(run.events)
-    try:
+    with contextlib.closing(EventFile(run.events)) as file:
         file.append([(time.time(), "state", {"state": state, "reason": reason})])
-    finally:
-        file.close()
 
 
 def end(exit_code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -559,12 +560,9 @@ def append_within_limits(run: RunDirectory, rest: list[Words]) -> None:
         OSError: If the disk is full before all are written.
     """
     now = now_unix_s()
-    file = EventFile(run.events)
-    try:
+    with contextlib.closing(EventFile(run.events)) as file:
         while rest:
             del rest[: file.append((now, kind, fields) for kind, fields in rest)]
-    finally:
-        file.close()
 
 
 def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:

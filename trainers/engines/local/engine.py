@@ -12,7 +12,7 @@ from pathlib import Path
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Status, StatusError
+from trainers.contract.status import LOCAL, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 from trainers.contract.tickets import Grant
 from trainers.engines.base import (
     HANDSHAKE_S,
@@ -27,10 +27,12 @@ from trainers.engines.base import (
     status_on,
 )
 from trainers.engines.local import script_process, stopping, torchrun
+from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
 from trainers.files.plain_files import REPOSITORY, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host, processes
+from trainers.machine.processes import ProcessTree
 
 HANDSHAKE_POLL_S = 0.01
 
@@ -147,14 +149,28 @@ class LocalEngine(Engine):
             if not save and self._end_by_signal(run, status):
                 return ""
             raise
-        stopping.watch_supervisor(run, partial(status_on, self))
+        stopping.watch_for_stop(
+            self,
+            run,
+            partial(stopping.supervisor_signs, run),
+            lambda status: self._end(run, status, stopping.DEAF_MESSAGE),
+            stopping.DEAF_AFTER_S,
+        )
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill the supervisor and its descendants, then write the final events in its place."""
-        if (supervisor := stopping.supervisor_of(run, status)) is not None:
-            message = stopping.KILLED_MESSAGE
-            stopping.end_supervisor(run, status, supervisor, partial(status_on, self), message)
+        self._end(run, status, stopping.KILLED_MESSAGE)
+
+    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
+        if (supervisor := stopping.supervisor_of(run, status)) is None:
+            return
+        ProcessTree(supervisor.pid).kill()
+        if status_on(self, run).state != "lost":
+            return  # the run recorded its end itself
+        hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
+        cause = Cause(code="stop_forced", message=message, hint=hint)
+        stopping.write_forced_end(run, status, message, cause)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""

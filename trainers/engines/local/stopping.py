@@ -1,15 +1,14 @@
 """Ends runs: by request, by force, and from the page if the supervisor fails.
 
 `Escalation` is the rule by which a stop request that is not obeyed becomes SIGTERM, then SIGKILL. `RunGuard`
-applies it inside the supervisor, together with the hang watch. `watch_supervisor` runs in the page and covers
-the supervisor itself: if suspended, it is resumed; if it does not react, it is killed.
+applies it inside the supervisor, together with the hang watch. `watch_for_stop` runs in the page and covers
+the process that owns the run: a suspended supervisor is resumed; if the owner does not react, it is killed.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +19,12 @@ from typing import Any, Literal
 import psutil
 
 from trainers.contract import events, tickets
+from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, RESUME_HINT, Status
+from trainers.contract.status import RANK_KILL_ASKED, Status
+from trainers.engines.base import Engine, status_on
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.hang_watch import WORKING_BYTES_PER_S, HangWatch
@@ -472,81 +473,57 @@ class RunGuard:
             print(f"this could not be written to the events: {words} ({explain(error)})", flush=True)
 
 
-POLL_EVERY_S = 0.25
+POLL_EVERY_S = 0.5
+WATCHED_S = 180.0
 # The supervisor polls twenty times a second; only reading stacks delays it, by some seconds.
 DEAF_AFTER_S = 9.0
-STAYS_STOPPED_S = 1.5
-WATCHED_S = 60.0
-
 DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
-# Returns a run's actual state.
-ReadStatus = Callable[[RunDirectory], Status]
-WatchAction = Literal["wait", "continue", "kill"]
 
-# Time of the latest stop request of each run.
-_asked_at: dict[Path, float] = {}
+def watch_for_stop(
+    engine: Engine,
+    run: RunDirectory,
+    signs_of_life: Callable[[Status], object],
+    end: Callable[[Status], None],
+    patience_s: float,
+) -> None:
+    """Watch a run that has just been sent a stop request. Returns immediately.
 
-
-class SupervisorWatchdog:
-    """The rule for a supervisor that may be suspended or stuck."""
-
-    def __init__(self, now: float) -> None:
-        self._signs_of_life: tuple[float, ...] = ()
-        self._alive_at = now
-        self._continued_at: float | None = None
-
-    def judge(self, signs_of_life: tuple[float, ...], now: float, *, is_stopped: bool) -> WatchAction:
-        """Record an observation; return the action for this moment.
-
-        A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
-        life for `DEAF_AFTER_S`.
-
-        Args:
-            signs_of_life: Numbers that change whenever its process does anything.
-        """
-        if signs_of_life != self._signs_of_life:
-            self._signs_of_life, self._alive_at = signs_of_life, now
-        if not is_stopped:
-            return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
-        if self._continued_at is None:
-            self._continued_at = now
-            return "continue"
-        return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
+    Args:
+        signs_of_life: Returns a value that changes while the process works that owns the run.
+        end: Ends the run's processes and writes its final events. Called if that value does not change for
+            `patience_s`.
+    """
+    threads.run_once(f"stop-{run.path}", lambda: _watch(engine, run, signs_of_life, end, patience_s))
 
 
-def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
-    """Watch the supervisor of a run that has just been sent a stop request. Returns immediately."""
-    _asked_at[run.path] = time.monotonic()
-    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status))
-
-
-def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
-    watchdog = SupervisorWatchdog(time.monotonic())
+def _watch(
+    engine: Engine,
+    run: RunDirectory,
+    signs_of_life: Callable[[Status], object],
+    end: Callable[[Status], None],
+    patience_s: float,
+) -> None:
+    began = heard_at = time.monotonic()
+    newest: object = None
     try:
-        while time.monotonic() - _asked_at[run.path] < WATCHED_S:
-            status = read_status(run)
-            supervisor = supervisor_of(run, status)
-            if supervisor is None:
+        while time.monotonic() - began < WATCHED_S:
+            status = status_on(engine, run)
+            if status.state not in events.LIVE_STATES:
                 return
-            with supervisor.oneshot():
-                times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
-                is_stopped = supervisor.status() == psutil.STATUS_STOPPED
-            signs = (times.user, times.system, *map(float, switches))
-            action = watchdog.judge(signs, time.monotonic(), is_stopped=is_stopped)
-            if action == "continue":
-                log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
-                supervisor.resume()
-            elif action == "kill":
-                log.warning("the supervisor of %s does not react: killing it", run.run_id)
-                end_supervisor(run, status, supervisor, read_status, DEAF_MESSAGE)
+            signs = signs_of_life(status)
+            if signs != newest:
+                newest, heard_at = signs, time.monotonic()
+            if time.monotonic() - heard_at > patience_s:
+                log.warning("%s does not react to Stop: it is ended by force", run.run_id)
+                end(status)
                 return
             time.sleep(POLL_EVERY_S)
     except psutil.NoSuchProcess:
         return  # it has ended, as requested
-    except (private_files.ForeignFileError, FileNotFoundError) as error:
-        log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
+    except (OSError, ValueError) as error:
+        log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
@@ -558,17 +535,27 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def end_supervisor(
-    run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
-) -> None:
-    """Kill a supervisor and its descendants, then write the final events in its place."""
-    ProcessTree(supervisor.pid).kill()
-    if read_status(run).state != "lost":
-        return  # the run recorded its end itself
-    hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
-    cause = Cause(code="stop_forced", message=message, hint=hint)
-    lock = run.acquire_lock()
-    try:
-        diagnosis.record_end(run, status, "stopped", message, cause)
-    finally:
-        os.close(lock)
+def supervisor_signs(run: RunDirectory, status: Status) -> object:
+    """Resume a run's supervisor if it is suspended; return numbers that change whenever it does anything."""
+    if (supervisor := supervisor_of(run, status)) is None:
+        return None
+    with supervisor.oneshot():
+        if supervisor.status() == psutil.STATUS_STOPPED:
+            log.warning("the supervisor of %s is suspended (SIGSTOP): resuming it", run.run_id)
+            supervisor.resume()
+        return supervisor.cpu_times(), supervisor.num_ctx_switches()
+
+
+def write_forced_end(run: RunDirectory, status: Status, message: str, cause: Cause | None = None) -> None:
+    """Write the final events and status of a run that was ended by force, unless it has an end.
+
+    Args:
+        status: Last known status.
+
+    Raises:
+        ValueError: If another process owns the run.
+    """
+    with run.owned():
+        recorded = status_file.read(run.status) or status
+        if recorded.ended_unix_s is None:
+            diagnosis.record_end(run, recorded, "stopped", message, cause)

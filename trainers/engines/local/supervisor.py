@@ -205,14 +205,11 @@ def supervise(
     Raises:
         ValueError: If another process owns the run, or the ticket is not valid any more.
     """
-    lock = run.acquire_lock()
-    try:
+    with run.owned():
         remove_half_written(run.status)
         tickets.claim_ticket(run, ticket)
         start = functools.partial(torchrun_process.start, template=template)
         return Supervisor(run, resume_step, start=start).run_to_end()
-    finally:
-        os.close(lock)
 
 
 class Supervisor:

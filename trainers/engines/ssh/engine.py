@@ -33,6 +33,7 @@ from trainers.engines.base import (
     script_problems,
     status_on,
 )
+from trainers.engines.local import stopping
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
@@ -186,7 +187,6 @@ OWNED_WITHIN_S = 60.0
 LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
 DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
-KILLED_MESSAGE = "The run was killed with all its processes."
 
 
 class SshLaunch(Launch):
@@ -284,17 +284,12 @@ class SshEngine(Engine, HostChecks):
 
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run on the first free hosts."""
-        lock = run.acquire_lock()
-        try:
+        with run.owned():
             tickets.claim_ticket(run, None if grant is None else grant.token)
-            config = run.read_config()
+            hosts = self._take(run.read_config().num_nodes)
             run.logs.mkdir(exist_ok=True)
-            start = Start(
-                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(self._take(config.num_nodes))
-            )
+            start = Start(tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(hosts))
             return self._begin(run, start, resume_step)
-        finally:
-            os.close(lock)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
@@ -314,15 +309,13 @@ class SshEngine(Engine, HostChecks):
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run by a command in its folder, as the page's button does."""
         command_id = super().stop(run, status, save=save, why=why)
-        restarts.watch_for_stop(
-            run, lambda: status_on(self, run), lambda status: self._end(run, status, DEAF_MESSAGE)
-        )
+        restarts.watch_for_stop(self, run, lambda status: self._end(run, status, DEAF_MESSAGE))
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
         if status.state in events.LIVE_STATES:
-            self._end(run, status, KILLED_MESSAGE)
+            self._end(run, status, stopping.KILLED_MESSAGE)
 
     def clean_up(self, start: Start) -> Mapping[str, str]:
         """Kill all processes of a start, also those on hosts that answer only later.
@@ -384,7 +377,7 @@ class SshEngine(Engine, HostChecks):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         message += "".join(f" {left}." for left in self.clean_up(start).values())
-        restarts.write_forced_end(run, status, message)
+        stopping.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()

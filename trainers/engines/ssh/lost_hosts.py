@@ -8,7 +8,6 @@ short network failure. When the host is back, its remaining processes are killed
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -87,8 +86,7 @@ class LostHosts:
 
     def _conclude(self, run: RunDirectory, start: Start) -> None:
         """Write the run's final events and status in place of its first host."""
-        lock = run.acquire_lock()  # fails if another process owns the run
-        try:
+        with run.owned():
             recorded = status_file.read(run.status)
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
@@ -100,8 +98,6 @@ class LostHosts:
             except OSError:
                 folder.remove("taken-over")  # otherwise no process would write it again
                 raise
-        finally:
-            os.close(lock)
 
     def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
         name = start.hosts[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import shlex
 import subprocess
@@ -27,8 +26,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.base import Description, Engine, Launch, StartError
-from trainers.engines.local import diagnosis
-from trainers.engines.several_nodes import restarts
+from trainers.engines.local import diagnosis, stopping
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.engine import NAME, POLL_S, SshEngine
@@ -333,8 +331,7 @@ class RemoteCopy:
 
     def _record_start(self, state: events.State, error: str | None = None) -> None:
         """Record that the run starts, or why it does not, unless another start owns it."""
-        lock = self.run.acquire_lock()
-        try:
+        with self.run.owned():
             recorded = status_file.read(self.run.status)
             if recorded is None or recorded.handle != self.start.handle:
                 return
@@ -344,8 +341,6 @@ class RemoteCopy:
                 self.run.write_status(status)
             else:
                 diagnosis.record_end(self.run, status, state, error)
-        finally:
-            os.close(lock)
 
     # And back
 
@@ -581,4 +576,4 @@ class UnsharedSshEngine(SshEngine):
             raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, silent.values()))}")
         if copy is not None and not copy.is_back.wait(BACK_WITHIN_S):
             raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
-        restarts.write_forced_end(run, status, message)
+        stopping.write_forced_end(run, status, message)

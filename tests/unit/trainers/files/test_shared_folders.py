@@ -18,6 +18,8 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.data.own import cache
+from trainers.engines.local import stopping
+from trainers.engines.local.engine import LocalEngine
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.files import plain_files
@@ -80,11 +82,12 @@ def test_a_first_node_that_reports_is_not_taken_for_deaf(
 ) -> None:
     """The report file is replaced every second under a name that is in this machine's cache."""
     monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 3.0)
-    monkeypatch.setattr(restarts, "POLL_EVERY_S", 0.02)
-    folder, ended, states = NodesFolder(run, "1-0"), threading.Event(), ["running"]
+    monkeypatch.setattr(stopping, "POLL_EVERY_S", 0.02)
+    monkeypatch.setattr(stopping, "status_on", lambda *_: Status(state="running"))
+    folder, ended = NodesFolder(run, "1-0"), threading.Event()
     with memory.elsewhere():
         folder.make()
-    restarts.watch_for_stop(run, lambda: Status(state=states[0]), lambda status: ended.set())  # type: ignore[arg-type]
+    restarts.watch_for_stop(LocalEngine(), run, lambda _status: ended.set())
     for count in range(80):
         with memory.elsewhere():
             folder.write("0", {"count": count})
