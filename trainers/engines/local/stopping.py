@@ -20,6 +20,7 @@ import psutil
 
 from trainers.contract import events, tickets
 from trainers.contract import status as status_file
+from trainers.contract.commands import Command, Incoming
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
@@ -30,8 +31,6 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.hang_watch import WORKING_BYTES_PER_S, HangWatch
 from trainers.engines.local.stacks import Ranks
 from trainers.files import private_files
-from trainers.files.json_files import parse_json, read_lines
-from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine import processes, threads
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
@@ -237,51 +236,10 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
 MOST_LATE_S = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopRequest:
-    """A user's request to stop the run; `late_s`: age of the request when it was read."""
-
-    id: str
-    save: bool
-    late_s: float
-
-
-class StopRequests:
-    """Reads the commands that are appended to a file after `offset`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.offset = path.stat().st_size if path.exists() else 0
-        self._has_reported_foreign_file = False
-
-    def read(self) -> list[StopRequest]:
-        """Return the stop requests since the last call."""
-        try:
-            with open_own(self._path) as file:
-                lines, self.offset = read_lines(file, self.offset)
-        except FileNotFoundError:
-            return []
-        except ForeignFileError as error:
-            if not self._has_reported_foreign_file:
-                print(f"commands cannot be read: {error}", flush=True)
-            self._has_reported_foreign_file = True
-            return []
-        return [found for line in lines.split(b"\n") if (found := _parse_stop_request(line)) is not None]
-
-
-def _parse_stop_request(line: bytes) -> StopRequest | None:
-    try:
-        command = parse_json(line)
-        if command["name"] != "stop":
-            return None
-        late_s = time.time() - float(command.get("time_unix_s", time.time()))
-        return StopRequest(
-            id=str(command.get("id", "")),
-            save=bool(command.get("save", True)),
-            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # false for NaN
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+def late_s(request: Command) -> float:
+    """Return the age of a request in seconds when it is read; 0 if it is unknown or in the future."""
+    age_s = time.time() - request.time_unix_s
+    return min(age_s, MOST_LATE_S) if request.time_unix_s > 0 and age_s > 0 else 0.0  # false for NaN
 
 
 SAVING_SAMPLE_S = 0.5
@@ -302,7 +260,7 @@ class RunGuard:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._requests = StopRequests(run.commands)
+        self._incoming = Incoming(run.commands)
         self.escalation = Escalation(time.monotonic())
         self._saving_sampled_at = self._life_sampled_at = 0.0
         self._io_bytes = 0
@@ -312,7 +270,7 @@ class RunGuard:
         self._has_warned_of_wait = False
         self._script: Config | None = None
         self._was_asked = False
-        self.commands_offset = self._requests.offset
+        self.commands_offset = self._incoming.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
 
@@ -329,10 +287,10 @@ class RunGuard:
 
     def read_requests(self) -> None:
         """Record new stop requests. Each sets a deadline for the use of force."""
-        for request in self._requests.read():
+        for request in self._incoming.stops():
             self.unanswered.append(request.id)
             if self._script is None:
-                self.escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+                self.escalation.request_stop(time.monotonic() - late_s(request), save=request.save)
             else:
                 self._request_stop_of_script(request)
 
@@ -341,13 +299,13 @@ class RunGuard:
         self._script = config
         self.escalation.term_grace_s = SCRIPT_TERM_GRACE_S
 
-    def _request_stop_of_script(self, request: StopRequest) -> None:
+    def _request_stop_of_script(self, request: Command) -> None:
         """Give a script that asks, or saves, the usual time to stop; end any other one now."""
         control = spool.Control(self._run.path)
         self._was_asked, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
         may_obey = self._was_asked or saves
-        late_s = request.late_s if may_obey else STOP_GRACE_S
-        self.escalation.request_stop(time.monotonic() - late_s, save=saves)
+        passed_s = late_s(request) if may_obey else STOP_GRACE_S
+        self.escalation.request_stop(time.monotonic() - passed_s, save=saves)
         if not may_obey:
             self._note("state", {"state": "stopping", "reason": self.force_text()})
 
