@@ -22,13 +22,14 @@ from trainers.contract import config as config_module
 from trainers.contract import fence, heartbeats, manifests, rundir, start_from, tickets
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.engines.local import torchrun_process
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, SUPERVISED, by_hand
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, by_hand
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
 from trainers.machine import host, os_errors, processes
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 from trainers.machine.os_errors import explain
+from trainers.watch.settings import SUPERVISED
 
 if TYPE_CHECKING:
     from trainers.job import Job

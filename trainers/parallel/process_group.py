@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from trainers.engines.local.torchrun import STORE
+from trainers.watch.settings import STORE
 from trainers.engines.several_nodes import peers
 from trainers.machine import host, threads
 from trainers.machine.cuda_environment import Obstacle

@@ -11,10 +11,8 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_to_append
 from trainers.machine import os_errors
 
-# As in the engines: set where a supervisor owns the run.
-SUPERVISED = "TRAINERS_SUPERVISED"
-# As in `engines/local/torchrun.py`: the file by which the ranks of a machine meet.
-STORE = "TRAINERS_STORE"
+# Environment variables: set for ranks that run under a supervisor; the path of the ranks' store on one machine.
+SUPERVISED, STORE = "TRAINERS_SUPERVISED", "TRAINERS_STORE"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from tools.page_driver import Server
 from trainers.contract import config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local import fork_server
+from trainers.engines.local import torchrun
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
 LOSS_X = """() => {
@@ -76,7 +76,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert config.parse(json.loads(copied[copied.index("--config") + 1])) == run.read_config()
     wait_for_state(page, "running")
     supervisor = psutil.Process(liveness.read_status(run).pid)
-    assert ("tests.torch_template" in supervisor.cmdline()) == fork_server.can_fork()
+    assert ("tests.torch_template" in supervisor.cmdline()) == torchrun.can_fork()
     first = len(loss_steps(page))
     wait_for_points(page, first)
 

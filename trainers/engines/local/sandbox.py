@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.torchrun import STORE
+from trainers.watch.settings import STORE
 from trainers.files import plain_files
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import REPOSITORY

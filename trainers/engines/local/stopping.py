@@ -373,7 +373,9 @@ class RunGuard:
         self.escalation.note_life(now)
         if self.escalation.is_overdue(now) and not self._has_warned_of_wait:
             self._has_warned_of_wait = True
-            self._note("warning", diagnosis.stop_waits().fields())
+            message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
+            hint = "Stop without saving ends the run immediately."
+            self._note("warning", Cause(code="stop_waits", message=message, hint=hint).fields())
 
     @property
     def has_other_machines(self) -> bool:

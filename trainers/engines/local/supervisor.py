@@ -364,9 +364,10 @@ class Supervisor:
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         """Determine the final state, from the run's own last state and the force that was used."""
         if left_over:
-            diagnosis.append_final_events(
-                self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
-            )
+            message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
+            hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+            left = Cause(code="processes_left", message=message, hint=hint)
+            diagnosis.append_final_events(self._run, [("warning", left.fields())])
         recorded = self._status.state
         by_system = self._guard.escalation.is_end_requested
         if self._is_script:
@@ -375,7 +376,10 @@ class Supervisor:
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
             self._finish(recorded, exit_code, None)
         elif self._has_final_checkpoint:
-            self._finish("finished", exit_code, diagnosis.late_failure_warning(self._explain(exit_code)))
+            late = self._explain(exit_code)
+            message = f"All steps were done and saved. Then, while its processes ended: {late.message}"
+            late = replace(late, code="late_failure_warning", message=message, hint="Nothing is lost.")
+            self._finish("finished", exit_code, late)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:

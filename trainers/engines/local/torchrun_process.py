@@ -23,7 +23,6 @@ from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
     IS_WARM,
     LOG_DIR,
-    SUPERVISED,
     RendezvousFiles,
     output_of,
     torchrun_options,
@@ -34,6 +33,7 @@ from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, facilities
 from trainers.machine.host import RUN_FOLDER
+from trainers.watch.settings import SUPERVISED
 
 
 @contextlib.contextmanager
@@ -187,7 +187,7 @@ def launch(
             return process
         plain_files.remove(log)
     parent = str(os.getpid())
-    if fork_server.can_fork():
+    if torchrun.can_fork():
         command = [fork_server.__name__, parent, *arguments]
     else:
         command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]

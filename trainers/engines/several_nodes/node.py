@@ -36,7 +36,7 @@ from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.supervisor import Supervisor
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, STORE
+from trainers.engines.local.torchrun import COMMANDS_OFFSET
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
 from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
@@ -53,6 +53,7 @@ from trainers.files.json_files import remove_half_written
 from trainers.machine import lifeline, os_errors
 from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
+from trainers.watch.settings import STORE
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600

@@ -33,7 +33,7 @@ COMMAND = torchrun.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x
 @pytest.fixture(autouse=True)
 def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv(fork_server.START_METHOD, raising=False)
+    monkeypatch.delenv(torchrun.START_METHOD, raising=False)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import torch
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers import build
 from trainers.contract import config
-from trainers.engines.local.torchrun import STORE
+from trainers.watch.settings import STORE
 from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, process_group, usable_gpus
