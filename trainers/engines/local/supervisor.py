@@ -34,6 +34,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import LOCAL, Handle, process_handle
+from trainers.engines.base import SUPERVISOR_LOG
 from trainers.engines.local import diagnosis, notify, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
@@ -42,7 +43,7 @@ from trainers.engines.local.torchrun_process import Template
 from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
-from trainers.files.plain_files import is_readable, open_to_append
+from trainers.files.plain_files import is_readable, redirect_output
 from trainers.machine import host, lifeline, os_errors, threads
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
@@ -179,18 +180,8 @@ def wait_and_supervise(runs_dir: Path) -> int:
         return 0  # the kernel ends the template with this process
     run = RunDirectory(Path(order.run_dir))
     os.environ.update(order.environment)
-    redirect_output(run)
+    redirect_output(run.logs / SUPERVISOR_LOG)
     return supervise(run, order.resume_step, order.ticket, template)
-
-
-def redirect_output(run: RunDirectory) -> None:
-    """Redirect stdout and stderr to the run's log: this process started before the run existed."""
-    run.logs.mkdir(exist_ok=True)
-    log = open_to_append(run.logs / "supervisor.log")
-    for standard in (1, 2):
-        os.dup2(log, standard)
-    os.close(log)
-    os_errors.keep_going_without_log()
 
 
 def supervise(
