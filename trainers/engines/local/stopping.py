@@ -184,15 +184,11 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     if process is None:
         raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
     bits = ", with the same bits" if _repeats_bits(run) else ""
-    warning = {
-        "code": RANK_KILL_ASKED,
-        "message": f"Rank {rank} is killed (SIGKILL), as requested on this page.",
-        "hint": f"The run fails now. Resume continues from its latest checkpoint{bits}.",
-        "rank": rank,
-        "traceback": None,
-    }
+    message = f"Rank {rank} is killed (SIGKILL), as requested on this page."
+    hint = f"The run fails now. Resume continues from its latest checkpoint{bits}."
+    warning = Cause(code=RANK_KILL_ASKED, message=message, hint=hint, rank=rank)
     try:
-        diagnosis.append_within_limits(run, [("warning", warning)])
+        diagnosis.append_within_limits(run, [("warning", warning.fields())])
     except OSError as error:
         log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
     try:

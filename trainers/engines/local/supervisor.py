@@ -55,25 +55,15 @@ MAX_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 
 
-class LogCap:
-    """Limits the size of a run's logs, so that a rank that prints endlessly cannot fill the disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._checked_at = 0.0
-
-    def check(self) -> None:
-        """Cut logs that are too long. Checks at most twice a second."""
-        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
-            return
-        self._checked_at = time.monotonic()
-        try:
-            with os.scandir(self._folder) as entries:
-                long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
-            for path in long:
-                cut_log(path)
-        except OSError as error:
-            print(f"the logs cannot be inspected: {explain(error)}", flush=True)
+def cut_long_logs(folder: Path) -> None:
+    """Cut logs that are too long, so that a rank that prints endlessly cannot fill the disk."""
+    try:
+        with os.scandir(folder) as entries:
+            long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
+        for path in long:
+            cut_log(path)
+    except OSError as error:
+        print(f"the logs cannot be inspected: {explain(error)}", flush=True)
 
 
 def cut_log(path: Path) -> None:
@@ -108,15 +98,10 @@ class RundirWatch:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._identity = self._read_identity()
-        self._checked_at = time.monotonic()
         self._was_gone = False
 
     def is_gone(self) -> bool:
-        """True if two checks in a row, half a second apart, found a different directory or none."""
-        now = time.monotonic()
-        if now - self._checked_at < CHECK_EVERY_S:
-            return False
-        self._checked_at = now
+        """True if two checks in a row found a different directory or none."""
         was_gone, self._was_gone = self._was_gone, self._read_identity() != self._identity
         return was_gone and self._was_gone
 
@@ -298,15 +283,17 @@ class Supervisor:
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
         """Follow torchrun and its descendants to their end; return False if the run's directory is gone."""
-        log_cap = LogCap(self._run.logs)
+        checked_at = time.monotonic()
         while torchrun.poll() is None:
             tree.update()
-            if watch.is_gone():
-                # Nothing can be saved, and this log is the only place left for a message.
-                print(f"{self._run.path} is gone, so the run is ended", flush=True)
-                tree.kill()
-                return False
-            log_cap.check()
+            if time.monotonic() - checked_at >= CHECK_EVERY_S:
+                checked_at = time.monotonic()
+                if watch.is_gone():
+                    # Nothing can be saved, and this log is the only place left for a message.
+                    print(f"{self._run.path} is gone, so the run is ended", flush=True)
+                    tree.kill()
+                    return False
+                cut_long_logs(self._run.logs)
             self._kills.look()
             # Stop requests first, then the run's answers to them.
             self._guard.read_requests()

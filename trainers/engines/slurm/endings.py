@@ -195,19 +195,24 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     if run.is_locked():
         return found
     try:
-        with run.owned():
-            recorded = status_file.read(run.status)
-            if recorded is None or recorded.handle != status.handle or recorded.error is not None:
-                return recorded or found  # resumed, or written by another page, since the call began
-            run.write_status(found)  # first: then the event is never appended twice
-            if recorded.ended_unix_s is None:
-                cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
-                # A rank may have recorded the end although its launcher was killed before it could.
-                is_said = events.last_state(run.events) in events.ENDED_STATES
-                words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=is_said)
-                diagnosis.append_within_limits(run, words)
+        lock = run.acquire_lock()
+    except (OSError, ValueError):
+        return found
+    try:
+        recorded = status_file.read(run.status)
+        if recorded is None or recorded.handle != status.handle or recorded.error is not None:
+            return recorded or found  # resumed, or written by another page, since the call began
+        run.write_status(found)  # first: then the event is never appended twice
+        if recorded.ended_unix_s is None:
+            cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
+            # A rank may have recorded the end although its launcher was killed before it could.
+            is_said = events.last_state(run.events) in events.ENDED_STATES
+            words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=is_said)
+            diagnosis.append_within_limits(run, words)
     except (OSError, ValueError) as error:
         print(f"the end of run {run.run_id} could not be written: {explain(error)}", flush=True)
+    finally:
+        os.close(lock)
     return found
 
 

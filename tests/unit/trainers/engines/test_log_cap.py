@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.engines.local import supervisor
-from trainers.engines.local.supervisor import LogCap
+from trainers.engines.local.supervisor import cut_long_logs
 
 
 def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
@@ -20,7 +20,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
     with long.open("a") as writer:
         writer.writelines(f"line {number}\n" for number in range(5_000))
         writer.flush()
-        LogCap(tmp_path).check()
+        cut_long_logs(tmp_path)
         writer.write("and on\n")
     lines = long.read_text().splitlines()
     assert long.stat().st_size < 1_200
@@ -32,5 +32,5 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
 def test_logs_that_cannot_be_looked_at_end_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    LogCap(tmp_path / "nowhere").check()
+    cut_long_logs(tmp_path / "nowhere")
     assert "the logs cannot be inspected" in capsys.readouterr().out

@@ -10,13 +10,7 @@ import pytest
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local import supervisor
 from trainers.engines.local.supervisor import RundirWatch
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "CHECK_EVERY_S", 0.0)
 
 
 @pytest.fixture
