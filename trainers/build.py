@@ -111,11 +111,10 @@ def build_job(
     described = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
-    if config.sync_batchnorm:
-        network, why = batch_norm.synchronise(network, world)
-        if why:
-            words = f"SyncBatchNorm does nothing here: {why}."
-            reporter.warning("sync_batchnorm_idle", words, "No action is needed.")
+    network, why = batch_norm.synchronise(network, config, world)
+    if why:
+        words = f"SyncBatchNorm does nothing here: {why}."
+        reporter.warning("sync_batchnorm_idle", words, "No action is needed.")
     # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast

@@ -5,13 +5,16 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainers.contract.config import Config
 from trainers.parallel.process_group import World
 
 
-def synchronise(network: nn.Module, world: World) -> tuple[nn.Module, str]:
-    """Convert BatchNorm to SyncBatchNorm; return the network, and why that has no effect, or ""."""
+def synchronise(network: nn.Module, config: Config, world: World) -> tuple[nn.Module, str]:
+    """Convert BatchNorm to SyncBatchNorm if configured; return the network, and why not, or ""."""
+    if not config.sync_batchnorm:
+        return network, ""
     if not has_batch_norm(network):
-        return network, "the model has no batch norm"
+        return network, f"{config.model} has no batch norm"
     if world.device.type == "cpu":
         return network, "torch supports it on GPUs only"
     if world.world_size == 1:

@@ -105,8 +105,8 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in sorted(arrived):
-            signal.raise_signal(number)
+        for caught in sorted(arrived):
+            signal.raise_signal(caught)
 
 
 @dataclass

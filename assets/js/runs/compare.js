@@ -16,14 +16,7 @@ import {
   UNKNOWN,
   LIVE_STATES,
 } from "../shared/format.js";
-import {
-  AXES,
-  compareFigure,
-  curveNames,
-  curveWords,
-  asked,
-  spanOn,
-} from "./compare_figure.js";
+import { AXES, compareFigure, curveNames, curveWords, asked, spanOn } from "./compare_figure.js";
 import { MAX_EFFICIENCY, samplesAt, scaling } from "./scaling.js";
 import { StatePill, tableRow, textButton } from "../shared/widgets.js";
 import {

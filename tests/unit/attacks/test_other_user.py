@@ -38,7 +38,6 @@ from trainers.data.own.problems import DataError
 from trainers.engines import liveness
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import stopping
-from trainers.engines.local.engine import LocalEngine
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 
@@ -327,8 +326,6 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     assert liveness.read_status(run).state == "running", "it is shown all the same"
     with pytest.raises(ForeignFileError):
         stopping.supervisor_of(run, liveness.read_status(run))
-    with pytest.raises(ForeignFileError):
-        LocalEngine()._end_by_signal(run, liveness.read_status(run))
     os.close(lock)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from functools import partial
@@ -29,9 +28,8 @@ from trainers.engines.base import (
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.warm_pool import Order, WarmPool
-from trainers.files import private_files
 from trainers.files.plain_files import REPOSITORY, open_to_append
-from trainers.machine import cuda_environment, environment, hardware, host, processes
+from trainers.machine import cuda_environment, environment, hardware, host
 from trainers.machine.processes import ProcessTree
 
 HANDSHAKE_POLL_S = 0.01
@@ -146,9 +144,11 @@ class LocalEngine(Engine):
         try:
             command_id = super().stop(run, status, save=save, why=why)
         except OSError:
-            if not save and self._end_by_signal(run, status):
-                return ""
-            raise
+            supervisor = None if save else stopping.supervisor_of(run, status)
+            if supervisor is None:
+                raise
+            supervisor.terminate()
+            return ""
         stopping.watch_for_stop(
             self,
             run,
@@ -178,16 +178,6 @@ class LocalEngine(Engine):
         if config.is_script:
             return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
-
-    def _end_by_signal(self, run: RunDirectory, status: Status) -> bool:
-        """Send SIGTERM to a run's supervisor; False if it has no process."""
-        private_files.require_ours(run.status)  # the status names the process
-        if status.pid is None or (found := processes.inspect(status.pid)) is None:
-            return False
-        if found.started_unix_s != status.pid_start_time:
-            return False  # the pid was reused
-        os.kill(status.pid, signal.SIGTERM)
-        return True
 
 
 def _relative_to_project(path: str) -> str:

@@ -121,7 +121,8 @@ def start_ranks(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = output_of(run, machine)
-    variables = with_board({**variables, LOG_DIR: str(details)}, board)
+    address = {} if board is None else {heartbeats.ADDRESS: board.address}
+    variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(
             run, config, log, details, variables, resume_step, meeting=meeting, is_first_machine=machine == 0
@@ -154,12 +155,6 @@ class Template:
         except OSError:
             return None
         return self.process if self.process.poll() is None else None
-
-
-def with_board(variables: Mapping[str, str], board: HeartbeatBoard | None) -> dict[str, str]:
-    """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
-    address = {} if board is None else {heartbeats.ADDRESS: board.address}
-    return {SUPERVISED: "1", **variables, **address}
 
 
 def launch(

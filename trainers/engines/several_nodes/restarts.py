@@ -189,9 +189,7 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
     with contextlib.closing(EventFile(run.events)) as file, file.alone():
         newest = fence.newest_of(run.path)
         if newest is not None and newest.handle == handle and newest.restart > restart:
-            raise SupersededError(
-                f"restart {newest.restart} of this run has begun before restart {restart}"
-            )
+            raise SupersededError(f"restart {newest.restart} of this run has begun before restart {restart}")
         if newest is not None and newest.start.startswith(f"{start}{TAKEN_OVER}"):
             raise SupersededError(f"another node has ended the start {start}")
         recorded = status_file.read(run.status)

@@ -68,13 +68,6 @@ timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
 _LATE = "ended with 124"
 
 
-def host_pairs(names: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Return the pairs of neighbours in a ring, as in a ring all-reduce."""
-    if len(names) < 3:
-        return [(names[0], names[1])] if len(names) == 2 else []
-    return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
-
-
 def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkReport:
     """Measure the link between two free hosts. Takes seconds.
 
@@ -326,7 +319,8 @@ class SshEngine(Engine, HostChecks):
         silent = self.reap(start)
         if silent:
             self._lost.reap_when_back(start, list(silent))
-        return {name: f"{error}: processes there are killed when it answers" for name, error in silent.items()}
+        then = "processes there are killed when it answers"
+        return {name: f"{error}: {then}" for name, error in silent.items()}
 
     def reap(self, start: Start) -> Mapping[str, SshError]:
         """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
@@ -344,8 +338,11 @@ class SshEngine(Engine, HostChecks):
         return self.hosts.report(runs_dir)
 
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the pairs of neighbours in a ring."""
-        return host_pairs(list(self.hosts.by_name))
+        """Return the pairs of neighbours in a ring, as in a ring all-reduce."""
+        names = list(self.hosts.by_name)
+        if len(names) < 3:
+            return [(names[0], names[1])] if len(names) == 2 else []
+        return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
 
     def measure_link(self, first: str, second: str) -> LinkReport:
         """Measure the link between two free hosts."""
@@ -416,7 +413,8 @@ class SshEngine(Engine, HostChecks):
             # A host that does not answer may have started its launcher; a host whose script failed has not.
             refused = [name for name, each in failed.items() if not isinstance(each, UnreachableError)]
             left = {name: words for name, words in self.clean_up(start).items() if name not in refused}
-            raise SshError("; ".join(map(str, {**failed, **left}.values())))
+            words = {name: str(each) for name, each in failed.items()} | left
+            raise SshError("; ".join(words.values()))
 
 
 def _random_port() -> int:

@@ -223,9 +223,7 @@ class RemoteCopy:
 
     # To the host
 
-    def send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]
-    ) -> None:
+    def send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
         """Copy the run to its host and start it there, in a thread; then mirror it.
 
         Args:
@@ -241,9 +239,7 @@ class RemoteCopy:
             self._is_cancelled |= not self.is_sent.is_set()
             return self._is_cancelled
 
-    def _send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]
-    ) -> None:
+    def _send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
         try:
             self._copy_all(folder)
             self._require_wanted()

@@ -17,10 +17,10 @@ import torch
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers import build
 from trainers.contract import config
-from trainers.watch.settings import STORE
 from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, process_group, usable_gpus
+from trainers.watch.settings import STORE
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111-2222")
 SECOND = FakeGpu(uuid="GPU-bbbb1111-2222")

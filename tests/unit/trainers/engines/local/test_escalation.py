@@ -109,7 +109,8 @@ def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None
     path.write_text(f'not json\n[]\n3\n{{"name":"pause","id":"a"}}\n{stop},"time_unix_s":"x"}}\n{stop}')
     assert requests.stops() == []
     with path.open("a") as file:
-        file.write(f',"save":false,"time_unix_s":1}}\n{stop},"time_unix_s":9e12}}\n{stop},"time_unix_s":NaN}}\n')
+        file.write(',"save":false,"time_unix_s":1}\n')
+        file.writelines(f'{stop},"time_unix_s":{when}}}\n' for when in ("9e12", "NaN"))
     first, second, third = requests.stops()
     assert (first.save, late_s(first)) == (False, MOST_LATE_S)
     assert (second.save, late_s(second)) == (True, 0.0)
