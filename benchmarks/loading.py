@@ -38,7 +38,8 @@ from benchmarks.pairs import Figures
 from tools.page_driver import REPOSITORY
 from trainers.contract import config as config_module
 from trainers.data.dataset import DataOptions
-from trainers.data.loading import Loader, ShardedBatches
+from trainers.data.loading import Loader
+from trainers.data.micro_batches import ShardedBatches
 from trainers.data.own import cache
 from trainers.data.own.dataset import Own
 from trainers.machine import host

@@ -169,7 +169,7 @@ def torchrun_of(num_ranks: int, module: str, *arguments: str) -> list[str]:
 
 def torchrun_that_forks(arguments: list[str]) -> list[str]:
     """Return the command of a torchrun that imports torch once for all its ranks, if forking is supported."""
-    if not fork_server.can_fork():
+    if not torchrun.can_fork():
         return torchrun.literal_command(arguments, TORCHRUN)
     program = (sys.executable, "-m", fork_server.__name__, str(os.getpid()))
     return torchrun.literal_command(arguments, program)

@@ -124,7 +124,7 @@ def address() -> str:
 
 def start(command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]) -> Any:
     """Start a module like `start_module`: forked from the template if the result is the same."""
-    if command[0] != SUPERVISOR or not fork_server.can_fork() or not _is_as_the_template(variables):
+    if command[0] != SUPERVISOR or not torchrun.can_fork() or not _is_as_the_template(variables):
         return execute(command, output, variables)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(address())

@@ -24,14 +24,15 @@ from trainers.contract import checkpoint_files
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
-from trainers.data.loading import Loader, ShardedBatches
+from trainers.data.loading import Loader
+from trainers.data.micro_batches import ShardedBatches
 from trainers.evaluation import Evaluator
 from trainers.job import Job, SaveAnswers
 from trainers.machine import hardware, host
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import precision, process_group
+from trainers.parallel import batch_norm, precision, process_group
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
@@ -110,7 +111,10 @@ def build_job(
     described = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
-    network = sync_batchnorm(network, config, world, reporter)
+    network, why = batch_norm.synchronise(network, config, world)
+    if why:
+        words = f"SyncBatchNorm does nothing here: {why}."
+        reporter.warning("sync_batchnorm_idle", words, "No action is needed.")
     # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
@@ -266,27 +270,6 @@ def make_batches(config: Config, strategy: Strategy, num_train: int) -> ShardedB
         replica=strategy.replica,
         num_replicas=strategy.num_replicas,
     )
-
-
-def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: NullReporter) -> nn.Module:
-    """Convert BatchNorm to SyncBatchNorm if configured; warn if that has no effect."""
-    if not config.sync_batchnorm:
-        return network
-    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
-    if not norms or world.device.type == "cpu" or world.world_size == 1:
-        why = (
-            f"{config.model} has no batch norm"
-            if not norms
-            else "torch supports it on GPUs only"
-            if world.device.type == "cpu"
-            else "there is one rank"
-        )
-        reporter.warning(
-            "sync_batchnorm_idle", f"SyncBatchNorm does nothing here: {why}.", "No action is needed."
-        )
-        return network
-    converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return converted
 
 
 def set_seed(config: Config) -> None:

@@ -12,7 +12,6 @@ import logging
 import multiprocessing
 import os
 import sys
-import time
 import traceback
 from multiprocessing import util
 from pathlib import Path
@@ -22,13 +21,12 @@ from trainers.contract import config as config_module
 from trainers.contract import fence, heartbeats, manifests, rundir, start_from, tickets
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.engines.local import torchrun_process
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, SUPERVISED, by_hand
-from trainers.files import private_files
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, by_hand
+from trainers.files import plain_files, private_files
 from trainers.files.json_files import parse_json
-from trainers.files.plain_files import open_to_append
-from trainers.machine import host, os_errors, processes
+from trainers.machine import host, processes
 from trainers.machine.lifeline import die_with_parent, parent_by_name
-from trainers.machine.os_errors import explain
+from trainers.watch.settings import SUPERVISED
 
 if TYPE_CHECKING:
     from trainers.job import Job
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from trainers.report.telemetry import LiveProgress
 
 BEFORE_ALL_ELSE = 10**6
-MADE_WITHIN_S = 30.0
-MADE_POLL_S = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -109,28 +105,12 @@ def end_at_once(exit_code: int) -> NoReturn:
 
 
 def make_run(run: RunDirectory, text: str) -> str | None:
-    """Create the run directory on rank 0 and wait for it on the others; return the error message, or None."""
+    """Create the run directory; return the error message, or None."""
     try:
         config = config_module.parse(parse_json(text.encode()))
     except ValueError as error:
         return f"The configuration cannot be used: {error}"
-    if os.environ["RANK"] != "0":
-        deadline = time.monotonic() + MADE_WITHIN_S
-        while not run.config.is_file():
-            if time.monotonic() > deadline:
-                return (
-                    f"Rank 0 has created no {run.config} that is visible here. Either its output shows why, "
-                    "or its machine and this one do not share this folder."
-                )
-            time.sleep(MADE_POLL_S)
-        return None
-    if run.path.exists():
-        return f"{run.path} already exists: choose another name for the new run."
-    try:
-        rundir.make(run, config, start_from.filling(run, config))
-    except (OSError, ValueError) as error:
-        return f"{run.path} cannot be created: {explain(error)}"
-    return None
+    return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.filling(run, config)))
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
@@ -147,9 +127,8 @@ def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
 
 
 def redirect_output(run: RunDirectory) -> None:
-    """Redirect stdout and stderr, including output of C++ code, to this rank's log."""
+    """Redirect the output to this rank's log."""
     rank = int(os.environ["RANK"])
-    run.logs.mkdir(exist_ok=True)
     if rank == 0 and SUPERVISED not in os.environ:
         print(f"training {run.path}; events in events.jsonl, output in logs/rank_*.log", flush=True)
         if is_open_to_the_network():
@@ -159,11 +138,7 @@ def redirect_output(run: RunDirectory) -> None:
                 f"  {by_hand('trainers.worker', str(run.path))}",
                 flush=True,
             )
-    fd = open_to_append(run.rank_log(rank))
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
-    os_errors.keep_going_without_log()
+    plain_files.redirect_output(run.rank_log(rank))
 
 
 def is_open_to_the_network() -> bool:

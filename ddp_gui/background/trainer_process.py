@@ -44,7 +44,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     Raises:
         AskError: if it fails.
     """
-    words = f"Still waiting for {module} to import torch; the first start after an installation takes longer …"
+    words = f"Still waiting for {module} to import torch: the first start takes longer …"
     notice = threading.Timer(NOTICE_AFTER_S, print, [words], {"flush": True})
     notice.start()
     # If the page is killed, this process ends too.

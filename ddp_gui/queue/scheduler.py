@@ -184,7 +184,7 @@ class Scheduler:
             # Take the snapshot before locking the run: a locked run counts as live.
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
-            with starter.holding(run):
+            with run.owned():
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
                 placed = self._allocate_or_queue(state, snapshot, run, ticket)
@@ -278,7 +278,7 @@ class Scheduler:
         Raises:
             ValueError: if it is not queued.
         """
-        with self._changing(), starter.holding(run):
+        with self._changing(), run.owned():
             ticket = tickets.read_queued(run)
             if ticket is None:
                 raise ValueError(f"run {run.run_id} is not in the queue")

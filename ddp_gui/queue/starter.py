@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -143,20 +143,6 @@ def _size(size_bytes: int) -> str:
 TAKEN_OUT = "Removed from the queue before it started."
 
 
-@contextlib.contextmanager
-def holding(run: RunDirectory) -> Iterator[None]:
-    """Hold a run's lock, so that it cannot be started and its ticket cannot be changed elsewhere.
-
-    Raises:
-        ValueError: if the run is live.
-    """
-    descriptor = run.acquire_lock()
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
     """Write a grant into a queued run's ticket; return True if the run was still queued.
 
@@ -164,7 +150,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         OSError: if its folder cannot be written.
     """
     try:
-        with holding(run):
+        with run.owned():
             if not run.queued.exists():
                 return False
             tickets.write_queued(run, ticket)
@@ -179,7 +165,7 @@ def take_out(run: RunDirectory) -> State | None:
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.
     """
     try:
-        with holding(run):
+        with run.owned():
             ticket = _readable_ticket(run)
             if not run.queued.exists():
                 return None
@@ -195,7 +181,7 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
     Args:
         token: if given, do this only if the run's ticket still has the grant with this token.
     """
-    with contextlib.suppress(ValueError, OSError), holding(run):
+    with contextlib.suppress(ValueError, OSError), run.owned():
         ticket = _readable_ticket(run)
         if token is not None and (ticket is None or ticket.grant is None or ticket.grant.token != token):
             return
@@ -297,14 +283,10 @@ def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:
         (time.time(), "state", {"state": state, "reason": reason})
     ]
     try:
-        file = EventFile(run.events)
+        with contextlib.closing(EventFile(run.events)) as file:
+            file.append(words)
     except ForeignFileError as error:
         print(f"{error}; its status says how run {run.run_id} ended.", flush=True)
-        return
-    try:
-        file.append(words)
-    finally:
-        file.close()
 
 
 def _readable_ticket(run: RunDirectory) -> Ticket | None:

@@ -44,8 +44,7 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
         ValueError: if a run does not exist or is live.
     """
     runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
-    held: list[int] = []
-    try:
+    with contextlib.ExitStack() as held:
         for run in runs:
             if not private_files.is_ours(run.path.lstat()):
                 continue  # another user's run cannot be stopped or started here
@@ -54,11 +53,8 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
             # The lock prevents a start while the run is being moved.
             with contextlib.suppress(private_files.ForeignFileError):
-                held.append(run.acquire_lock())
+                held.enter_context(run.owned())
         return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
 
 
 def find(runs_dir: Path, bin_id: str) -> RunDirectory:

@@ -20,6 +20,7 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.runs import exports, listing
 from ddp_gui.runs.listing import row_of
 from trainers.contract import events, manifests, tickets
+from trainers.contract.commands import Incoming
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions
 from trainers.data.own import image_files
@@ -27,7 +28,6 @@ from trainers.data.own.cache import META, Prepared
 from trainers.data.own.dataset import Own
 from trainers.data.own.problems import DataError
 from trainers.engines import liveness
-from trainers.engines.local.stopping import StopRequests
 
 # In memory where the system supports it: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -81,7 +81,7 @@ def read_contract(data: bytes) -> None:
         (run.checkpoints / "step_2").mkdir(parents=True)
         run.config.write_text("{}")
         (run.path / name).write_bytes(data[1:])
-        requests = StopRequests(run.commands)
+        requests = Incoming(run.commands, 0)
         checkpoints = run.list_checkpoints()
         for read in (
             run.read_config,

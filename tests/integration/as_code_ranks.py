@@ -32,9 +32,9 @@ import trainers.worker
 from tests.harness import END_TIMEOUT_S, POLL_S, TIMEOUT_SCALE
 from trainers import registry
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.torchrun import STORE
 from trainers.watch import __main__ as watch
 from trainers.watch import details, recorder  # noqa: F401 - what watched scripts import
+from trainers.watch.settings import STORE
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from trainers.contract import checkpoint_files, events
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local import fork_server
+from trainers.engines.local import torchrun
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import threads
 from trainers.parallel.process_group import num_cores_to_use
@@ -243,9 +243,9 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     run = create_run(launcher.runs_dir, **REFERENCE)
     # The forked run divides all cores, an executed one those that are free when it starts.
     num_threads = {threads.GIVEN: str(threads.choose(run.read_config().nproc_per_node, num_cores_to_use()))}
-    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn", **num_threads})
+    live = launcher.start_run(run, environment={torchrun.START_METHOD: "spawn", **num_threads})
     live.pause_at_start()
-    assert isinstance(finished_run.supervisor, ForkedProgram) == fork_server.can_fork()
+    assert isinstance(finished_run.supervisor, ForkedProgram) == torchrun.can_fork()
     assert live.supervisor.args[1:3] == ["-m", SUPERVISOR], "executed, as a user's"
     assert "trainers.engines.local.fork_server" not in live.torchrun().cmdline()
     assert live.rank(0).environ()["RANK"] == "0", "started, not forked"
@@ -259,7 +259,7 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
 
 def test_what_kills_a_rank_is_named_also_where_forking_is_turned_off(launcher: Launcher) -> None:
     run = create_run(launcher.runs_dir, num_epochs=100_000)
-    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
+    live = launcher.start_run(run, environment={torchrun.START_METHOD: "spawn"})
     live.wait_for_step(1)
     live.rank(1).kill()
     status = live.wait_for_end()

@@ -303,6 +303,13 @@ def test_parameters_without_gradient_of_one_of_two_models_are_no_error_of_ours(l
     assert not any("An error of Rankscope" in log for log in logs)
 
 
+def test_sigterm_while_rank_0_writes_its_last_steps_loses_none(launcher: Launcher) -> None:
+    live = start(launcher, "fails_on_both")
+    assert live.wait_for_end().state == "failed"
+    assert "closing signal SIGTERM" in (live.run.logs / "torchrun.log").read_text()
+    assert live.losses().keys() == set(range(1, 13))
+
+
 def test_stop_of_a_script_that_asks_ends_it_at_the_same_step_on_all_ranks(launcher: Launcher) -> None:
     live = start(launcher, "endless", script_arguments="asks")
     live.wait_for_step(30)

@@ -20,7 +20,7 @@ MOST_DELAY_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command as all ranks know it; only rank 0 knows `id` and `why`.
+    """A command as all ranks know it; only rank 0 knows `id`, `why` and `time_unix_s` (0: unknown).
 
     Every argument of every command is a field.
     """
@@ -34,6 +34,7 @@ class Command:
     delay_ms: int = 0
     id: str = ""
     why: str = ""
+    time_unix_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +180,9 @@ def parse(raw: Any) -> Command:
     if name not in COMMAND_NAMES:
         raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMAND_NAMES)}")
     arguments: dict[str, Any] = {each.name: each.read(raw) for each in COMMANDS[name].arguments}
-    return Command(name=name, id=str(raw["id"]), why=str(raw.get("why", "")), **arguments)
+    sent_unix_s = float(raw.get("time_unix_s", 0.0))
+    why = str(raw.get("why", ""))
+    return Command(name=name, id=str(raw["id"]), why=why, time_unix_s=sent_unix_s, **arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,11 +200,18 @@ class Incoming:
 
     Args:
         offset: those from this byte on; None: those that are sent from now on.
+
+    Attributes:
+        offset: those before this byte have been read.
     """
 
     def __init__(self, path: Path, offset: int | None = None) -> None:
         self._path = path
-        self._offset = (path.stat().st_size if path.exists() else 0) if offset is None else offset
+        self.offset = (path.stat().st_size if path.exists() else 0) if offset is None else offset
+
+    def stops(self) -> list[Command]:
+        """Return the new requests to stop, for a process that ends the ranks; rank 0 answers all commands."""
+        return [each for each in self.read() if isinstance(each, Command) and each.name == "stop"]
 
     def read(self) -> Iterator[Command | Unreadable]:
         """Yield the new commands, oldest first.
@@ -210,20 +220,20 @@ class Incoming:
             OSError: if the file exists and cannot be read.
         """
         try:
-            if self._path.stat().st_size <= self._offset:
+            if self._path.stat().st_size <= self.offset:
                 return
             with open_own(self._path) as file:
-                lines, end = read_lines(file, self._offset)
+                lines, end = read_lines(file, self.offset)
         except FileNotFoundError:
             return
         except ForeignFileError as error:
-            self._offset = sys.maxsize  # report it only once
+            self.offset = sys.maxsize  # report it only once
             message, hint = f"Commands cannot be read: {error}.", "To stop the run, end its processes."
             yield Unreadable(message=message, hint=hint)
             return
-        if end > self._offset and not lines:
+        if end > self.offset and not lines:
             yield Unreadable(message="A command could not be read: its line is too long.")
-        self._offset = end
+        self.offset = end
         yield from map(_parse_line, lines.splitlines())
 
 

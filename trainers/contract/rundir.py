@@ -148,6 +148,7 @@ def _slug(text: str) -> str:
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
 DISK_RESERVE_BYTES = 2**30
+MADE_WITHIN_S, MADE_POLL_S = 30.0, 0.02
 _MOST_MANIFEST_BYTES = 64 * 2**20
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _MAX_REASON_CHARACTERS = 40
@@ -252,6 +253,15 @@ class RunDirectory:
             os.close(fd)
             raise ValueError(f"run {self.run_id} is already being run by another process")
         return fd
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Hold the run's lock until the end of the block; raises the errors of `acquire_lock`."""
+        lock = self.acquire_lock()
+        try:
+            yield
+        finally:
+            os.close(lock)
 
     def expect_commands(self) -> None:
         """Create the file of commands if missing, so that a command from another machine is seen immediately.
@@ -375,6 +385,31 @@ def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None]
     except (OSError, ValueError):
         plain_files.remove(run.path)  # an incomplete run would occupy its number
         raise
+
+
+def make_on_rank_0(run: RunDirectory, make: Callable[[], None]) -> str | None:
+    """Create the directory of a run that torchrun has started from a terminal; other ranks wait for it.
+
+    Returns:
+        An error message, or None.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        deadline = time.monotonic() + MADE_WITHIN_S
+        while not run.config.is_file():
+            if time.monotonic() > deadline:
+                return (
+                    f"Rank 0 has created no {run.config} that is visible here. Either its output shows why, "
+                    "or its machine and this one do not share this folder."
+                )
+            time.sleep(MADE_POLL_S)
+        return None
+    if run.path.exists():
+        return f"{run.path} already exists: choose another name for the new run."
+    try:
+        make()
+    except (OSError, ValueError) as error:
+        return f"{run.path} cannot be created: {explain(error)}"
+    return None
 
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:

@@ -19,6 +19,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from trainers.machine import os_errors
+
 if TYPE_CHECKING:
     import socket
 
@@ -143,6 +145,18 @@ def open_to_append(path: Path) -> int:
         ValueError: if it is not a regular file.
     """
     return descriptor_of_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def redirect_output(log: Path) -> None:
+    """Append stdout and stderr of this process, including output of C++ code, to a file."""
+    log.parent.mkdir(exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = open_to_append(log)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    os_errors.keep_going_without_log()
 
 
 def remove(path: Path) -> None:

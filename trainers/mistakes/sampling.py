@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainers.contract import heartbeats
 from trainers.data.dataset import Augmentation, Split
-from trainers.data.loading import MicroBatch, ShardedBatches
+from trainers.data.micro_batches import MicroBatch, ShardedBatches
 from trainers.evaluation import Evaluator
 from trainers.registry import register_mistake
 from trainers.report.metrics import Evaluation

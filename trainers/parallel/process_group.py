@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from trainers.engines.local.torchrun import STORE
 from trainers.engines.several_nodes import peers
 from trainers.machine import host, threads
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices
+from trainers.watch.settings import STORE
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 # Ranks that coordinate file operations may wait longer than for a gradient: disks can be slow.

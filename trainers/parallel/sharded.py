@@ -234,19 +234,3 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
         for value in state.values():
             if isinstance(value, Tensor):
                 value.zero_()
-
-
-def batch_norms(network: nn.Module) -> list[nn.Module]:
-    """Return a network's batch norms, whose statistics depend on how samples are split over the ranks."""
-    return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
-
-
-def has_batch_norm(network: nn.Module) -> bool:
-    """True if a network has batch norms."""
-    return bool(batch_norms(network))
-
-
-def has_only_running_statistics(network: nn.Module) -> bool:
-    """True if all buffers of a network belong to its batch norms."""
-    own = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
-    return own.issuperset(network.buffers())

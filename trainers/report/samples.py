@@ -1,13 +1,9 @@
-"""Validation samples for the page, and memory in which ranks share telemetry samples."""
+"""Validation samples for the page."""
 
 from __future__ import annotations
 
 import base64
-import json
 import math
-import mmap
-import struct
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,51 +13,6 @@ from torch.nn import functional
 
 from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
-
-PLACE_BYTES = 8192
-# Length and checksum of the JSON: a reader detects half-written data by them.
-_HEAD = struct.Struct("<II")
-
-
-class SampleBoard:
-    """Shared memory with one slot for each rank of this machine.
-
-    Args:
-        content: the shared memory.
-    Attributes:
-        num_places: number of slots.
-    """
-
-    def __init__(self, content: mmap.mmap) -> None:
-        self._content = content
-        self.num_places = len(content) // PLACE_BYTES
-        self._newest: dict[int, Any] = {}
-
-    def write(self, place: int, sample: Any) -> None:
-        """Write a sample, a JSON value, into a slot.
-
-        Raises:
-            ValueError: if it does not fit.
-        """
-        text = json.dumps(sample).encode()
-        if _HEAD.size + len(text) > PLACE_BYTES:
-            raise ValueError(f"a sample of {len(text)} bytes does not fit into {PLACE_BYTES}")
-        start = place * PLACE_BYTES
-        whole = _HEAD.pack(len(text), zlib.crc32(text)) + text
-        self._content[start : start + len(whole)] = whole
-
-    def read(self) -> list[Any]:
-        """Return the latest sample of each slot that has one, in slot order."""
-        for place in range(self.num_places):
-            start = place * PLACE_BYTES
-            whole = self._content[start : start + PLACE_BYTES]
-            length, checksum = _HEAD.unpack_from(whole)
-            text = whole[_HEAD.size : _HEAD.size + length]
-            # A sample that is being written right now is read the next time.
-            if length and len(text) == length and zlib.crc32(text) == checksum:
-                self._newest[place] = json.loads(text)
-        return [self._newest[place] for place in sorted(self._newest)]
-
 
 Scores = Callable[[Tensor], Tensor]
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import os
 import socket
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -26,7 +29,6 @@ from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import devices
 from trainers.parallel.process_group import World, gather_json, is_one_machine
 from trainers.report.reporter import NullReporter
-from trainers.report.samples import PLACE_BYTES, SampleBoard
 from trainers.report.step_clock import StepTimes
 from trainers.watch.flight_recorder import flight_record_text
 
@@ -82,6 +84,9 @@ HOLDINGS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 SAMPLE_EVERY_S = 1.0
 GATHER_AFTER_S = 0.05
 STORE_TIMEOUT = timedelta(seconds=10)
+PLACE_BYTES = 8192
+# Length and checksum of the JSON: a reader detects half-written data by them.
+_HEAD = struct.Struct("<II")
 
 
 @dataclass
@@ -118,6 +123,46 @@ class LiveProgress:
         return {"step": step} | {
             name: None if value is None else round(value, 6) for name, value in times()._asdict().items()
         }
+
+
+class SampleBoard:
+    """Shared memory with one slot for each rank of this machine.
+
+    Args:
+        content: the shared memory.
+    Attributes:
+        num_places: number of slots.
+    """
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content = content
+        self.num_places = len(content) // PLACE_BYTES
+        self._newest: dict[int, Any] = {}
+
+    def write(self, place: int, sample: Any) -> None:
+        """Write a sample, a JSON value, into a slot.
+
+        Raises:
+            ValueError: if it does not fit.
+        """
+        text = json.dumps(sample).encode()
+        if _HEAD.size + len(text) > PLACE_BYTES:
+            raise ValueError(f"a sample of {len(text)} bytes does not fit into {PLACE_BYTES}")
+        start = place * PLACE_BYTES
+        whole = _HEAD.pack(len(text), zlib.crc32(text)) + text
+        self._content[start : start + len(whole)] = whole
+
+    def read(self) -> list[Any]:
+        """Return the latest sample of each slot that has one, in slot order."""
+        for place in range(self.num_places):
+            start = place * PLACE_BYTES
+            whole = self._content[start : start + PLACE_BYTES]
+            length, checksum = _HEAD.unpack_from(whole)
+            text = whole[_HEAD.size : _HEAD.size + length]
+            # A sample that is being written right now is read the next time.
+            if length and len(text) == length and zlib.crc32(text) == checksum:
+                self._newest[place] = json.loads(text)
+        return [self._newest[place] for place in sorted(self._newest)]
 
 
 class Telemetry:

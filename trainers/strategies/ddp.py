@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainers.contract import heartbeats
 from trainers.contract.config.options import Check
 from trainers.parallel import shared_all_reduce
-from trainers.parallel.sharded import has_only_running_statistics
+from trainers.parallel.batch_norm import has_only_running_statistics
 from trainers.parallel.strategy import AllReduceTimes, Averaged, Bucket, DdpLog, Strategy
 from trainers.registry import register_strategy
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
 from trainers.contract.config.options import Check
+from trainers.parallel.batch_norm import has_batch_norm
 from trainers.parallel.process_group import World, gather_json
-from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
+from trainers.parallel.sharded import ShardedStrategy
 from trainers.parallel.strategy import Criterion, MemoryShares
 from trainers.registry import register_strategy
 

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainers.parallel.sharded import ShardedStrategy, has_batch_norm, layers_of
+from trainers.parallel.batch_norm import has_batch_norm
+from trainers.parallel.sharded import ShardedStrategy, layers_of
 from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import atexit
+import contextlib
 import json
 import multiprocessing.process
 import os
@@ -29,13 +30,11 @@ from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `make_w
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.files.plain_files import REPOSITORY
+from trainers.files.plain_files import REPOSITORY, redirect_output
 from trainers.machine.lifeline import die_with_parent
-from trainers.machine.os_errors import explain
 from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `make_way`
 from trainers.watch.settings import STORE, SUPERVISED, Settings
 
-MADE_WITHIN_S = 30.0
 _OWN_FILES = str(Path(__file__).parent)
 
 
@@ -51,7 +50,7 @@ def main() -> NoReturn:
         sys.exit(problem)
     num_ranks = run.read_config().nproc_per_node
     if SUPERVISED in os.environ and (rank >= 0 or num_ranks == 1):
-        settings.redirect_output(run, max(0, rank))
+        redirect_output(run.rank_log(max(0, rank)))
     given = Settings(
         run_dir=run.path,
         code_dir=_code_dir(run, entry),
@@ -95,18 +94,10 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
     """Create the run's directory if it is missing; return an error message, or None."""
     if run.config.is_file():
         return None
-    if int(os.environ.get("RANK", "0")) != 0:
-        deadline = time.monotonic() + MADE_WITHIN_S
-        while not run.config.is_file():
-            if time.monotonic() > deadline:
-                return f"Rank 0 has made no {run.config} that can be seen here."
-            time.sleep(0.02)
-        return None
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    ranks_a_machine = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    if run.path.exists():
-        return f"{run.path} is there already, and is not a run: choose another name."
-    try:
+
+    def make() -> None:
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        ranks_a_machine = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         code = code_module.read_folder(entry.parent, entry)
         config = Config(
             model="script",
@@ -119,9 +110,8 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
             nproc_per_node=ranks_a_machine,
         )
         rundir.make(run, config, lambda made: code_module.write(made.path, code))
-    except (OSError, ValueError) as error:
-        return f"{run.path} cannot be made: {explain(error)}"
-    return None
+
+    return rundir.make_on_rank_0(run, make)
 
 
 def _meeting() -> tuple[str, str] | None:
@@ -258,11 +248,8 @@ def _without_ours(frames: TracebackType | None) -> TracebackType | None:
 
 def append_state(run: RunDirectory, state: str, reason: str) -> None:
     """Write a state of a run that has no supervisor."""
-    file = EventFile(run.events)
-    try:
+    with contextlib.closing(EventFile(run.events)) as file:
         file.append([(time.time(), "state", {"state": state, "reason": reason})])
-    finally:
-        file.close()
 
 
 def end(exit_code: int) -> NoReturn:

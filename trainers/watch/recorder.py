@@ -39,6 +39,7 @@ from torch.utils.data import default_collate
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
+from trainers.files.plain_files import redirect_output
 from trainers.machine import facilities
 from trainers.watch import loops, settings, spool
 from trainers.watch.collector import Collector
@@ -195,7 +196,7 @@ class Recorder:
         if self._thread is None:
             self.rank, self.world_size = rank, world_size
             if settings.SUPERVISED in os.environ:
-                settings.redirect_output(RunDirectory(self.run_dir), rank)
+                redirect_output(RunDirectory(self.run_dir).rank_log(rank))
             self.begin()
         elif (rank, world_size) != (self.rank, self.world_size):
             return  # a group of a part of the ranks, or after another one

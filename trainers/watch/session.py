@@ -6,11 +6,14 @@ the child calls is replaced by one that installs the hooks first.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.process
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -72,13 +75,38 @@ def _bridge(recorder: Any) -> ModuleType:
 
 def end(status: int, **about: Any) -> None:
     """Record how the script ended in this process."""
-    if _recorder is not None:
+    if _recorder is None:
+        return
+    with defer_signals():
         _recorder.end(
             status,
             is_destroyed=_recorder.is_group_destroyed,
             has_reduced=_recorder.has_reduced,
             **about,
         )
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Deliver SIGTERM and SIGINT at the end of the block, to the script's own handlers if it has any.
+
+    torchrun checks its ranks every 0.1 s. When one has failed, it sends SIGTERM to the others, and SIGKILL
+    30 s later. Rank 0, which often fails at the same time, must first write the last steps of all ranks.
+    Only the main thread can set handlers; one that was not set by Python cannot be restored and stays.
+    """
+    arrived: set[int] = set()
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not None:
+                before[number] = signal.signal(number, lambda caught, _: arrived.add(caught))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for caught in sorted(arrived):
+            signal.raise_signal(caught)
 
 
 @dataclass

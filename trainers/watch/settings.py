@@ -1,20 +1,12 @@
-"""The settings of a watched script, passed when it is started, and the files for its output."""
+"""The settings of a watched script, passed when it is started."""
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.rundir import RunDirectory
-from trainers.files.plain_files import open_to_append
-from trainers.machine import os_errors
-
-# As in the engines: set where a supervisor owns the run.
-SUPERVISED = "TRAINERS_SUPERVISED"
-# As in `engines/local/torchrun.py`: the file by which the ranks of a machine meet.
-STORE = "TRAINERS_STORE"
+# Environment variables of ranks: set under a supervisor; path of their store on one machine.
+SUPERVISED, STORE = "TRAINERS_SUPERVISED", "TRAINERS_STORE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +30,3 @@ class Settings:
     meeting: tuple[str, str] | None = None
     num_ranks: int = 1
     resume_step: int | None = None
-
-
-def redirect_output(run: RunDirectory, rank: int) -> None:
-    """Redirect stdout and stderr, including output of C++ code, to this rank's log."""
-    run.logs.mkdir(exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    descriptor = open_to_append(run.rank_log(rank))
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    os_errors.keep_going_without_log()
-    # A log is a file, which Python would write in blocks: a line is seen when it is printed.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ import { bytes, shortTime, UNKNOWN, count, number } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 import { color } from "../shared/theme.js";
 import { inlines } from "./text.js";
-import { speedUp } from "../runs/compare_figure.js";
+import { speedUp } from "../runs/scaling.js";
 import { legendEntry, paragraph } from "../shared/widgets.js";
 
 /** The memory of a rank by category: field and label. */

@@ -1,7 +1,8 @@
 // The pictures of a lesson: charts with the prediction, tables of numbers, instruments.
 
 import { Chart, lineSample } from "../charts/chart.js";
-import { compareFigure, curveWords, guessLine, marked, samplesAt, speedUp } from "../runs/compare_figure.js";
+import { compareFigure, curveWords, guessLine, marked } from "../runs/compare_figure.js";
+import { samplesAt, speedUp } from "../runs/scaling.js";
 import { growth } from "../run/insights.js";
 import { columnHeads, el, guarded, show } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";

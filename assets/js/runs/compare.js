@@ -16,16 +16,8 @@ import {
   UNKNOWN,
   LIVE_STATES,
 } from "../shared/format.js";
-import {
-  samplesAt,
-  scaling,
-  AXES,
-  compareFigure,
-  curveNames,
-  curveWords,
-  asked,
-  spanOn,
-} from "./compare_figure.js";
+import { AXES, compareFigure, curveNames, curveWords, asked, spanOn } from "./compare_figure.js";
+import { MAX_EFFICIENCY, samplesAt, scaling } from "./scaling.js";
 import { StatePill, tableRow, textButton } from "../shared/widgets.js";
 import {
   runPage,
@@ -43,10 +35,6 @@ import { setPreference, preference } from "../shared/browser.js";
 import { onThemeChange } from "../shared/theme.js";
 import { orShowError } from "../shared/dialog.js";
 import { Traces } from "../charts/traces.js";
-
-// Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
-// samples may fit a cache better.
-const MAX_EFFICIENCY = 1.1;
 
 class CompareTable {
   constructor() {

@@ -38,7 +38,7 @@ def speed_up(run: Pace | None, base: Pace | None) -> float | None:
     """Return the ratio of two runs' samples per second, or None if either is unknown.
 
     The only definition of speed-up: for lessons, for the lab report and, as `speedUp` in
-    `assets/js/runs/compare_figure.js`, for the page. Once a run has ended, its speed is that of the median
+    `assets/js/runs/scaling.js`, for the page. Once a run has ended, its speed is that of the median
     step: in a run of seconds one disturbed step would change the mean.
     """
     return None if run is None or base is None else run.samples_per_s / base.samples_per_s

@@ -17,7 +17,7 @@ from tools.page_driver import Server
 from trainers.contract import config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local import fork_server
+from trainers.engines.local import torchrun
 
 PLOT = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
 LOSS_X = f"""() => {{
@@ -60,7 +60,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, page: Page, runs_dir
     assert config.parse(json.loads(copied[copied.index("--config") + 1])) == run.read_config()
     wait_for_state(page, "running")
     supervisor = psutil.Process(liveness.read_status(run).pid)
-    assert ("tests.torch_template" in supervisor.cmdline()) == fork_server.can_fork()
+    assert ("tests.torch_template" in supervisor.cmdline()) == torchrun.can_fork()
     first = len(loss_steps(page))
     see_a_zoom_survive_updates(page)
 

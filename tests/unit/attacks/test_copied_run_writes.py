@@ -32,6 +32,8 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
     path.symlink_to(elsewhere / ".bashrc")
     with pytest.raises(OSError, match=r"symbolic|Too many"):
         plain_files.open_to_append(path)
+    with pytest.raises(OSError, match=r"symbolic|Too many"):
+        plain_files.redirect_output(path)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises((OSError, ValueError)):
@@ -43,7 +45,8 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
 
 @pytest.mark.parametrize("module", [worker, supervisor, engine])
 def test_whoever_writes_a_log_looks_what_it_is(module: object) -> None:
-    assert "open_to_append(" in Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
+    text = Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
+    assert "open_to_append(" in text or "redirect_output(" in text
 
 
 def test_torchruns_log_and_folder_replace_what_lies_there(
@@ -54,7 +57,7 @@ def test_torchruns_log_and_folder_replace_what_lies_there(
     log.symlink_to(elsewhere / ".bashrc")
     details.symlink_to(elsewhere)
     monkeypatch.setattr(torchrun_process, "torchrun_program", lambda: ["true"])
-    monkeypatch.setattr(torchrun_process.fork_server, "can_fork", lambda: False)
+    monkeypatch.setattr(torchrun_process.torchrun, "can_fork", lambda: False)
     torchrun_process.launch([], log, details, {}).wait()
     assert (elsewhere / ".bashrc").read_text() == "as it was\n"
     assert not log.is_symlink() and not details.is_symlink()

@@ -23,9 +23,9 @@ from ddp_gui.runs.listing import read_notes as read_notes
 from tests.unit.ddp_gui.run.test_follow import append, live  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract import events
+from trainers.contract.commands import Incoming
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.stopping import StopRequests
 from trainers.files.json_files import MAX_JSON_DEPTH, MAX_JSON_LISTS, parse_json
 
 LINE = b'{"seq":%d,"time_unix_s":300,"kind":"%b",%b}\n'
@@ -215,9 +215,9 @@ def test_a_writer_shortens_what_no_reader_would_take(tmp_path: Path) -> None:
 
 def test_a_command_that_is_too_long_does_not_stop_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "commands.jsonl"
-    requests = StopRequests(path)
+    requests = Incoming(path)
     path.write_bytes(b'{"name":"' + b"x" * (2 * events.MAX_LINE_BYTES) + b'"}\n{"id":"a","name":"stop"}\n')
-    assert [found.id for _ in range(4) for found in requests.read()] == ["a"]
+    assert [found.id for _ in range(4) for found in requests.stops()] == ["a"]
 
 
 def test_viewers_choose_among_few_settings() -> None:

@@ -28,6 +28,7 @@ from tests import other_user
 from tests.other_user import give_away, needs_a_second_user
 from tests.unit.stand_in import FakeDevices
 from trainers.contract import config, events, rundir, tickets
+from trainers.contract.commands import Incoming
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
@@ -37,8 +38,6 @@ from trainers.data.own.problems import DataError
 from trainers.engines import liveness
 from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import stopping
-from trainers.engines.local.engine import LocalEngine
-from trainers.engines.local.stopping import StopRequests
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 
@@ -306,15 +305,12 @@ def test_what_he_prepared_is_not_trained_on(tmp_path: Path, monkeypatch: pytest.
         cache.find_or_make("abc", prepare)
 
 
-def test_his_commands_are_not_obeyed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_his_commands_are_not_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(tmp_path)
-    requests = StopRequests(run.commands)
+    requests = Incoming(run.commands)
     run.append_command("stop")
     give_away(run.commands, monkeypatch)
-    assert requests.read() == requests.read() == []
-    assert capsys.readouterr().out.count("belongs to") == 1
+    assert requests.stops() == requests.stops() == []
     with pytest.raises(ForeignFileError):
         run.append_command("stop")
 
@@ -330,8 +326,6 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     assert liveness.read_status(run).state == "running", "it is shown all the same"
     with pytest.raises(ForeignFileError):
         stopping.supervisor_of(run, liveness.read_status(run))
-    with pytest.raises(ForeignFileError):
-        LocalEngine()._end_by_signal(run, liveness.read_status(run))
     os.close(lock)
 
 

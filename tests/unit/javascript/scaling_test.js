@@ -1,13 +1,7 @@
 import assert from "node:assert/strict";
 
-import {
-  asked,
-  placeOf,
-  samplesAt,
-  scaling,
-  spanOn,
-  speedUp,
-} from "../../../assets/js/runs/compare_figure.js";
+import { asked, placeOf, spanOn } from "../../../assets/js/runs/compare_figure.js";
+import { samplesAt, scaling, speedUp } from "../../../assets/js/runs/scaling.js";
 
 import cases from "../speed_up_cases.json" with { type: "json" };
 

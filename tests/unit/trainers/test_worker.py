@@ -18,7 +18,7 @@ def test_a_rank_that_cannot_see_what_rank_0_has_made_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(worker, "MADE_WITHIN_S", 0.05)
+    monkeypatch.setattr(rundir, "MADE_WITHIN_S", 0.05)
     problem = worker.make_run(RunDirectory(tmp_path / "run-1"), "{}")
     assert problem is not None and "config.json" in problem and "do not share" in problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -234,7 +235,11 @@ def explain_end(
     causes = [failure for failure in failures if not failure.is_consequence]
     ended = next((why for rank in range(num_ranks) if (why := why_ended(rank))), "")
     if ended and all(failure.was_killed for failure in causes):
-        return _node_ended(ended)
+        return Cause(
+            code="node_ended",
+            message=f"A launcher ended the ranks of its machine: {ended}",
+            hint="Check that the machines, their network and the shared folder are up.",
+        )
     if not causes:
         return _peer_lost(num_ranks, failures, first_failed_rank(log_end))
     first = _first_failure(causes, log_end)
@@ -465,15 +470,13 @@ def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None)
             hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
             rank=silent[0],
         )
-    return _connection_lost(failures)
-
-
-def _node_ended(why: str) -> Cause:
-    """Blame the launcher of a machine, which has killed its ranks, instead of a rank."""
+    first = min(failures, key=lambda failure: failure.time_unix_s)
     return Cause(
-        code="node_ended",
-        message=f"A launcher ended the ranks of its machine: {why}",
-        hint="Check that the machines, their network and the shared folder are up.",
+        code="connection_lost",
+        message=f"Rank {first.rank} lost the connection to the other ranks.",
+        hint="The log of each rank shows its last output.",
+        rank=first.rank,
+        traceback=first.traceback,
     )
 
 
@@ -483,17 +486,6 @@ def _rank_terminated(rank: int) -> Cause:
         message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
         hint=TO_END_A_RUN,
         rank=rank,
-    )
-
-
-def _connection_lost(failures: list[_Failure]) -> Cause:
-    first = min(failures, key=lambda failure: failure.time_unix_s)
-    return Cause(
-        code="connection_lost",
-        message=f"Rank {first.rank} lost the connection to the other ranks.",
-        hint="The log of each rank shows its last output.",
-        rank=first.rank,
-        traceback=first.traceback,
     )
 
 
@@ -559,12 +551,9 @@ def append_within_limits(run: RunDirectory, rest: list[Words]) -> None:
         OSError: If the disk is full before all are written.
     """
     now = now_unix_s()
-    file = EventFile(run.events)
-    try:
+    with contextlib.closing(EventFile(run.events)) as file:
         while rest:
             del rest[: file.append((now, kind, fields) for kind, fields in rest)]
-    finally:
-        file.close()
 
 
 def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
@@ -587,19 +576,6 @@ def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_W
             time.sleep(RETRY_S)
 
 
-def cause_of_left_over(pids: Sequence[int]) -> Cause:
-    """Return the warning about processes that could not be killed."""
-    message = f"Processes of this run could not be ended: {', '.join(map(str, pids))}."
-    hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
-    return Cause(code="processes_left", message=message, hint=hint)
-
-
-def late_failure_warning(cause: Cause) -> Cause:
-    """Return the warning about a failure after all steps were done and saved."""
-    message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
-    return replace(cause, code="late_failure_warning", message=message, hint="Nothing is lost.")
-
-
 def forced_stop(*, by_system: bool) -> Cause:
     """Return the cause of a run that was ended by force."""
     why = (
@@ -609,13 +585,6 @@ def forced_stop(*, by_system: bool) -> Cause:
     )
     hint = "Steps after the newest checkpoint were not saved."
     return Cause(code="stop_forced", message=f"{why}.", hint=hint)
-
-
-def stop_waits() -> Cause:
-    """Return the warning that a stop request waits because the ranks work."""
-    message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
-    hint = "Stop without saving ends the run immediately."
-    return Cause(code="stop_waits", message=message, hint=hint)
 
 
 def causes_of_end(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import LOCAL, Status, StatusError
+from trainers.contract.status import LOCAL, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 from trainers.contract.tickets import Grant
 from trainers.engines.base import (
     HANDSHAKE_S,
@@ -27,10 +26,11 @@ from trainers.engines.base import (
     status_on,
 )
 from trainers.engines.local import script_process, stopping, torchrun
+from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.warm_pool import Order, WarmPool
-from trainers.files import private_files
 from trainers.files.plain_files import REPOSITORY, open_to_append
-from trainers.machine import cuda_environment, environment, hardware, host, processes
+from trainers.machine import cuda_environment, environment, hardware, host
+from trainers.machine.processes import ProcessTree
 
 HANDSHAKE_POLL_S = 0.01
 
@@ -144,17 +144,33 @@ class LocalEngine(Engine):
         try:
             command_id = super().stop(run, status, save=save, why=why)
         except OSError:
-            if not save and self._end_by_signal(run, status):
-                return ""
-            raise
-        stopping.watch_supervisor(run, partial(status_on, self))
+            supervisor = None if save else stopping.supervisor_of(run, status)
+            if supervisor is None:
+                raise
+            supervisor.terminate()
+            return ""
+        stopping.watch_for_stop(
+            self,
+            run,
+            partial(stopping.supervisor_signs, run),
+            lambda status: self._end(run, status, stopping.DEAF_MESSAGE),
+            stopping.DEAF_AFTER_S,
+        )
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill the supervisor and its descendants, then write the final events in its place."""
-        if (supervisor := stopping.supervisor_of(run, status)) is not None:
-            message = stopping.KILLED_MESSAGE
-            stopping.end_supervisor(run, status, supervisor, partial(status_on, self), message)
+        self._end(run, status, stopping.KILLED_MESSAGE)
+
+    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
+        if (supervisor := stopping.supervisor_of(run, status)) is None:
+            return
+        ProcessTree(supervisor.pid).kill()
+        if status_on(self, run).state != "lost":
+            return  # the run recorded its end itself
+        hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
+        cause = Cause(code="stop_forced", message=message, hint=hint)
+        stopping.write_forced_end(run, status, message, cause)
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
@@ -162,16 +178,6 @@ class LocalEngine(Engine):
         if config.is_script:
             return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
-
-    def _end_by_signal(self, run: RunDirectory, status: Status) -> bool:
-        """Send SIGTERM to a run's supervisor; False if it has no process."""
-        private_files.require_ours(run.status)  # the status names the process
-        if status.pid is None or (found := processes.inspect(status.pid)) is None:
-            return False
-        if found.started_unix_s != status.pid_start_time:
-            return False  # the pid was reused
-        os.kill(status.pid, signal.SIGTERM)
-        return True
 
 
 def _relative_to_project(path: str) -> str:

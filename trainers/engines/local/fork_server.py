@@ -19,21 +19,18 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
 
-from trainers.engines.local.torchrun import START_METHOD, can_fork, exit_line
+from trainers.engines.local.torchrun import JsonLine, exit_line
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import lifeline, threads
 from trainers.machine.os_errors import explain
-
-__all__ = ["START_METHOD", "can_fork"]  # of torchrun.py
 
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "fork_worker.py"
 
@@ -58,7 +55,7 @@ NEEDED_BY_ANY_RUN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchrunOrder:
+class TorchrunOrder(JsonLine):
     """What a waiting fork server runs.
 
     Attributes:
@@ -70,10 +67,6 @@ class TorchrunOrder:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     log: str
-
-    def to_line(self) -> bytes:
-        """Serialize the order as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def forking(arguments: Sequence[str]) -> list[str]:
@@ -101,7 +94,7 @@ def main() -> None:
     gc.enable()
     if arguments:
         free_cores.note(time.process_time())
-    elif (order := wait_for_order()) is not None:
+    elif (order := TorchrunOrder.from_line(sys.stdin.buffer.readline())) is not None:
         arguments = follow(order)
     else:
         return
@@ -151,12 +144,6 @@ def use_one_thread_for_several_ranks(arguments: Sequence[str]) -> None:
     """
     if not arguments or arguments[arguments.index("--nproc-per-node") + 1] != "1":
         os.environ.setdefault(threads.GIVEN, "1")
-
-
-def wait_for_order() -> TorchrunOrder | None:
-    """Block until an order arrives on standard input; return None if the supervisor has exited."""
-    line = sys.stdin.buffer.readline()
-    return TorchrunOrder(**json.loads(line)) if line.endswith(b"\n") else None
 
 
 def follow(order: TorchrunOrder) -> Sequence[str]:

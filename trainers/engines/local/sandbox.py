@@ -16,12 +16,12 @@ from pathlib import Path
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.torchrun import STORE
 from trainers.files import plain_files
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.os_errors import explain
+from trainers.watch.settings import STORE
 
 PROGRAM = "bwrap"
 # In the run's folder: which folders its script may read. Its presence means that the script is confined.

@@ -1,36 +1,35 @@
 """Ends runs: by request, by force, and from the page if the supervisor fails.
 
 `Escalation` is the rule by which a stop request that is not obeyed becomes SIGTERM, then SIGKILL. `RunGuard`
-applies it inside the supervisor, together with the hang watch. `watch_supervisor` runs in the page and covers
-the supervisor itself: if suspended, it is resumed; if it does not react, it is killed.
+applies it inside the supervisor, together with the hang watch. `watch_for_stop` runs in the page and covers
+the process that owns the run: a suspended supervisor is resumed; if the owner does not react, it is killed.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
 from trainers.contract import events, tickets
+from trainers.contract import status as status_file
+from trainers.contract.commands import Command, Incoming
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, RESUME_HINT, Status
+from trainers.contract.status import RANK_KILL_ASKED, Status
+from trainers.engines.base import Engine, status_on
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.hang_watch import WORKING_BYTES_PER_S, HangWatch
 from trainers.engines.local.stacks import Ranks
 from trainers.files import private_files
-from trainers.files.json_files import parse_json, read_lines
-from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine import processes, threads
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
@@ -184,15 +183,11 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     if process is None:
         raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
     bits = ", with the same bits" if _repeats_bits(run) else ""
-    warning = {
-        "code": RANK_KILL_ASKED,
-        "message": f"Rank {rank} is killed (SIGKILL), as requested on this page.",
-        "hint": f"The run fails now. Resume continues from its latest checkpoint{bits}.",
-        "rank": rank,
-        "traceback": None,
-    }
+    message = f"Rank {rank} is killed (SIGKILL), as requested on this page."
+    hint = f"The run fails now. Resume continues from its latest checkpoint{bits}."
+    warning = Cause(code=RANK_KILL_ASKED, message=message, hint=hint, rank=rank)
     try:
-        diagnosis.append_within_limits(run, [("warning", warning)])
+        diagnosis.append_within_limits(run, [("warning", warning.fields())])
     except OSError as error:
         log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
     try:
@@ -236,51 +231,10 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
 MOST_LATE_S = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopRequest:
-    """A user's request to stop the run; `late_s`: age of the request when it was read."""
-
-    id: str
-    save: bool
-    late_s: float
-
-
-class StopRequests:
-    """Reads the commands that are appended to a file after `offset`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.offset = path.stat().st_size if path.exists() else 0
-        self._has_reported_foreign_file = False
-
-    def read(self) -> list[StopRequest]:
-        """Return the stop requests since the last call."""
-        try:
-            with open_own(self._path) as file:
-                lines, self.offset = read_lines(file, self.offset)
-        except FileNotFoundError:
-            return []
-        except ForeignFileError as error:
-            if not self._has_reported_foreign_file:
-                print(f"commands cannot be read: {error}", flush=True)
-            self._has_reported_foreign_file = True
-            return []
-        return [found for line in lines.split(b"\n") if (found := _parse_stop_request(line)) is not None]
-
-
-def _parse_stop_request(line: bytes) -> StopRequest | None:
-    try:
-        command = parse_json(line)
-        if command["name"] != "stop":
-            return None
-        late_s = time.time() - float(command.get("time_unix_s", time.time()))
-        return StopRequest(
-            id=str(command.get("id", "")),
-            save=bool(command.get("save", True)),
-            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # false for NaN
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+def late_s(request: Command) -> float:
+    """Return the age of a request in seconds when it is read; 0 if it is unknown or in the future."""
+    age_s = time.time() - request.time_unix_s
+    return min(age_s, MOST_LATE_S) if request.time_unix_s > 0 and age_s > 0 else 0.0  # false for NaN
 
 
 SAVING_SAMPLE_S = 0.5
@@ -301,7 +255,7 @@ class RunGuard:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._requests = StopRequests(run.commands)
+        self._incoming = Incoming(run.commands)
         self.escalation = Escalation(time.monotonic())
         self._saving_sampled_at = self._life_sampled_at = 0.0
         self._io_bytes = 0
@@ -311,7 +265,7 @@ class RunGuard:
         self._has_warned_of_wait = False
         self._script: Config | None = None
         self._was_asked = False
-        self.commands_offset = self._requests.offset
+        self.commands_offset = self._incoming.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
 
@@ -328,10 +282,10 @@ class RunGuard:
 
     def read_requests(self) -> None:
         """Record new stop requests. Each sets a deadline for the use of force."""
-        for request in self._requests.read():
+        for request in self._incoming.stops():
             self.unanswered.append(request.id)
             if self._script is None:
-                self.escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+                self.escalation.request_stop(time.monotonic() - late_s(request), save=request.save)
             else:
                 self._request_stop_of_script(request)
 
@@ -340,13 +294,13 @@ class RunGuard:
         self._script = config
         self.escalation.term_grace_s = SCRIPT_TERM_GRACE_S
 
-    def _request_stop_of_script(self, request: StopRequest) -> None:
+    def _request_stop_of_script(self, request: Command) -> None:
         """Give a script that asks, or saves, the usual time to stop; end any other one now."""
         control = spool.Control(self._run.path)
         self._was_asked, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
         may_obey = self._was_asked or saves
-        late_s = request.late_s if may_obey else STOP_GRACE_S
-        self.escalation.request_stop(time.monotonic() - late_s, save=saves)
+        passed_s = late_s(request) if may_obey else STOP_GRACE_S
+        self.escalation.request_stop(time.monotonic() - passed_s, save=saves)
         if not may_obey:
             self._note("state", {"state": "stopping", "reason": self.force_text()})
 
@@ -414,7 +368,9 @@ class RunGuard:
         self.escalation.note_life(now)
         if self.escalation.is_overdue(now) and not self._has_warned_of_wait:
             self._has_warned_of_wait = True
-            self._note("warning", diagnosis.stop_waits().fields())
+            message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
+            hint = "Stop without saving ends the run immediately."
+            self._note("warning", Cause(code="stop_waits", message=message, hint=hint).fields())
 
     @property
     def has_other_machines(self) -> bool:
@@ -472,81 +428,57 @@ class RunGuard:
             print(f"this could not be written to the events: {words} ({explain(error)})", flush=True)
 
 
-POLL_EVERY_S = 0.25
+POLL_EVERY_S = 0.5
+WATCHED_S = 180.0
 # The supervisor polls twenty times a second; only reading stacks delays it, by some seconds.
 DEAF_AFTER_S = 9.0
-STAYS_STOPPED_S = 1.5
-WATCHED_S = 60.0
-
 DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
-# Returns a run's actual state.
-ReadStatus = Callable[[RunDirectory], Status]
-WatchAction = Literal["wait", "continue", "kill"]
 
-# Time of the latest stop request of each run.
-_asked_at: dict[Path, float] = {}
+def watch_for_stop(
+    engine: Engine,
+    run: RunDirectory,
+    signs_of_life: Callable[[Status], object],
+    end: Callable[[Status], None],
+    patience_s: float,
+) -> None:
+    """Watch a run that has just been sent a stop request. Returns immediately.
 
-
-class SupervisorWatchdog:
-    """The rule for a supervisor that may be suspended or stuck."""
-
-    def __init__(self, now: float) -> None:
-        self._signs_of_life: tuple[float, ...] = ()
-        self._alive_at = now
-        self._continued_at: float | None = None
-
-    def judge(self, signs_of_life: tuple[float, ...], now: float, *, is_stopped: bool) -> WatchAction:
-        """Record an observation; return the action for this moment.
-
-        A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
-        life for `DEAF_AFTER_S`.
-
-        Args:
-            signs_of_life: Numbers that change whenever its process does anything.
-        """
-        if signs_of_life != self._signs_of_life:
-            self._signs_of_life, self._alive_at = signs_of_life, now
-        if not is_stopped:
-            return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
-        if self._continued_at is None:
-            self._continued_at = now
-            return "continue"
-        return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
+    Args:
+        signs_of_life: Returns a value that changes while the process works that owns the run.
+        end: Ends the run's processes and writes its final events. Called if that value does not change for
+            `patience_s`.
+    """
+    threads.run_once(f"stop-{run.path}", lambda: _watch(engine, run, signs_of_life, end, patience_s))
 
 
-def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
-    """Watch the supervisor of a run that has just been sent a stop request. Returns immediately."""
-    _asked_at[run.path] = time.monotonic()
-    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status))
-
-
-def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
-    watchdog = SupervisorWatchdog(time.monotonic())
+def _watch(
+    engine: Engine,
+    run: RunDirectory,
+    signs_of_life: Callable[[Status], object],
+    end: Callable[[Status], None],
+    patience_s: float,
+) -> None:
+    began = heard_at = time.monotonic()
+    newest: object = None
     try:
-        while time.monotonic() - _asked_at[run.path] < WATCHED_S:
-            status = read_status(run)
-            supervisor = supervisor_of(run, status)
-            if supervisor is None:
+        while time.monotonic() - began < WATCHED_S:
+            status = status_on(engine, run)
+            if status.state not in events.LIVE_STATES:
                 return
-            with supervisor.oneshot():
-                times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
-                is_stopped = supervisor.status() == psutil.STATUS_STOPPED
-            signs = (times.user, times.system, *map(float, switches))
-            action = watchdog.judge(signs, time.monotonic(), is_stopped=is_stopped)
-            if action == "continue":
-                log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
-                supervisor.resume()
-            elif action == "kill":
-                log.warning("the supervisor of %s does not react: killing it", run.run_id)
-                end_supervisor(run, status, supervisor, read_status, DEAF_MESSAGE)
+            signs = signs_of_life(status)
+            if signs != newest:
+                newest, heard_at = signs, time.monotonic()
+            if time.monotonic() - heard_at > patience_s:
+                log.warning("%s does not react to Stop: it is ended by force", run.run_id)
+                end(status)
                 return
             time.sleep(POLL_EVERY_S)
     except psutil.NoSuchProcess:
         return  # it has ended, as requested
-    except (private_files.ForeignFileError, FileNotFoundError) as error:
-        log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
+    except (OSError, ValueError) as error:
+        log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
@@ -558,17 +490,27 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def end_supervisor(
-    run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
-) -> None:
-    """Kill a supervisor and its descendants, then write the final events in its place."""
-    ProcessTree(supervisor.pid).kill()
-    if read_status(run).state != "lost":
-        return  # the run recorded its end itself
-    hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
-    cause = Cause(code="stop_forced", message=message, hint=hint)
-    lock = run.acquire_lock()
-    try:
-        diagnosis.record_end(run, status, "stopped", message, cause)
-    finally:
-        os.close(lock)
+def supervisor_signs(run: RunDirectory, status: Status) -> object:
+    """Resume a run's supervisor if it is suspended; return numbers that change whenever it does anything."""
+    if (supervisor := supervisor_of(run, status)) is None:
+        return None
+    with supervisor.oneshot():
+        if supervisor.status() == psutil.STATUS_STOPPED:
+            log.warning("the supervisor of %s is suspended (SIGSTOP): resuming it", run.run_id)
+            supervisor.resume()
+        return supervisor.cpu_times(), supervisor.num_ctx_switches()
+
+
+def write_forced_end(run: RunDirectory, status: Status, message: str, cause: Cause | None = None) -> None:
+    """Write the final events and status of a run that was ended by force, unless it has an end.
+
+    Args:
+        status: Last known status.
+
+    Raises:
+        ValueError: If another process owns the run.
+    """
+    with run.owned():
+        recorded = status_file.read(run.status) or status
+        if recorded.ended_unix_s is None:
+            diagnosis.record_end(run, recorded, "stopped", message, cause)

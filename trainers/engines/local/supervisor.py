@@ -34,6 +34,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import LOCAL, Handle, process_handle
+from trainers.engines.base import SUPERVISOR_LOG
 from trainers.engines.local import diagnosis, notify, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
@@ -42,7 +43,7 @@ from trainers.engines.local.torchrun_process import Template
 from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
-from trainers.files.plain_files import is_readable, open_to_append
+from trainers.files.plain_files import is_readable, redirect_output
 from trainers.machine import host, lifeline, os_errors, threads
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
@@ -54,25 +55,15 @@ MAX_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 
 
-class LogCap:
-    """Limits the size of a run's logs, so that a rank that prints endlessly cannot fill the disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._checked_at = 0.0
-
-    def check(self) -> None:
-        """Cut logs that are too long. Checks at most twice a second."""
-        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
-            return
-        self._checked_at = time.monotonic()
-        try:
-            with os.scandir(self._folder) as entries:
-                long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
-            for path in long:
-                cut_log(path)
-        except OSError as error:
-            print(f"the logs cannot be inspected: {explain(error)}", flush=True)
+def cut_long_logs(folder: Path) -> None:
+    """Cut logs that are too long, so that a rank that prints endlessly cannot fill the disk."""
+    try:
+        with os.scandir(folder) as entries:
+            long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
+        for path in long:
+            cut_log(path)
+    except OSError as error:
+        print(f"the logs cannot be inspected: {explain(error)}", flush=True)
 
 
 def cut_log(path: Path) -> None:
@@ -107,15 +98,10 @@ class RundirWatch:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._identity = self._read_identity()
-        self._checked_at = time.monotonic()
         self._was_gone = False
 
     def is_gone(self) -> bool:
-        """True if two checks in a row, half a second apart, found a different directory or none."""
-        now = time.monotonic()
-        if now - self._checked_at < CHECK_EVERY_S:
-            return False
-        self._checked_at = now
+        """True if two checks in a row found a different directory or none."""
         was_gone, self._was_gone = self._was_gone, self._read_identity() != self._identity
         return was_gone and self._was_gone
 
@@ -179,18 +165,8 @@ def wait_and_supervise(runs_dir: Path) -> int:
         return 0  # the kernel ends the template with this process
     run = RunDirectory(Path(order.run_dir))
     os.environ.update(order.environment)
-    redirect_output(run)
+    redirect_output(run.logs / SUPERVISOR_LOG)
     return supervise(run, order.resume_step, order.ticket, template)
-
-
-def redirect_output(run: RunDirectory) -> None:
-    """Redirect stdout and stderr to the run's log: this process started before the run existed."""
-    run.logs.mkdir(exist_ok=True)
-    log = open_to_append(run.logs / "supervisor.log")
-    for standard in (1, 2):
-        os.dup2(log, standard)
-    os.close(log)
-    os_errors.keep_going_without_log()
 
 
 def supervise(
@@ -205,14 +181,11 @@ def supervise(
     Raises:
         ValueError: If another process owns the run, or the ticket is not valid any more.
     """
-    lock = run.acquire_lock()
-    try:
+    with run.owned():
         remove_half_written(run.status)
         tickets.claim_ticket(run, ticket)
         start = functools.partial(torchrun_process.start, template=template)
         return Supervisor(run, resume_step, start=start).run_to_end()
-    finally:
-        os.close(lock)
 
 
 class Supervisor:
@@ -310,15 +283,17 @@ class Supervisor:
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
         """Follow torchrun and its descendants to their end; return False if the run's directory is gone."""
-        log_cap = LogCap(self._run.logs)
+        checked_at = time.monotonic()
         while torchrun.poll() is None:
             tree.update()
-            if watch.is_gone():
-                # Nothing can be saved, and this log is the only place left for a message.
-                print(f"{self._run.path} is gone, so the run is ended", flush=True)
-                tree.kill()
-                return False
-            log_cap.check()
+            if time.monotonic() - checked_at >= CHECK_EVERY_S:
+                checked_at = time.monotonic()
+                if watch.is_gone():
+                    # Nothing can be saved, and this log is the only place left for a message.
+                    print(f"{self._run.path} is gone, so the run is ended", flush=True)
+                    tree.kill()
+                    return False
+                cut_long_logs(self._run.logs)
             self._kills.look()
             # Stop requests first, then the run's answers to them.
             self._guard.read_requests()
@@ -367,9 +342,10 @@ class Supervisor:
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         """Determine the final state, from the run's own last state and the force that was used."""
         if left_over:
-            diagnosis.append_final_events(
-                self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
-            )
+            message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
+            hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+            left = Cause(code="processes_left", message=message, hint=hint)
+            diagnosis.append_final_events(self._run, [("warning", left.fields())])
         recorded = self._status.state
         by_system = self._guard.escalation.is_end_requested
         if self._is_script:
@@ -378,7 +354,10 @@ class Supervisor:
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
             self._finish(recorded, exit_code, None)
         elif self._has_final_checkpoint:
-            self._finish("finished", exit_code, diagnosis.late_failure_warning(self._explain(exit_code)))
+            late = self._explain(exit_code)
+            message = f"All steps were done and saved. Then, while its processes ended: {late.message}"
+            late = replace(late, code="late_failure_warning", message=message, hint="Nothing is lost.")
+            self._finish("finished", exit_code, late)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:

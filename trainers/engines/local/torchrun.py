@@ -14,18 +14,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, facilities
 from trainers.machine.host import MemoryFile
+from trainers.watch.settings import STORE
 
-# Environment variable with the path of the ranks' store on one machine.
-STORE = "TRAINERS_STORE"
-# Set for ranks that run under a supervisor.
-SUPERVISED = "TRAINERS_SUPERVISED"
 # Offset in `commands.jsonl` from which the ranks read: commands that arrive during the start are theirs.
 COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
 # Set for ranks from the warm pool.
@@ -134,6 +131,19 @@ def output_of(run: RunDirectory, machine: int = 0) -> tuple[Path, Path]:
     """Return torchrun's log on a machine of a run, and its folder with each rank's error file."""
     name = f"torchrun_{machine}" if machine else "torchrun"
     return run.logs / f"{name}.log", run.logs / name
+
+
+class JsonLine:
+    """Base of a dataclass that is sent to the standard input of a process as one line of JSON."""
+
+    def to_line(self) -> bytes:
+        """Return the line."""
+        return json.dumps(vars(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self | None:
+        """Parse a line; None if it is incomplete, which means that the sender has exited."""
+        return cls(**json.loads(line)) if line.endswith(b"\n") else None
 
 
 class RendezvousFiles:

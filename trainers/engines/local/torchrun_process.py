@@ -23,7 +23,6 @@ from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
     IS_WARM,
     LOG_DIR,
-    SUPERVISED,
     RendezvousFiles,
     output_of,
     torchrun_options,
@@ -34,6 +33,7 @@ from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, facilities
 from trainers.machine.host import RUN_FOLDER
+from trainers.watch.settings import SUPERVISED
 
 
 @contextlib.contextmanager
@@ -121,7 +121,8 @@ def start_ranks(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = output_of(run, machine)
-    variables = with_board({**variables, LOG_DIR: str(details)}, board)
+    address = {} if board is None else {heartbeats.ADDRESS: board.address}
+    variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(
             run, config, log, details, variables, resume_step, meeting=meeting, is_first_machine=machine == 0
@@ -156,12 +157,6 @@ class Template:
         return self.process if self.process.poll() is None else None
 
 
-def with_board(variables: Mapping[str, str], board: HeartbeatBoard | None) -> dict[str, str]:
-    """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
-    address = {} if board is None else {heartbeats.ADDRESS: board.address}
-    return {SUPERVISED: "1", **variables, **address}
-
-
 def launch(
     arguments: Sequence[str],
     log: Path,
@@ -187,7 +182,7 @@ def launch(
             return process
         plain_files.remove(log)
     parent = str(os.getpid())
-    if fork_server.can_fork():
+    if torchrun.can_fork():
         command = [fork_server.__name__, parent, *arguments]
     else:
         command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]

@@ -15,15 +15,13 @@ A template serves one run, and only while the code on disk is the code that it h
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -38,7 +36,7 @@ from trainers.machine.threads import PeriodicThread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(torchrun.JsonLine):
     """The run for a waiting supervisor.
 
     Attributes:
@@ -50,25 +48,6 @@ class Order:
     resume_step: int | None = None
     ticket: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-
-    def to_line(self) -> bytes:
-        """Serialize the order as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Order | None:
-        """Parse an order; None for an incomplete line, which means that the sender has exited.
-
-        Raises:
-            ValueError: If the order is invalid.
-        """
-        if not line.endswith(b"\n"):
-            return None
-        raw: dict[str, Any] = json.loads(line)
-        try:
-            return cls(**raw)
-        except TypeError as error:
-            raise ValueError(f"an order makes no sense: {error}") from error
 
 
 POLL_EVERY_S = 1.0

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.contract import fence
+from trainers.contract.commands import Incoming
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
@@ -34,9 +35,8 @@ from trainers.engines.heartbeats import HeartbeatBoard
 from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
-from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, STORE
+from trainers.engines.local.torchrun import COMMANDS_OFFSET
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
 from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
@@ -53,6 +53,7 @@ from trainers.files.json_files import remove_half_written
 from trainers.machine import lifeline, os_errors
 from trainers.machine.host import MemoryFile
 from trainers.machine.processes import ProcessTree
+from trainers.watch.settings import STORE
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600
@@ -184,7 +185,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
 def follow(part: Part, resume_step: int | None) -> int:
     """Run another node's part until it ends or node 0 is lost; return torchrun's exit code."""
     run, folder = part.run, part.folder
-    stops = StopRequests(run.commands)
+    stops = Incoming(run.commands)
     lifeline.adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
@@ -217,7 +218,7 @@ def follow(part: Part, resume_step: int | None) -> int:
         return torchrun.returncode
 
 
-def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
+def _wait_for_end_of_head(part: Part, head: Head, stops: Incoming) -> None:
     """Wait until node 0 ends the start; if node 0 is lost, end the start in its place."""
     while (why := head.why_to_end(time.monotonic())) is None and not head.has_ordered_end:
         time.sleep(POLL_S)
@@ -225,7 +226,7 @@ def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
         _end_in_place_of_head(part, why, stops)
 
 
-def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
+def _end_in_place_of_head(part: Part, lost: str, stops: Incoming) -> None:
     """Record that node 0 is lost; let the engine restart the run, or cancel the rest of the job."""
     is_again = restarts.take_over(
         part.run,
@@ -233,7 +234,7 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
         part.node.rank,
         lost,
         part.restarts_left,
-        is_stop_asked=bool(stops.read()),
+        is_stop_asked=bool(stops.stops()),
     )
     if is_again is not None:
         part.commands.insist(part.commands.again_later if is_again else part.commands.cancel)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,12 +15,12 @@ from trainers.contract.events import EventFile, State
 from trainers.contract.fence import Newest, SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
-from trainers.engines.local import diagnosis
+from trainers.engines.base import Engine
+from trainers.engines.local import diagnosis, stopping
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, ScriptSignals
 from trainers.engines.several_nodes.reports import LOOK_EVERY_S, LatestReport, NodesFolder
-from trainers.machine import threads
 from trainers.machine.environment import now_unix_s
 
 SILENT_AFTER_S = 15.0
@@ -77,48 +76,21 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     return f"Node 0 ({host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
-log = logging.getLogger(__name__)
-
-POLL_EVERY_S = 1.0
 # Node 0 reports every second, but a shared file system may be slow.
 PATIENCE_OF_STOP_S = 15.0
-WATCHED_S = 180.0
 
 
-def watch_for_stop(
-    run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]
-) -> None:
-    """Watch a run that has just been sent a stop request. Returns immediately.
+def watch_for_stop(engine: Engine, run: RunDirectory, end: Callable[[Status], None]) -> None:
+    """Watch by node 0's reports a run that has just been sent a stop request. Returns immediately.
 
     Args:
-        end: Cancels the run's job and writes its final events.
+        end: Ends the run's processes and writes its final events.
     """
-    threads.run_once(f"stop-{run.path}", lambda: _watch(run, read_status, end))
 
+    def signs_of_life(_status: Status) -> list[object]:
+        return [folder.read("0") for folder in NodesFolder.of_run(run)]
 
-def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]) -> None:
-    try:
-        began = heard_at = time.monotonic()
-        newest: list[object] = []
-        while time.monotonic() - began < WATCHED_S:
-            status = read_status()
-            if status.state not in events.LIVE_STATES:
-                return
-            signs = _signs_of_life(run)
-            if signs != newest:
-                newest, heard_at = signs, time.monotonic()
-            if time.monotonic() - heard_at > PATIENCE_OF_STOP_S:
-                log.warning("the first node of %s does not react to Stop: its job is cancelled", run.run_id)
-                end(status)
-                return
-            time.sleep(POLL_EVERY_S)
-    except OSError as error:
-        log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
-
-
-def _signs_of_life(run: RunDirectory) -> list[object]:
-    """Return node 0's latest report in each start."""
-    return [folder.read("0") for folder in NodesFolder.of_run(run)]
+    stopping.watch_for_stop(engine, run, signs_of_life, end, PATIENCE_OF_STOP_S)
 
 
 LEAVING = "leaving"
@@ -214,30 +186,24 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
         OSError: If its files cannot be written.
     """
     (run.path / "nodes").mkdir(exist_ok=True)
-    events_file = EventFile(run.events)
-    try:
-        with events_file.alone():
-            newest = fence.newest_of(run.path)
-            if newest is not None and newest.handle == handle and newest.restart > restart:
-                raise SupersededError(
-                    f"restart {newest.restart} of this run has begun before restart {restart}"
-                )
-            if newest is not None and newest.start.startswith(f"{start}{TAKEN_OVER}"):
-                raise SupersededError(f"another node has ended the start {start}")
-            recorded = status_file.read(run.status)
-            belongs_elsewhere = (
-                recorded is not None
-                and recorded.state in events.LIVE_STATES
-                and recorded.engine == engine
-                and recorded.handle != handle
-                and not _is_earlier_job(recorded.handle, handle)
-            )
-            if belongs_elsewhere:
-                raise SupersededError(f"this run now belongs to another job, not to {handle}")
-            fence.enter(run.path, start)
-            fence.write_newest(run.path, Newest(start=start, handle=handle, restart=restart))
-    finally:
-        events_file.close()
+    with contextlib.closing(EventFile(run.events)) as file, file.alone():
+        newest = fence.newest_of(run.path)
+        if newest is not None and newest.handle == handle and newest.restart > restart:
+            raise SupersededError(f"restart {newest.restart} of this run has begun before restart {restart}")
+        if newest is not None and newest.start.startswith(f"{start}{TAKEN_OVER}"):
+            raise SupersededError(f"another node has ended the start {start}")
+        recorded = status_file.read(run.status)
+        belongs_elsewhere = (
+            recorded is not None
+            and recorded.state in events.LIVE_STATES
+            and recorded.engine == engine
+            and recorded.handle != handle
+            and not _is_earlier_job(recorded.handle, handle)
+        )
+        if belongs_elsewhere:
+            raise SupersededError(f"this run now belongs to another job, not to {handle}")
+        fence.enter(run.path, start)
+        fence.write_newest(run.path, Newest(start=start, handle=handle, restart=restart))
 
 
 def take_over(
@@ -285,10 +251,7 @@ def take_over(
     if is_again:
         folder.write(LEAVING, {"why": lost})
     reason = f"{lost} {diagnosis.GOES_ON}" if is_again else lost
-    kind = "warning" if state in diagnosis.GOOD_ENDS else "error"
-    diagnosis.append_final_events(
-        run, [(kind, cause.fields()), ("state", {"state": state, "reason": reason})]
-    )
+    diagnosis.append_final_events(run, diagnosis.causes_of_end(state, reason, cause, (), is_said=False))
     status = replace(
         recorded,
         state=state,
@@ -301,14 +264,10 @@ def take_over(
 
 
 def _rename_newest(run: RunDirectory, newest: Newest, name: str) -> None:
-    events_file = EventFile(run.events)
-    try:
-        with events_file.alone():
-            fence.require_newest(run.path)
-            fence.enter(run.path, name)
-            fence.write_newest(run.path, replace(newest, start=name))
-    finally:
-        events_file.close()
+    with contextlib.closing(EventFile(run.events)) as file, file.alone():
+        fence.require_newest(run.path)
+        fence.enter(run.path, name)
+        fence.write_newest(run.path, replace(newest, start=name))
 
 
 def _is_earlier_job(one: Handle, other: Handle) -> bool:
@@ -318,25 +277,6 @@ def _is_earlier_job(one: Handle, other: Handle) -> bool:
         int(number) if isinstance(number, str) and number.isdecimal() else 0 for number in numbers
     )
     return 0 < first < second
-
-
-def write_forced_end(run: RunDirectory, status: Status, message: str) -> None:
-    """Write the final events and status of a run that was ended by force, unless it has an end.
-
-    Args:
-        status: Last known status.
-
-    Raises:
-        ValueError: If another process owns the run.
-    """
-    lock = run.acquire_lock()
-    try:
-        recorded = status_file.read(run.status) or status
-        if recorded.ended_unix_s is not None:
-            return
-        diagnosis.record_end(run, recorded, "stopped", message)
-    finally:
-        os.close(lock)
 
 
 def step_to_resume_from(run: RunDirectory) -> int | None:

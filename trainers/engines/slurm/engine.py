@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from trainers.engines.base import (
     EngineQueue,
     Launch,
     script_problems,
-    status_on,
 )
+from trainers.engines.local import stopping
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.slurm import client, endings, script, site
@@ -94,8 +93,7 @@ class SlurmEngine(Engine):
     ) -> SlurmLaunch:
         """Submit a run, after Slurm has ended its earlier job."""
         self._end_earlier_job(run)
-        lock = run.acquire_lock()
-        try:
+        with run.owned():
             tickets.claim_ticket(run, None if grant is None else grant.token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
@@ -106,8 +104,6 @@ class SlurmEngine(Engine):
             run.write_status(waiting)
             tickets.close_ticket(run)
             return SlurmLaunch(self._slurm, job_id)
-        finally:
-            os.close(lock)
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
@@ -121,13 +117,13 @@ class SlurmEngine(Engine):
             is_suspended = self.describe(run, status).detail is not None
             self._end(run, status, SUSPENDED_MESSAGE if is_suspended else DEAF_MESSAGE, signal="KILL")
 
-        restarts.watch_for_stop(run, lambda: status_on(self, run), end)
+        restarts.watch_for_stop(self, run, end)
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
         if job_of(status.handle) is not None:
-            self._end(run, status, "The run was killed with all its processes.", signal="KILL")
+            self._end(run, status, stopping.KILLED_MESSAGE, signal="KILL")
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return what the controller reports about the job of a run, and since when it has not answered."""
@@ -225,26 +221,29 @@ class SlurmEngine(Engine):
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
         self._slurm.cancel(job_id)
-        deadline = time.monotonic() + EARLIER_ENDS_WITHIN_S
-        while is_live(self._slurm, job_id) is not False:
-            if time.monotonic() > deadline:
-                raise SlurmError(
-                    f"job {job_id}, the last one of this run, was cancelled and Slurm has not ended it on "
-                    f"{found.nodes or 'its nodes'} yet: try again later"
-                )
-            time.sleep(POLL_S)
+        if not self._has_ended_within(EARLIER_ENDS_WITHIN_S, job_id):
+            raise SlurmError(
+                f"job {job_id}, the last one of this run, was cancelled and Slurm has not ended it on "
+                f"{found.nodes or 'its nodes'} yet: try again later"
+            )
 
     def _end(self, run: RunDirectory, status: Status, message: str, *, signal: str | None) -> None:
         """Cancel a job, wait until no process remains, and write the run's final events and status."""
         job_id = job_of(status.handle)
         assert job_id is not None
         self._slurm.cancel(job_id, signal)
-        deadline = time.monotonic() + KILLED_WITHIN_S
+        if not self._has_ended_within(KILLED_WITHIN_S, job_id):
+            raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
+        stopping.write_forced_end(run, status, message)
+
+    def _has_ended_within(self, limit_s: float, job_id: str) -> bool:
+        """Wait until a job has ended; False if it has not within this time."""
+        deadline = time.monotonic() + limit_s
         while is_live(self._slurm, job_id) is not False:
             if time.monotonic() > deadline:
-                raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
+                return False
             time.sleep(POLL_S)
-        restarts.write_forced_end(run, status, message)
+        return True
 
 
 def _with_place(job: EngineJob, places: Places) -> EngineJob:

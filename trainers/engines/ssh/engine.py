@@ -33,11 +33,12 @@ from trainers.engines.base import (
     script_problems,
     status_on,
 )
+from trainers.engines.local import stopping
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
-from trainers.engines.ssh.client import SshError
+from trainers.engines.ssh.client import SshError, UnreachableError
 from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
@@ -65,13 +66,6 @@ timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
 """
 # Output if `timeout` killed the command.
 _LATE = "ended with 124"
-
-
-def host_pairs(names: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Return the pairs of neighbours in a ring, as in a ring all-reduce."""
-    if len(names) < 3:
-        return [(names[0], names[1])] if len(names) == 2 else []
-    return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
 
 
 def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkReport:
@@ -186,7 +180,6 @@ OWNED_WITHIN_S = 60.0
 LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
 DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
-KILLED_MESSAGE = "The run was killed with all its processes."
 
 
 class SshLaunch(Launch):
@@ -206,8 +199,8 @@ class SshLaunch(Launch):
             if is_gone and _is_owned(self._run):
                 return
             if is_gone or time.monotonic() > deadline:
-                self._engine.reap(self.start)
-                words = last_log_line(self._run) or "its launcher said nothing"
+                said = last_log_line(self._run) or "its launcher said nothing"
+                words = "; ".join([said, *self._engine.clean_up(self.start).values()])
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
@@ -284,17 +277,12 @@ class SshEngine(Engine, HostChecks):
 
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run on the first free hosts."""
-        lock = run.acquire_lock()
-        try:
+        with run.owned():
             tickets.claim_ticket(run, None if grant is None else grant.token)
-            config = run.read_config()
+            hosts = self._take(run.read_config().num_nodes)
             run.logs.mkdir(exist_ok=True)
-            start = Start(
-                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(self._take(config.num_nodes))
-            )
+            start = Start(tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(hosts))
             return self._begin(run, start, resume_step)
-        finally:
-            os.close(lock)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
@@ -314,17 +302,27 @@ class SshEngine(Engine, HostChecks):
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
         """End a run by a command in its folder, as the page's button does."""
         command_id = super().stop(run, status, save=save, why=why)
-        restarts.watch_for_stop(
-            run, lambda: status_on(self, run), lambda status: self._end(run, status, DEAF_MESSAGE)
-        )
+        restarts.watch_for_stop(self, run, lambda status: self._end(run, status, DEAF_MESSAGE))
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run on all its hosts, then write the final events in their place."""
         if status.state in events.LIVE_STATES:
-            self._end(run, status, KILLED_MESSAGE)
+            self._end(run, status, stopping.KILLED_MESSAGE)
 
-    def reap(self, start: Start) -> Sequence[str]:
+    def clean_up(self, start: Start) -> Mapping[str, str]:
+        """Kill all processes of a start, also those on hosts that answer only later.
+
+        Returns:
+            For each host that did not answer or failed, its name and a message.
+        """
+        silent = self.reap(start)
+        if silent:
+            self._lost.reap_when_back(start, list(silent))
+        then = "processes there are killed when it answers"
+        return {name: f"{error}: {then}" for name, error in silent.items()}
+
+    def reap(self, start: Start) -> Mapping[str, SshError]:
         """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
         wanted = {
             name: scripts.reap(self.hosts.by_name[name], start.tag, node)
@@ -333,15 +331,18 @@ class SshEngine(Engine, HostChecks):
         }
         answers = self.hosts.on_each(wanted, REAP_LIMIT_S)
         self.hosts.forget()
-        return [str(each) for each in answers.values() if isinstance(each, SshError)]
+        return {name: each for name, each in answers.items() if isinstance(each, SshError)}
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the reports of all hosts, which are asked in parallel."""
         return self.hosts.report(runs_dir)
 
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the pairs of neighbours in a ring."""
-        return host_pairs(list(self.hosts.by_name))
+        """Return the pairs of neighbours in a ring, as in a ring all-reduce."""
+        names = list(self.hosts.by_name)
+        if len(names) < 3:
+            return [(names[0], names[1])] if len(names) == 2 else []
+        return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
 
     def measure_link(self, first: str, second: str) -> LinkReport:
         """Measure the link between two free hosts."""
@@ -372,9 +373,8 @@ class SshEngine(Engine, HostChecks):
         """Kill a run's processes; write its final events and status."""
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
-        if silent := self.reap(start):
-            message += f" {'; '.join(silent)}: processes there end when they hear from no other host."
-        restarts.write_forced_end(run, status, message)
+        message += "".join(f" {left}." for left in self.clean_up(start).values())
+        stopping.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
@@ -409,9 +409,12 @@ class SshEngine(Engine, HostChecks):
             wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
         answers = self.hosts.on_each(wanted, START_LIMIT_S)
         self.hosts.forget()
-        if failed := [str(each) for each in answers.values() if isinstance(each, SshError)]:
-            self.reap(start)
-            raise SshError("; ".join(failed))
+        if failed := {name: each for name, each in answers.items() if isinstance(each, SshError)}:
+            # A host that does not answer may have started its launcher; a host whose script failed has not.
+            refused = [name for name, each in failed.items() if not isinstance(each, UnreachableError)]
+            left = {name: words for name, words in self.clean_up(start).items() if name not in refused}
+            words = {name: str(each) for name, each in failed.items()} | left
+            raise SshError("; ".join(words.values()))
 
 
 def _random_port() -> int:

@@ -8,9 +8,8 @@ short network failure. When the host is back, its remaining processes are killed
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainers.contract import events
@@ -57,11 +56,18 @@ class LostHosts:
         try:
             if self._is_lost(run, start):
                 self._conclude(run, start)
-                while self._hosts.has_start(start.hosts[0], start.tag) is None:
-                    time.sleep(POLL_S)
-                self._reap(start)
+                self._reap_when_back(start, start.hosts[:1])
         except (OSError, ValueError) as error:
             log.warning("what has become of %s cannot be found out: %s", run.run_id, error)
+
+    def reap_when_back(self, start: Start, names: Sequence[str]) -> None:
+        """Kill all processes of a start when these hosts answer again. Returns immediately."""
+        threads.run_once(f"reap-{start.tag}", lambda: self._reap_when_back(start, names))
+
+    def _reap_when_back(self, start: Start, names: Sequence[str]) -> None:
+        while any(self._hosts.has_start(name, start.tag) is None for name in names):
+            time.sleep(POLL_S)
+        self._reap(start)
 
     def _is_lost(self, run: RunDirectory, start: Start) -> bool:
         """Wait; return True if the host is lost, False if it answers or the run has ended."""
@@ -80,8 +86,7 @@ class LostHosts:
 
     def _conclude(self, run: RunDirectory, start: Start) -> None:
         """Write the run's final events and status in place of its first host."""
-        lock = run.acquire_lock()  # fails if another process owns the run
-        try:
+        with run.owned():
             recorded = status_file.read(run.status)
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
@@ -93,8 +98,6 @@ class LostHosts:
             except OSError:
                 folder.remove("taken-over")  # otherwise no process would write it again
                 raise
-        finally:
-            os.close(lock)
 
     def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
         name = start.hosts[0]

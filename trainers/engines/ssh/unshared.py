@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import shlex
 import subprocess
@@ -27,8 +26,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.base import Description, Engine, Launch, StartError
-from trainers.engines.local import diagnosis
-from trainers.engines.several_nodes import restarts
+from trainers.engines.local import diagnosis, stopping
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.engine import NAME, POLL_S, SshEngine
@@ -225,15 +223,13 @@ class RemoteCopy:
 
     # To the host
 
-    def send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
-    ) -> None:
+    def send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
         """Copy the run to its host and start it there, in a thread; then mirror it.
 
         Args:
             folder: Folder on the host for copied data, which later runs reuse.
             start_there: Starts the launcher; may raise SshError.
-            end_there: Ends it; returns the errors if its host did not answer.
+            end_there: Ends it; returns a value that is true if its host did not answer.
         """
         self._in_thread(lambda: self._send(folder, start_there, end_there), "bring")
 
@@ -243,9 +239,7 @@ class RemoteCopy:
             self._is_cancelled |= not self.is_sent.is_set()
             return self._is_cancelled
 
-    def _send(
-        self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
-    ) -> None:
+    def _send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
         try:
             self._copy_all(folder)
             self._require_wanted()
@@ -333,8 +327,7 @@ class RemoteCopy:
 
     def _record_start(self, state: events.State, error: str | None = None) -> None:
         """Record that the run starts, or why it does not, unless another start owns it."""
-        lock = self.run.acquire_lock()
-        try:
+        with self.run.owned():
             recorded = status_file.read(self.run.status)
             if recorded is None or recorded.handle != self.start.handle:
                 return
@@ -344,8 +337,6 @@ class RemoteCopy:
                 self.run.write_status(status)
             else:
                 diagnosis.record_end(self.run, status, state, error)
-        finally:
-            os.close(lock)
 
     # And back
 
@@ -578,7 +569,7 @@ class UnsharedSshEngine(SshEngine):
             if copy.cancel():  # else it was started, and its host did not answer
                 return
         if silent := self.reap(start):  # the run could continue there for hours
-            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
+            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, silent.values()))}")
         if copy is not None and not copy.is_back.wait(BACK_WITHIN_S):
             raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
-        restarts.write_forced_end(run, status, message)
+        stopping.write_forced_end(run, status, message)

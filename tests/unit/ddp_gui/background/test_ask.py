@@ -17,5 +17,5 @@ def test_a_slow_answer_is_announced_and_used(
 
 def test_a_process_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_process, "ASK_TIMEOUT_S", 0.3)
-    with pytest.raises(trainer_process.AskError, match="did not answer within 0.005 minutes"):
+    with pytest.raises(trainer_process.AskError, match=r"did not answer within 0\.005 minutes"):
         trainer_process.ask("trainers.plugins.memory")

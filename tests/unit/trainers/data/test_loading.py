@@ -11,7 +11,8 @@ import torch
 
 from trainers.contract.config import Config
 from trainers.data.dataset import Augmentation, ImageSplit, TensorSplit, vary
-from trainers.data.loading import Batch, Loader, ShardedBatches
+from trainers.data.loading import Batch, Loader
+from trainers.data.micro_batches import ShardedBatches
 
 CPU = torch.device("cpu")
 

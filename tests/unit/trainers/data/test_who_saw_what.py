@@ -14,7 +14,7 @@ import torch
 from ddp_gui.run import samples
 from ddp_gui.run.samples import NO_SAMPLER, NO_SET_EPOCH, Dealing, Sampling, sampling_of, shuffled_order
 from trainers.contract import config as config_module
-from trainers.data.loading import ShardedBatches
+from trainers.data.micro_batches import ShardedBatches
 
 Look = tuple[int, int, int, int]  # sample, step, replica, micro-batch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.fake_cuda_build import calls_of
-from trainers.engines.local.torchrun import STORE
+from trainers.watch.settings import STORE
 
 # What a fork server does up to the fork of its first rank, with torchrun's own preparations.
 UNTIL_THE_FORK = """

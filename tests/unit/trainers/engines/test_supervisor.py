@@ -17,7 +17,7 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local import supervisor
-from trainers.engines.local.supervisor import LogCap, RundirWatch, Supervisor
+from trainers.engines.local.supervisor import RundirWatch, Supervisor, cut_long_logs
 from trainers.files import json_files
 
 
@@ -95,7 +95,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
     with long.open("a") as writer:
         writer.writelines(f"line {number}\n" for number in range(5_000))
         writer.flush()
-        LogCap(tmp_path).check()
+        cut_long_logs(tmp_path)
         writer.write("and on\n")
     lines = long.read_text().splitlines()
     assert long.stat().st_size < 1_200
@@ -105,10 +105,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
 
 
 @pytest.mark.parametrize("what", ["no configuration", "moved", "replaced"])
-def test_directory_that_is_not_the_runs_is_gone_at_the_second_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    monkeypatch.setattr(supervisor, "CHECK_EVERY_S", 0.0)
+def test_directory_that_is_not_the_runs_is_gone_at_the_second_look(tmp_path: Path, what: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(name="run"))
     subject = RundirWatch(run)
     if what == "no configuration":

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from trainers.engines.local.torchrun import STORE, RendezvousFiles
+from trainers.engines.local.torchrun import RendezvousFiles
 from trainers.files.plain_files import map_file
 from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
-from trainers.report.samples import PLACE_BYTES, SampleBoard
+from trainers.report.telemetry import PLACE_BYTES, SampleBoard
+from trainers.watch.settings import STORE
 
 only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
 

@@ -12,7 +12,7 @@ from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config, ConfigError
-from trainers.data.loading import ShardedBatches
+from trainers.data.micro_batches import ShardedBatches
 from trainers.evaluation import Evaluator
 from trainers.optimisation.optimizers import LearningRate
 from trainers.report.step_meter import StepMeter

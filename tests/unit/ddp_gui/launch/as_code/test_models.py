@@ -14,7 +14,7 @@ from ddp_gui.launch.as_code.models import DataShape
 from ddp_gui.launch.as_code.templates import NotAsCodeError
 from trainers import registry
 from trainers.data.dataset import DataSpec
-from trainers.parallel.sharded import has_batch_norm
+from trainers.parallel.batch_norm import has_batch_norm
 from trainers.registry import ModelOptions
 
 registry.discover_all()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainers.contract.commands import Incoming
 from trainers.contract.events import State
 from trainers.engines.local.stopping import (
     EXIT_GRACE_S,
@@ -17,7 +18,7 @@ from trainers.engines.local.stopping import (
     TERM_GRACE_S,
     Escalation,
     Saving,
-    StopRequests,
+    late_s,
 )
 
 CLICK_S = 1000.0
@@ -92,15 +93,15 @@ def test_run_that_has_ended_and_does_not_go_is_ended_in_time(ended_after_s: floa
 
 def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
     path = tmp_path / "commands.jsonl"
-    requests = StopRequests(path)
-    assert requests.read() == []
-    path.write_text('not json\n[]\n3\n{"name":"pause"}\n{"name":"stop","time_unix_s":"x"}\n{"name":"stop"')
-    assert requests.read() == []
+    requests = Incoming(path)
+    assert requests.stops() == []
+    stop = '{"name":"stop","id":"a"'
+    path.write_text(f'not json\n[]\n3\n{{"name":"pause","id":"a"}}\n{stop},"time_unix_s":"x"}}\n{stop}')
+    assert requests.stops() == []
     with path.open("a") as file:
-        file.write(
-            ',"save":false,"time_unix_s":1}\n{"name":"stop","time_unix_s":9e12}\n{"name":"stop","time_unix_s":NaN}\n'
-        )
-    first, second, third = requests.read()
-    assert third.late_s == 0.0
-    assert (first.save, first.late_s) == (False, MOST_LATE_S)
-    assert (second.save, second.late_s) == (True, 0.0)
+        file.write(',"save":false,"time_unix_s":1}\n')
+        file.writelines(f'{stop},"time_unix_s":{when}}}\n' for when in ("9e12", "NaN"))
+    first, second, third = requests.stops()
+    assert (first.save, late_s(first)) == (False, MOST_LATE_S)
+    assert (second.save, late_s(second)) == (True, 0.0)
+    assert late_s(third) == 0.0

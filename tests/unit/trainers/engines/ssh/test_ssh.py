@@ -26,7 +26,7 @@ from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
 from trainers.engines.ssh import client, engine, reap, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
-from trainers.engines.ssh.hosts import Start
+from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
 from trainers.engines.ssh.unshared import RemoteCopy
@@ -167,6 +167,36 @@ def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SshError, match="install OpenSSH"):
         Ssh(variables={"PATH": str(tmp_path / "empty")}).ask(pc1, "true")
     assert client.CONNECT_WITHIN_S < client.ANSWER_WITHIN_S
+
+
+def test_a_start_that_cannot_be_undone_names_the_silent_host_and_ends_its_processes_later(
+    tmp_path: Path,
+) -> None:
+    """pc1 refuses the start; the connection to pc2 breaks after its launcher has started."""
+    cut, reaped = tmp_path / "cut", tmp_path / "reaped"
+    program = tmp_path / "ssh"
+    program.write_text(f"""#!/bin/sh
+script=$(cat)
+case "$* $script" in
+  *"pc1 sh "*setsid*) echo "its disk is full" >&2; exit 1;;
+  *"pc2 sh "*setsid*) touch {cut}; echo "1 1";;
+  *"pc2 sh "*) [ ! -e {cut} ] || exit 255;;
+esac
+case "$* $script" in *"pc2 sh "*engines.ssh.reap*) touch {reaped};; esac
+""")
+    program.chmod(0o755)
+    ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    hosts = [SshHost(name=name, address="10.0.0.1") for name in ("pc1", "pc2")]
+    subject = engine.SshEngine(tmp_path / "site.toml", Hosts(hosts, ssh))
+    run = rundir.create(tmp_path / "runs", Config(num_nodes=2))
+    with pytest.raises(SshError) as caught:
+        subject.start(run)
+    assert str(caught.value) == (
+        "pc1: its disk is full; pc2 cannot be reached: no answer: processes there are killed when it answers"
+    )
+    assert not reaped.exists()
+    cut.unlink()
+    wait_until("the end of the processes on pc2", reaped.exists, SOON_S)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

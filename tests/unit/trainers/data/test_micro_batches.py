@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainers.data.loading import MicroBatch, ShardedBatches, steps_per_epoch
+from trainers.data.micro_batches import MicroBatch, ShardedBatches, steps_per_epoch
 
 CASES = [
     # samples, batch per rank, ranks

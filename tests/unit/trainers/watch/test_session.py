@@ -1,0 +1,20 @@
+"""Tests of the end of a watched script."""
+
+from __future__ import annotations
+
+import signal
+
+from trainers.watch import session
+
+
+def test_a_script_s_own_handler_gets_its_signal_after_the_last_records_are_written() -> None:
+    written: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: written.append("the script's handler"))
+    try:
+        with session.defer_signals():
+            signal.raise_signal(signal.SIGTERM)
+            written.append("the last records")
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert written == ["the last records", "the script's handler", "the script's handler"]
