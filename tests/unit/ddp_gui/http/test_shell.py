@@ -1,20 +1,19 @@
-"""The glossary is well-formed, and every tooltip on the page refers to one of its terms."""
+"""The glossary, the bundled typeface and the style sheets."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ddp_gui.http import shell
 from trainers.contract import config
+from trainers.files.plain_files import ASSETS
 
 IN_A_SCRIPT = re.compile(r'\bterm(?:\(\s*|: )"([^"]+)"')
 IN_PYTHON = re.compile(r"""glossary_term\(\s*["']([^"']+)["']""")
-MOST_CHARACTERS = 180
 
 
 def named(root: Path, pattern: str, call: re.Pattern[str]) -> dict[str, str]:
@@ -24,15 +23,6 @@ def named(root: Path, pattern: str, call: re.Pattern[str]) -> dict[str, str]:
         for name in call.findall(path.read_text(encoding="utf-8")):
             found[name] = path.relative_to(root).as_posix()
     return found
-
-
-def test_each_term_has_one_short_sentence_in_alphabetical_order() -> None:
-    terms = shell.definitions()
-    assert len(terms) > 40
-    assert list(terms) == sorted(terms, key=str.lower)
-    for term, words in terms.items():
-        assert re.fullmatch(r"[A-Z0-9].*[\w)]\.", words), f"{term}: {words}"
-        assert len(words) <= MOST_CHARACTERS and ". " not in words, f"{term}: {words}"
 
 
 def test_every_tooltip_of_the_page_is_in_the_glossary(repository: Path) -> None:
@@ -56,25 +46,17 @@ def test_the_browser_gets_the_definitions_and_the_fields_terms() -> None:
     assert "`" not in "".join(answer["definitions"].values()), "a tooltip is plain text"
 
 
-def test_a_term_is_a_button_that_names_its_tooltip() -> None:
-    made = shell.glossary_term("batch per rank", "per <rank>")
-    assert (
-        made == '<button type="button" class="ddp-term" data-term="batch per rank">per &lt;rank&gt;</button>'
-    )
-    with pytest.raises(AssertionError, match="no such term"):
-        shell.glossary_term("no such term")
+FILE = ASSETS.parent / shell.TYPEFACE.removeprefix("live/")
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("| rank |", "is not a row"),
-        ("| rank | one | two |", "is not a row"),
-        ("| epoch | One pass. |", "defines epoch twice"),
-    ],
-)
-def test_a_malformed_row_is_named(tmp_path: Path, row: str, words: str) -> None:
-    page = tmp_path / "glossary.md"
-    page.write_text(f"# Glossary\n\n| term | what it is |\n|---|---|\n| epoch | One pass. |\n{row}\n")
-    with pytest.raises(ValueError, match=words):
-        shell.parse_glossary(page)
+def test_its_open_licence_lies_beside_it() -> None:
+    licence = (FILE.parent / "inter-LICENSE.txt").read_text()
+    assert "SIL Open Font License, Version 1.1" in licence
+
+
+def test_what_is_preloaded_is_what_the_styles_name() -> None:
+    """Otherwise a browser fetches the typeface twice, and late."""
+    colours = (ASSETS / "css" / "shared" / "colours.css").read_text()
+    (named,) = re.findall(r'url\("\.\./\.\./fonts/(.+?)"\)', colours)
+    assert named == FILE.name
+    assert shell.TYPEFACE in shell.head()
