@@ -1,4 +1,4 @@
-"""Tests of a run's length after a resume with another batch, and of its stored data description."""
+"""A resumed run: its length with another batch or more epochs, its ranks, and its stored data."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore, total_steps
 from ddp_gui.train import api
 from tests.unit.checkpoints import leave_checkpoint
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
-from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
+from tests.unit.stand_in import FOUR_GPUS, LAPTOP, FakeDevices, Supervisors
+from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.events import encode_event
-from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.rundir import Checkpoint, RunDirectory, Status
 
-LAPTOP = Machine(num_gpus=0, num_cores=8)
+WAYS = ("keep", "rescale")
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[[plan.Plan], RunDirectory]:
-    """Return a function that creates runs without starting them."""
     return lambda planned: launcher.create(tmp_path / "runs", planned, "")
 
 
-def planned(catalogue: Catalogue, **raw: Any) -> plan.Plan:  # noqa: F811
+def planned(catalogue: Catalogue, **raw: Any) -> plan.Plan:
     return plan.make(plan.parse(raw, LAPTOP), catalogue, LAPTOP)
 
 
 def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
+    catalogue: Catalogue, start: Callable[[plan.Plan], RunDirectory]
 ) -> None:
     run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))  # 40 steps per epoch
     view = RunView(run, total_steps(run.read_config(), catalogue))
@@ -60,9 +58,8 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     assert digest.num_steps == 180
 
 
-def test_the_end_is_where_the_data_of_the_checkpoint_ends(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
+def test_the_data_of_the_checkpoint_ends_it(
+    catalogue: Catalogue, start: Callable[[plan.Plan], RunDirectory]
 ) -> None:
     """A model's own tokenizer splits a text into more samples than the page expects."""
     expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
@@ -76,9 +73,8 @@ def test_the_end_is_where_the_data_of_the_checkpoint_ends(
         launcher.checkpoint_to_resume(run, None, expected)
 
 
-def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
+def test_a_larger_batch_is_not_the_end(
+    catalogue: Catalogue, start: Callable[[plan.Plan], RunDirectory]
 ) -> None:
     run = start(planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=2))  # 160 steps
     leave_checkpoint(run, step=120, epoch=1, samples_in_epoch=4000)
@@ -91,39 +87,29 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
         launcher.checkpoint_to_resume(run, None, after)
 
 
-def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
+def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:
     before = Config(batch_size=64, nproc_per_node=2)
     assert launcher.other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
-    assert launcher.other_ranks(before, catalogue, 1, "keep") == {
-        "nproc_per_node": 1,
-        "batch_size": 128,
-    }
+    assert launcher.other_ranks(before, catalogue, 1, "keep") == {"nproc_per_node": 1, "batch_size": 128}
     assert launcher.other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
-    assert (
-        launcher.other_ranks(before, catalogue, 2, "keep")
-        == launcher.other_ranks(before, catalogue, None, "keep")
-        == {}
-    )
+    for same in (2, None):
+        assert launcher.other_ranks(before, catalogue, same, "keep") == {}
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
         launcher.other_ranks(before, catalogue, 3, "keep")
     with pytest.raises(ConfigError, match="global_batch is 'half'; allowed: keep or rescale"):
         launcher.other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
         launcher.other_ranks(before, catalogue, 0, "keep")
-
-
-def test_a_rate_that_is_scaled_stays_with_the_global_batch(catalogue: Catalogue) -> None:  # noqa: F811
-    before = Config(batch_size=64, nproc_per_node=2, scale_lr=True, learning_rate=0.01)
-    kept = launcher.other_ranks(before, catalogue, 1, "keep")
-    assert replace(before, **kept).peak_learning_rate(1) == before.peak_learning_rate(2) == 0.02
-    rescaled = launcher.other_ranks(before, catalogue, 1, "rescale")
-    assert replace(before, **rescaled).peak_learning_rate(1) == 0.01
+    scaled = replace(before, scale_lr=True, learning_rate=0.01)
+    kept, rescaled = (replace(scaled, **launcher.other_ranks(scaled, catalogue, 1, way)) for way in WAYS)
+    assert kept.peak_learning_rate(1) == scaled.peak_learning_rate(2) == 0.02
+    assert rescaled.peak_learning_rate(1) == 0.01
 
 
 def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
-    catalogue: Catalogue,  # noqa: F811
+    catalogue: Catalogue,
     start: Callable[[plan.Plan], RunDirectory],
-    supervisors: Supervisors,  # noqa: F811
+    supervisors: Supervisors,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = start(planned(catalogue, nproc_per_node=4, batch_size=32))
@@ -140,3 +126,36 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     supervisors.end(run)
     with pytest.raises(ValueError, match="nproc_per_node is 4; allowed:"):
         asyncio.run(page.resume_run(run.run_id, None, 4))
+
+
+def checkpoint(tmp_path: Path, *, epoch: int, samples_in_epoch: int) -> Checkpoint:
+    run = rundir.create(tmp_path, Config(), lambda _run: None)
+    leave_checkpoint(run, step=5, epoch=epoch, samples_in_epoch=samples_in_epoch)
+    return run.list_checkpoints()[0]
+
+
+def test_early_stopping_that_ended_a_run_does_not_end_it_again(tmp_path: Path) -> None:
+    at = checkpoint(tmp_path, epoch=3, samples_in_epoch=0)
+    changes = launcher.more_epochs(at, 1, stopped_early=True)
+    assert changes == {"num_epochs": 4, "max_steps": None, "early_stopping_patience": None}
+
+
+@pytest.mark.parametrize("nonsense", [0, 1.5, True, "10", "", 100_001, []])
+def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
+    at = checkpoint(tmp_path, epoch=3, samples_in_epoch=0)
+    with pytest.raises(ConfigError, match=r"more_epochs is .*; allowed: a whole number from 1 to 100,000"):
+        launcher.more_epochs(at, nonsense, stopped_early=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "exactly as if"),
+        ({"warmup_steps": 100}, "exactly as if"),
+        ({"warmup_steps": 101}, "not quite the same"),
+        ({"lr_schedule": "cosine"}, "The cosine schedule will span all epochs: the learning rate jumps up"),
+        ({"lr_schedule": "one_cycle"}, "The one-cycle schedule"),
+    ],
+)
+def test_it_is_said_whether_the_result_is_the_same(values: dict[str, Any], words: str) -> None:
+    assert words in launcher.more_epochs_note(Config(**values), num_steps=100)
