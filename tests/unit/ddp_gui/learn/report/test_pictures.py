@@ -1,22 +1,25 @@
-"""The pictures of a report that are not curves show the numbers of the measured runs."""
+"""The pictures of a report show the numbers of the measured runs."""
 
 from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ddp_gui.events.analysis import pace
-from ddp_gui.events.series import RANK_PARTS
-from ddp_gui.learn.report import instruments, measured
+from ddp_gui.events.series import Series
+from ddp_gui.learn.report import charts, instruments, markup, measured
 from ddp_gui.learn.report.charts import ShownRun
+from ddp_gui.learn.report.markup import Html
 from ddp_gui.learn.report.measured import Measured
 from tests.harness import REPOSITORY
 from tests.unit.ddp_gui.learn.report.made import make_run
+from trainers.contract import events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
@@ -28,41 +31,10 @@ def read(run: RunDirectory, num_ranks: int = 2) -> Measured:
     return measured.read(about)
 
 
-def with_ranks(run: RunDirectory, num_ranks: int) -> RunDirectory:
-    """Add samples of each rank's step breakdown."""
-    parts = {
-        name: 0.001 * (place + 1) for place, name in enumerate(RANK_PARTS.values()) if name != "step_time_s"
-    }
-    events = []
-    for number in range(12):
-        ranks = [
-            {"rank": rank, "step": number + 1, "step_time_s": 0.03 + 0.001 * (number + rank)}
-            | {name: value * (1 + rank + number / 10) for name, value in parts.items()}
-            for rank in range(num_ranks)
-        ]
-        events.append((1e9 + number, "ranks", {"ranks": ranks}))
-    file = EventFile(run.events)
-    file.append(events)
-    file.close()
-    return run
-
-
 def drawn(run: Measured, **picture: Any) -> str:
     figure = instruments.draw_picture(NOTHING | picture, [ShownRun(name="one <b>rank</b>", index=0, run=run)])
     assert figure is not None and "one &lt;b&gt;rank&lt;/b&gt;" in figure and "What it shows." in figure
     return re.sub(r"<[^>]+>", " ", figure)
-
-
-def test_the_waterfall_and_the_bars_have_the_values_that_the_page_reads(tmp_path: Path) -> None:
-    run = read(with_ranks(make_run(tmp_path, "two-1"), 2), 2)
-    gone, last = 0, ShownRun(name="two <b>", index=1, run=run)
-    figure = str(instruments.draw_picture(NOTHING | {"waterfall": 1}, [last]))
-    sent = json.loads(html.unescape(re.findall(r'data-bars="([^"]*)"', figure)[0]))
-    assert sent["runs"][gone] == {"head": None} and sent["picture"]["waterfall"] == 1
-    measured_run = sent["runs"][1]
-    assert measured_run["name"] == "two <b>" and measured_run["head"]["num_ranks"] == 2
-    assert measured_run["head"]["pace"]["samples_per_s"] > 0
-    assert measured_run["history"] == json.loads(json.dumps(pace.rank_history_of_run(run.series)))
 
 
 def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: Path) -> None:
@@ -101,3 +73,44 @@ def test_a_recorded_step_is_drawn_from_its_file(tmp_path: Path) -> None:
     assert "rank 0" in words and "rank 1" in words and f"Step {golden['first_step']}" in words
     (run.recordings / f"step_{golden['first_step']}.json").write_text("{}")
     assert "another version, or damaged" in drawn(read(run), instrument="step-theatre")
+
+
+def figure_of(values: list[float], **more: Any) -> Html | None:
+    """Return the chart of a run with these losses, one per step."""
+    series = Series(1)
+    rest = dict.fromkeys(events.FIELDS["step"], 1.0)
+    series.feed(
+        {**rest, "seq": at, "kind": "step", "step": at, "time_unix_s": 1e9 + at, "loss": value}
+        for at, value in enumerate(values, 1)
+    )
+    run: Any = SimpleNamespace(series=series, samples_at=series.samples_at)
+    return charts.chart_of_curve([ShownRun(name="<b>", index=8, run=run)], "loss", "step", 500, **more)
+
+
+def test_a_chart_without_a_point_is_none_and_a_peak_survives_thinning() -> None:
+    assert figure_of([math.nan] * 10) is None
+    values = [1.0] * 20_000
+    values[7_777] = 9.0
+    made = figure_of(values)
+    assert made is not None and len(made) < 12_000
+    assert "&lt;b&gt;: from 1 to 1" in made
+    (line,) = json.loads(html.unescape(re.findall(r'data-figure="([^"]*)"', made)[0]))["lines"]
+    assert line["index"] == 8 and len(line["x"]) <= 500
+    assert line["y"][line["x"].index(7_778)] == 9, "the peak is drawn"
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (markup.number(0.123456), "0.1235"),
+        (markup.number(12345.6), "12,346"),
+        (markup.number(1e-7), "1.00e-07"),
+        (markup.number(None), "–"),
+        (markup.metric("accuracy", 0.9583), "95.8%"),
+        (markup.short_time(0.00324), "3.24 ms"),
+        (markup.short_time(7265), "2 h 01 min"),
+        (markup.moment(1e300), "–"),
+    ],
+)
+def test_numbers_are_written_as_on_the_page(made: str, words: str) -> None:
+    assert made == words

@@ -1,4 +1,4 @@
-"""Progress files: one per user, bounded, and robust against a damaged entry."""
+"""Progress of learners: validation, merging, files and the table of the class."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,9 @@ from ddp_gui.auth.rights import asked_by
 from ddp_gui.learn import progress
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.progress import ProgressFiles, class_csv
+from tests.harness import REPOSITORY
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.learn.lessons import LESSON
-
-pytestmark = pytest.mark.unit
 
 LOCKED = {"prediction": 0, "isLocked": True}
 
@@ -74,3 +74,37 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
     assert rows[1]["started_at"] and rows[1]["done_at"]
     assert rows[2]["prediction"] == "'-1 -1 -1 -1 -1 -1 -1 -1 -1"
     assert not any(str(cell).startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
+
+
+# The tests of `assets/js/learn/progress.js` read the same cases.
+CASES = json.loads((REPOSITORY / "tests" / "unit" / "progress_cases.json").read_text())
+
+
+def made(**values: Any) -> progress.Progress:
+    return progress.parse_record(progress.empty_record() | values)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_progress_of_two_pages_is_merged_as_the_browser_does_it(case: dict[str, Any]) -> None:
+    known, told = made(**case["known"]), made(**case["told"])
+    found = progress.merge_records(known, told)
+    assert {name: found[name] for name in case["joined"]} == case["joined"]
+    assert progress.merge_records(found, told) == found, "nothing is there twice"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"round": -1}, {"round": 1.5}, {"round": True}, {"poll": "../../x"}, {"poll": 3}, {"prediction": "a"},
+        {"prediction": 6}, {"prediction": [1.0] * 8}, {"prediction": [float("nan")] * 9}, {"isLocked": 1},
+        {"isLocked": True}, {"runs": ["run"] * 7}, {"runs": ["../run"]}, {"runs": "run"},
+        {"attempts": {"x": []}},
+        {"attempts": {"0": [{"choice": "a"}]}}, {"attempts": {"0": [{"choice": "a" * 201, "runId": "r"}]}},
+        {"attempts": {"0": [{"choice": "a", "runId": "r"}] * 51}}, {"answers": {"0": 7}},
+        {"answers": {"99": 0}},
+        {"answers": []}, {"isDone": None},
+    ],
+)  # fmt: skip
+def test_what_is_no_progress_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="progress: "):
+        made(**values)
