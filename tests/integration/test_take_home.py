@@ -24,7 +24,7 @@ from ddp_gui.run import take_home
 from ddp_gui.run.take_home import Copies, Copy
 from tests.harness import wait_until
 from tests.integration.test_finetune import needs_transformers, write_stand_in
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.conftest import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import leave_events, store_of
 from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
 from trainers.contract import config, rundir

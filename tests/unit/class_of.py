@@ -16,7 +16,6 @@ CHEAP = {"n": 2, "r": 1, "p": 1}
 
 
 def password_of(person: Person) -> str:
-    """Return the password of an account."""
     return f"password-of-{person.name}"
 
 
@@ -27,7 +26,6 @@ def cheap(password: str) -> dict[str, Any]:
 
 
 def make(path: Path, *people: Person) -> AccountFile:
-    """Write an accounts file."""
     file = AccountFile(path)
     with file.changing() as accounts:
         for person in people or (ANN, BOB, EVE):

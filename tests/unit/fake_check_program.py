@@ -1,18 +1,10 @@
-"""Substitute for `python -m trainers.check_machine`: prints the requested states and checks nothing.
-
-    python -m tests.unit.fake_check_program WHAT --runs-dir RUNS --check-id ID --json
-
-WHAT is `ends` (runs to the end and saves the result), `waits` (waits for SIGTERM), `waits_on_gpus` (the same,
-on GPUs), `lingers` (reports the end, then waits), `deaf` (ignores SIGTERM), `babbles` (prints a line that is
-not a state) or `fails` (exits with an error at the start).
-"""
+"""Substitute for `python -m trainers.check_machine`: says that it uses GPUs, and waits for SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -57,30 +49,21 @@ def state_of(check_id: str, state: str, num_done: int, kind: str = "cpu") -> dic
 
 
 def main() -> None:
-    """Run the requested behaviour."""
+    """Report a running check, and a cancelled one at the end."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--check-id", required=True)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--except-gpus", default="")
     options = parser.parse_args()
     told_to_end = threading.Event()
-    if options.what == "fails":
-        sys.exit("This machine cannot be checked: said the fake")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.what == "deaf" else lambda *_: told_to_end.set())
-    kind = "cuda" if options.what == "waits_on_gpus" else "cpu"
-    state = state_of(options.check_id, "running", 1, kind) | {"except_gpus": options.except_gpus}
-    print("neither JSON nor a state" if options.what == "babbles" else json.dumps(state), flush=True)
-    ending = "done"
-    if options.what not in ("ends", "lingers"):
-        told_to_end.wait()
-        ending = "cancelled"
-    final = state_of(options.check_id, ending, len(TITLES), kind)
+    signal.signal(signal.SIGTERM, lambda *_: told_to_end.set())
+    state = state_of(options.check_id, "running", 1, "cuda") | {"except_gpus": options.except_gpus}
+    print(json.dumps(state), flush=True)
+    told_to_end.wait()
+    final = state_of(options.check_id, "cancelled", len(TITLES), "cuda")
     CheckFiles(options.runs_dir).keep(final, "the file of the fake\n")
     print(json.dumps(final), flush=True)
-    if options.what == "lingers":
-        told_to_end.wait()
 
 
 if __name__ == "__main__":

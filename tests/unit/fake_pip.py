@@ -32,7 +32,6 @@ if sys.argv[1] not in ("--version", "config"):
 
 
 def make_environment(folder: Path) -> None:
-    """Create an environment with the fake pip."""
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python3*/site-packages")
     (site / "pip").mkdir()

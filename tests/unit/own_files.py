@@ -51,7 +51,6 @@ def make_images(root: Path, counts: Mapping[str, int]) -> Path:
 
 
 def make_zip(path: Path, root: Path, below: str = "") -> Path:
-    """Zip a folder."""
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(root.rglob("*")):
             archive.write(file, below + str(file.relative_to(root)))
@@ -59,7 +58,6 @@ def make_zip(path: Path, root: Path, below: str = "") -> Path:
 
 
 def write(path: Path, *lines: str) -> Path:
-    """Write lines as UTF-8."""
     path.write_text("".join(line + "\n" for line in lines), "utf-8")
     return path
 
@@ -129,12 +127,10 @@ def write_xlsx(
 
 
 def inspected(path: Path, **options: Any) -> dict[str, Any]:
-    """Return the output of the inspection process."""
     return inspect_data.inspect(DataOptions(path=str(path), **options), prepare=False)
 
 
 def own(path: Path, **options: Any) -> Own:
-    """Return the data set at a path."""
     return Own(DataOptions(path=str(path), **options))
 
 

@@ -8,11 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.queue.policy import Devices, DevicesNow, Users
+from ddp_gui.queue.scheduler import Scheduler
 from tests.harness import wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
@@ -22,6 +27,8 @@ from trainers.engines import liveness
 from trainers.engines.local.engine import LocalEngine
 
 PIDS = itertools.count(10_000_000)
+LAPTOP = Machine(num_gpus=0, num_cores=8)
+SERVER = Machine(num_gpus=4, num_cores=8)
 FOUR_GPUS = tuple(GrantedGpu(index=index, uuid=f"GPU-{index}") for index in range(4))
 
 
@@ -126,3 +133,26 @@ def supervisors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisors]:
     monkeypatch.setattr(LocalEngine, "start_supervisor", made.start)
     yield made
     made.close()
+
+
+class Place:
+    """A runs directory on which pages can be opened."""
+
+    def __init__(self, runs_dir: Path, catalogue: Catalogue, supervisors: Supervisors) -> None:
+        self.runs_dir, self.supervisors, self.catalogue = runs_dir, supervisors, catalogue
+        self.devices = FakeDevices(2)
+
+    def page(self, devices: FakeDevices | None = None, **options: Any) -> Scheduler:
+        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None, **options)
+
+    def planned(self, num_ranks: int = 2, machine: Machine = LAPTOP, **raw: Any) -> plan.Plan:
+        raw = {"num_epochs": 3, "batch_size": 100, "nproc_per_node": num_ranks} | raw
+        return plan.make(plan.parse(raw, machine), self.catalogue, machine)
+
+    def tickets(self) -> set[str]:
+        return {path.parent.name for path in self.runs_dir.glob("*/queued.json")}
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalogue: Catalogue, supervisors: Supervisors) -> Place:
+    return Place(tmp_path / "runs", catalogue, supervisors)

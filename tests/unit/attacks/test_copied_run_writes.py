@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of
-from trainers import worker
 from trainers.checkpoint.checkpoint_writer import Saved
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local import engine, supervisor, torchrun_process
+from trainers.engines.local import torchrun_process
 from trainers.files import plain_files
 
 
@@ -43,15 +42,7 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
     assert path.is_file() and (elsewhere / ".bashrc").read_text() == "as it was\n"
 
 
-@pytest.mark.parametrize("module", [worker, supervisor, engine])
-def test_whoever_writes_a_log_looks_what_it_is(module: object) -> None:
-    text = Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
-    assert "open_to_append(" in text or "redirect_output(" in text
-
-
-def test_torchruns_log_and_folder_replace_what_lies_there(
-    run: RunDirectory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchrun_replaces_links(run: RunDirectory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run.logs.mkdir()
     log, details = run.logs / "torchrun.log", run.logs / "torchrun"
     log.symlink_to(elsewhere / ".bashrc")
@@ -73,7 +64,7 @@ def make_file(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_link, make_file, os.mkfifo, Path.mkdir])
 @pytest.mark.parametrize("name", [".step_4.partial", "step_4", ".step_4.replaced"])
-def test_nothing_that_lies_there_keeps_a_checkpoint_from_being_saved(
+def test_a_checkpoint_replaces_what_is_there(
     run: RunDirectory, make: Callable[[Path], None], name: str
 ) -> None:
     run.checkpoints.mkdir(exist_ok=True)

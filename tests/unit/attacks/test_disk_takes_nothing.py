@@ -58,7 +58,7 @@ def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDire
     os.close(lock)
 
 
-def test_command_that_cannot_be_written_says_what_can_be_done(
+def test_command_on_a_full_disk_says_what_to_do(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
     refused = r"folder cannot be written: .*, or stop it without"
@@ -74,7 +74,7 @@ def test_stop_without_saving_needs_no_disk(run: RunDirectory, supervisor: subpro
     assert supervisor.wait(60) == -signal.SIGTERM
 
 
-def test_process_that_only_has_the_number_of_the_supervisor_is_left_alone(
+def test_process_with_a_reused_number_is_let_be(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
     run.write_status(Status(state="running", handle=process_handle(supervisor.pid, 1.0)))

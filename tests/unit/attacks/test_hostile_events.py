@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -17,15 +15,13 @@ import pytest
 from ddp_gui.events import fold, run_view
 from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.tables import STEP_SPANS, ChartView, thin
-from ddp_gui.run.stream import Follower, view_from
+from ddp_gui.events.tables import STEP_SPANS, thin
+from ddp_gui.run.stream import view_from
 from ddp_gui.runs.listing import read_notes as read_notes
-from tests.unit.ddp_gui.run.test_follow import append, live  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract import events
 from trainers.contract.commands import Incoming
 from trainers.contract.events import EventFile
-from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import MAX_JSON_DEPTH, MAX_JSON_LISTS, parse_json
 
 LINE = b'{"seq":%d,"time_unix_s":300,"kind":"%b",%b}\n'
@@ -82,17 +78,6 @@ def test_any_file_takes_little_time(tmp_path: Path, attack: str) -> None:
     assert time.thread_time() - began_s < 5
 
 
-def test_each_line_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(b"[" + b'{"kind":"state"},' * 2_000 + b"\n")
-    parsed: list[bytes] = []
-    monkeypatch.setattr(events, "parse_line", lambda line: parsed.append(line))
-    assert events.last_state(path) is None and len(parsed) == 1
-    path.write_bytes(b'{"kind":"state"}\n' * 100_000)
-    parsed.clear()
-    assert events.last_state(path) is None and len(parsed) < 50_000, "the search does not go on for ever"
-
-
 @pytest.fixture
 def traced() -> Iterator[None]:
     tracemalloc.start()
@@ -139,27 +124,6 @@ def test_a_view_is_as_large_as_its_run(tmp_path: Path, claim: str, traced: None)
     assert Digest().catch_up(run.events)
 
 
-def test_an_event_keeps_its_known_fields_at_limited_lengths() -> None:
-    common = {"seq": 1, "time_unix_s": 1.0}
-    entries = [{"rank": 5, "name": "x" * 3_000, "kind": "cpu", "odd": []}, {"rank": 9}]
-    (device,) = fold.kept_of({**common, "kind": "devices", "devices": entries}, 8)["devices"]
-    assert device == {"rank": 5, "kind": "cpu", "name": "x" * 99 + "…"}
-    rows = {"columns": ["c" * 3_000], "rows": [{"inputs": ["x" * 3_000], "target": 1.0}]}
-    content = fold.kept_of({**common, "kind": "sample", "step": 1, "type": "rows", "content": rows}, 8)
-    assert len(content["content"]["columns"][0]) == len(content["content"]["rows"][0]["inputs"][0]) == 40
-    newer = {**common, "kind": "newer", "step": 3, "inside": {"a": 1}}
-    assert fold.kept_of(newer, 8) == {**common, "kind": "newer", "step": 3}
-    evaluated = {
-        **common,
-        "kind": "eval",
-        "step": 1,
-        "loss": 1.0,
-        "metrics": {"a": 1.0},
-        "confusion": [[1, 2]],
-    }
-    assert fold.kept_of(evaluated, 8)["confusion"] is None, "not square"
-
-
 def test_the_main_metric_is_kept_and_long_names_stay_different() -> None:
     common = {"seq": 1, "time_unix_s": 1.0, "kind": "eval", "step": 1, "loss": 1.0}
     many = {f"m{number}": float(number) for number in range(40)} | {"accuracy": 0.5}
@@ -184,7 +148,7 @@ def test_an_axis_that_cannot_be_divided_is_thinned_by_place(x: Any) -> None:
     assert 1_000 < len(chosen) <= 2_000
 
 
-def test_json_is_limited_before_it_is_parsed() -> None:
+def test_json_is_limited_before_it_is_parsed(tmp_path: Path) -> None:
     assert parse_json(b"[" * MAX_JSON_DEPTH + b"]" * MAX_JSON_DEPTH)
     for text in (
         b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1),
@@ -193,9 +157,6 @@ def test_json_is_limited_before_it_is_parsed() -> None:
     ):
         with pytest.raises(ValueError, match=r"too deep|longer than 4 MB"):
             parse_json(text)
-
-
-def test_other_files_of_a_run_are_limited_too(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run.path / "notes.json").write_bytes(b'{"name":"x","a":[' + b"[]," * 10**6 + b"1]}")
     began_s = time.thread_time()
@@ -223,34 +184,3 @@ def test_a_command_that_is_too_long_does_not_stop_the_next_one(tmp_path: Path) -
 def test_viewers_choose_among_few_settings() -> None:
     assert {view_from(smoothing=asked).smoothing for asked in range(-2, 11_000)} == {0, *STEP_SPANS}
     assert view_from(smoothing=11).smoothing == 20 and view_from(smoothing=1) == view_from()
-
-
-def test_a_stream_reads_and_encodes_off_the_event_loop(
-    live: RunDirectory,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads: set[int] = set()
-
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*values: Any, **named: Any) -> Any:
-            threads.add(threading.get_ident())
-            return function(*values, **named)
-
-        return noted
-
-    for owner, name in (
-        (run_view, "message_for"),
-        (run_view, "encode_message"),
-        *((RunView, name) for name in ("catch_up", "has_grown", "unread", "status", "insights")),
-    ):
-        monkeypatch.setattr(owner, name, noting(getattr(owner, name)))
-
-    async def watch() -> None:
-        stream = Follower(RunView(live, 100)).messages(-1, ChartView())
-        await anext(stream)
-        append(live, 11)
-        await anext(stream)
-        await stream.aclose()
-
-    asyncio.run(watch())
-    assert threads and threading.get_ident() not in threads

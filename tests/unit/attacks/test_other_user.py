@@ -135,7 +135,7 @@ def test_whoever_changes_the_accounts_does_not_wait_for_him(shared: Path, carele
 
 
 @needs_a_second_user
-def test_his_lock_does_not_keep_data_from_being_prepared(
+def test_his_lock_delays_no_preparation(
     shared: Path, careless: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(shared / "cache"))
@@ -389,9 +389,7 @@ def test_a_folder_that_is_shared_on_purpose_lets_its_group_read_and_hold_nothing
     assert not private_files.is_lock_listed(run.lock)
 
 
-def test_a_page_closes_its_runs_and_nothing_else_in_their_folder(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_closes_its_runs_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run, thesis = make(tmp_path), tmp_path / "thesis"
     thesis.mkdir()
     (tmp_path / "link-1").symlink_to(thesis)

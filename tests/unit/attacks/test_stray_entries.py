@@ -28,16 +28,12 @@ from ddp_gui.runs import exports, run_list_routes
 from tests.faults.page import EXPORTS, LIVE
 from tests.harness import wait_until
 from tests.stray_entries import ENTRIES, in_time, put
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
-from tests.unit.ddp_gui.queue.test_scheduler import Place, place  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
-from tests.unit.stand_in import FakeDevices, supervisors  # noqa: F401 - a fixture
+from tests.unit.stand_in import FakeDevices, Place
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket
 from trainers.machine import threads
-
-# ruff: noqa: F811
 
 WAITING = Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0)
 IN_A_RUN = (
@@ -46,14 +42,8 @@ IN_A_RUN = (
     "checkpoints/step_5", ".status.json.1.tmp", "anything",
 )  # fmt: skip
 BESIDE_RUNS = (
-    ".class",
-    ".class/queue.json",
-    ".class/settings.json",
-    ".cache",
-    ".cache/list.json",
-    ".bin",
-    ".standby",
-)
+    ".class", ".class/queue.json", ".class/settings.json", ".cache", ".cache/list.json", ".bin", ".standby",
+)  # fmt: skip
 OTHER_NAMES = (b"README", b"a" * 100, b"x" * 255, b"\xff\xfe", "ä".encode() * 127)
 
 
@@ -178,7 +168,7 @@ def test_whatever_lies_in_the_bin_costs_only_itself(place: Place, kind: str) -> 
         )
     ),
 )
-def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
+def test_what_replaces_a_file_of_the_page_is_said(
     place: Place, catalogue, quick, kind: str, name: str
 ) -> None:
     good = make_run(place.runs_dir)
@@ -246,9 +236,7 @@ def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.M
     wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
 
 
-def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(
-    place: Place, quick, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_run_holds_nobody_back(place: Place, quick, monkeypatch: pytest.MonkeyPatch) -> None:
     page = place.page()
     stuck, good = make_run(place.runs_dir), make_run(place.runs_dir)
     for run in (stuck, good):

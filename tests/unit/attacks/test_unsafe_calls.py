@@ -5,59 +5,33 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-# Suffix of a call, and the argument that it requires; None if the call is forbidden.
+# Suffixes of forbidden calls: the first six pickle objects, and unpickle data received over a socket.
+FORBIDDEN = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list", "joblib.load", "cloudpickle.load", "read_pickle", "torch.hub.load", "torch.jit.load",
+    "load_dataset", "eval", "exec", "compile", "__import__",
+)  # fmt: skip
+# Suffix of a call, and the argument that it requires; None if the call is forbidden. The linter (rules S) and
+# bandit find pickle, marshal, YAML's loaders and shells.
 RULES: dict[str, tuple[str, object] | None] = {
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
     "numpy.load": ("allow_pickle", False),
     "from_pretrained": ("trust_remote_code", False),
     "from_config": ("trust_remote_code", False),
-    # These collectives pickle objects, and unpickle data received over a socket.
-    "all_gather_object": None,
-    "gather_object": None,
-    "broadcast_object_list": None,
-    "scatter_object_list": None,
-    "send_object_list": None,
-    "recv_object_list": None,
     "dcp.save": ("no_dist", True),
     "dcp.load": ("no_dist", True),
-    "pickle.load": None,
-    "pickle.loads": None,
-    "pickle.Unpickler": None,
-    "marshal.load": None,
-    "marshal.loads": None,
-    "shelve.open": None,
-    "joblib.load": None,
-    "dill.load": None,
-    "cloudpickle.load": None,
-    "read_pickle": None,
-    "yaml.load": None,
-    "yaml.unsafe_load": None,
-    "torch.hub.load": None,
-    "torch.jit.load": None,
-    "load_dataset": None,
-    "os.system": None,
-    "os.popen": None,
-    "subprocess.getoutput": None,
-    "subprocess.getstatusoutput": None,
-    "eval": None,
-    "exec": None,
-    "compile": None,
-    "__import__": None,
+    **dict.fromkeys(FORBIDDEN),
 }
 # These evaluate nothing: a module's mode, a regular expression, torch's compiler.
 HARMLESS = {"re.compile", "torch.compile", "network.eval", "network.compile", "model.eval"}
-
-
-def named(call: ast.Call) -> str:
-    return ast.unparse(call.func)
 
 
 def unsafe_calls(source: str) -> list[str]:
     """Return the calls in a program that could execute code from untrusted input."""
     found = []
     for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
-        name = named(call)
+        name = ast.unparse(call.func)
         given = {word.arg: word.value for word in call.keywords}
         shell = given.get("shell")
         if shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False):

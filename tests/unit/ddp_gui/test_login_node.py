@@ -27,11 +27,9 @@ PATIENCE_S = 20.0
         ("--ssh= --engine slurm", "--ssh is ''; allowed: a host"),
         ("--ssh hpc --engine slurm --host 0.0.0.0", "--host cannot be combined with --ssh"),
         ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file cannot be combined with --ssh"),
-        ("--ssh hpc --engine slurm --insecure", "--insecure cannot be combined with --ssh"),
-        ("--ssh hpc --engine slurm --root-path /x", "--root-path cannot be combined with --ssh"),
     ],
 )
-def test_what_does_not_go_with_a_login_node_is_refused_in_words(
+def test_what_a_login_node_cannot_do_is_said(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises((ValueError, SystemExit)) as refused:
@@ -104,15 +102,6 @@ def test_only_the_user_of_this_machine_comes_through(behind: Path, monkeypatch: 
 
     monkeypatch.setattr(listening_module, "is_own", is_own)
     assert said_at(forwarder.port, b"hello") == b"" and asked == [(HOST, forwarder.port)]
-
-
-def test_while_nothing_is_behind_it_a_connection_ends_at_once_and_the_port_stays(tmp_path: Path) -> None:
-    forwarder = SocketForwarder(0, tmp_path / "page")
-    forwarder.open()
-    forwarder.is_page_ready.set()
-    assert said_at(forwarder.port, b"hello") == b""
-    with pytest.raises(OSError, match="in use"):
-        SocketForwarder(forwarder.port, tmp_path / "page")
 
 
 def test_the_page_there_ends_when_nothing_comes_any_more_or_all_is_over() -> None:

@@ -13,20 +13,18 @@ from fastapi.testclient import TestClient
 
 from ddp_gui import operations
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import Person
-from ddp_gui.operations import Rate, Route, as_current_user, operation
+from ddp_gui.operations import Rate, Route, operation
 from ddp_gui.runs.runs import RunStore
+from tests.unit.class_of import ANN, BOB
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
-
-ANN = Person(name="ann", role="student")
 
 
 class Greeter:
     """Three operations: open to all, of a run, and of a teacher."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = RunStore(folder, SimpleNamespace(get=lambda: None))  # type: ignore[arg-type]
+        self.store = RunStore(folder, SimpleNamespace(get=lambda: None))
 
     @operation(rate=Rate("a greeting", 3), route=Route(path="/live/who"))
     def who(self, greeting: str = "hello", times: int = 1) -> dict[str, Any]:
@@ -59,7 +57,6 @@ def client(tmp_path: Path) -> TestClient:
     greeter = Greeter(tmp_path)
     with gr.Blocks() as demo:
         operations.register(greeter)
-        gr.api(as_current_user(greeter.who), api_name="queued", queue=True)
     inside = FastAPI()
     inside.include_router(operations.make_router(greeter))
     app = gr.mount_gradio_app(inside, demo, path="/")
@@ -76,13 +73,6 @@ def ask(client: TestClient, name: str, *values: Any) -> Any:
     return answer["data"][0] if "data" in answer else answer["error"]
 
 
-def test_a_queued_one_too(client: TestClient) -> None:
-    with client:
-        asked = client.post("/gradio_api/call/queued", json={"data": ["hi", 1]}).json()
-        answer = client.get(f"/gradio_api/call/queued/{asked['event_id']}").text
-    assert '"name": "ann"' in answer
-
-
 def test_callers_see_the_parameters_without_the_request_and_the_id_of_a_run(client: TestClient) -> None:
     found = client.get("/gradio_api/info").json()["named_endpoints"]
     assert [each["parameter_name"] for each in found["/who"]["parameters"]] == ["greeting", "times"]
@@ -90,19 +80,16 @@ def test_callers_see_the_parameters_without_the_request_and_the_id_of_a_run(clie
     assert [each["parameter_name"] for each in found["/shout"]["parameters"]] == ["run_id", "words"]
 
 
-def test_rights_and_rate_are_checked_before_the_method(client: TestClient, runs: list[str]) -> None:
+def test_rights_values_and_rate_are_checked_before_the_method(client: TestClient, runs: list[str]) -> None:
     own, others = runs
     assert ask(client, "shout", own, "a") == f"{own}: A"
     assert ask(client, "shout", others, "a").endswith("belongs to bob: only bob or a teacher can change it")
     assert ask(client, "shout", "none-1", "a") == "run_id is 'none-1', but there is no run of this id"
     assert ask(client, "close") == "only a teacher can close the school"
+    assert ask(client, "who", ["hi"], 1) == "greeting is a list, which is not allowed"
     for _ in range(3):
         ask(client, "who", "hi", 1)
     assert ask(client, "who", "hi", 1).startswith("you requested a greeting 3 times within 60 seconds")
-
-
-def test_a_value_of_the_wrong_kind_is_named(client: TestClient) -> None:
-    assert ask(client, "who", ["hi"], 1) == "greeting is a list, which is not allowed"
 
 
 def test_a_route_answers_as_the_endpoint_does(client: TestClient, runs: list[str]) -> None:
@@ -118,3 +105,20 @@ def test_a_route_answers_as_the_endpoint_does(client: TestClient, runs: list[str
         assert (answer.status_code, answer.json()["detail"]) == expected
     for body, status in ((b"[]", 422), (b"{", 422), (b" " * 100, 413)):
         assert client.post(f"/live/{own}/shout", content=body).status_code == status
+
+
+def test_one_person_starts_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, api, pace = [100.0], SimpleNamespace(), Rate("a start", 3)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for _ in range(10):
+        pace.count(api)  # no limit without a login
+    with rights.asked_by(ANN):
+        for _ in range(3):
+            pace.count(api)
+        with pytest.raises(ValueError, match="a start 3 times within 60 seconds: wait 60 seconds"):
+            pace.count(api)
+    with rights.asked_by(BOB):
+        pace.count(api)
+    now[0] += 61
+    with rights.asked_by(ANN):
+        pace.count(api)

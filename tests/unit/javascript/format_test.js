@@ -11,8 +11,6 @@ function says(words, cases) {
 
 says(format.count, [
   [0, "0"],
-  [12345, "12,345"],
-  [-1234.6, "-1,235"],
   [2e15, "2.00e+15"],
   [null, "–"],
   [Number.NaN, "–"],
@@ -21,88 +19,61 @@ says(format.shareDone, [
   [{ state: "running", step: 30, num_steps: 120 }, 0.25],
   [{ state: "running", step: 30, num_steps: null }, null],
   [{ state: "finished", step: 30, num_steps: null }, 1],
-  [{ state: "finished", step: 30, num_steps: 120 }, 1],
-  [{ state: "failed", step: 130, num_steps: 120 }, 1],
 ]);
 says(format.number, [
   [0, "0"],
   [1 / 3, "0.3333"],
   [0.00005, "5.00e-5"],
-  [1234.5, "1,235"],
-  [1e9, "1.00e+9"],
 ]);
 says(format.loss, [
   [0, "0.0000"],
   [2.46813579, "2.4681"],
-  [0.001234, "0.00123"],
   [0.0001234, "1.23e-4"],
-  [123.456, "123.5"],
   [Number.POSITIVE_INFINITY, "–"],
 ]);
 says(format.metricLabel, [
   ["macro_f1", "macro F1"],
   ["own_metric", "own metric"],
+  ["rmse", "RMSE"],
+  ["a<b", "a‹b"],
   ["m".repeat(3_000), `${"m".repeat(29)}…`],
 ]);
 says(format.shortName, [
   ["🎈".repeat(30), "🎈".repeat(30)],
   ["🎈".repeat(31), `${"🎈".repeat(29)}…`],
-  [null, ""],
 ]);
 says(format.percent, [
   [0.872, "87.2%"],
-  [1, "100.0%"],
   [null, "–"],
 ]);
 says(format.bytes, [
-  [0, "0 bytes"],
   [999, "999 bytes"],
   [1000, "1.0 kB"],
-  [25_000_000, "25 MB"],
   [2_500_000_000_000, "2.5 TB"],
   [-1, "–"],
 ]);
 says(format.shortTime, [
-  [0, "0 µs"],
-  [0.00037, "370 µs"],
   [0.0009994, "999 µs"],
   [0.0009996, "1.00 ms"],
-  [0.0032, "3.20 ms"],
-  [0.0285, "28.5 ms"],
-  [0.3554, "355 ms"],
-  [0.99949, "999 ms"],
   [0.9996, "1.00 s"],
-  [1.25, "1.25 s"],
   [null, "–"],
 ]);
 says(format.duration, [
-  [0, "0 s"],
-  [59.4, "59 s"],
   [59.6, "1 min 00 s"],
-  [185, "3 min 05 s"],
   [7800, "2 h 10 min"],
   [273_600, "3 d 4 h"],
   [-5, "0 s"],
 ]);
 says(format.about, [
   [44, "in less than a minute"],
-  [45, "in about 1 min"],
   [9000, "in about 2.5 h"],
   [null, null],
 ]);
 says(format.ordinal, [
   [1, "1st"],
   [2, "2nd"],
-  [3, "3rd"],
-  [4, "4th"],
   [11, "11th"],
-  [21, "21st"],
   [112, "112th"],
-]);
-says(format.metricLabel, [
-  ["bits_per_character", "bits per character"],
-  ["rmse", "RMSE"],
-  ["a<b", "a‹b"],
 ]);
 
 Deno.test("a metric is a share or a number by its name", () => {
@@ -118,17 +89,6 @@ Deno.test("how long ago is told from the time that is given", () => {
   assert.equal(told(300), "5 min ago");
   assert.equal(told(3 * 3600), "3 h ago");
   assert.equal(told(2 * 86400), "2 d ago");
-});
-
-Deno.test("ranks are called after their device as soon as it is known", () => {
-  assert.equal(format.ranks(2, "cpu"), "2 CPU ranks");
-  assert.equal(format.ranks(1, "cuda"), "1 GPU");
-  assert.equal(format.ranks(2, null), "2 ranks");
-});
-
-Deno.test("the world size counts the ranks of all nodes", () => {
-  assert.equal(format.worldSize({ num_nodes: 1, nproc_per_node: 4 }), 4);
-  assert.equal(format.worldSize({ num_nodes: 3, nproc_per_node: 4 }), 12);
 });
 
 Deno.test("every live state has words of its own", () => {

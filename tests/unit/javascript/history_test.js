@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { checkpointWords, commandWords, describe, EventFilter } from "../../../assets/js/run/history.js";
+import { checkpointWords, describe, EventFilter } from "../../../assets/js/run/history.js";
 
 /** Returns the `seq` of each listed event. */
 function listed(marks) {
@@ -39,10 +39,6 @@ Deno.test("a pause, a resume and a checkpoint are one entry each", () => {
   assert.deepEqual(listed([answer("pause"), state("paused"), answer("resume"), state("running")]), [1, 3]);
   assert.deepEqual(listed([saved(9, "button"), answer("checkpoint", "", true, 9)]), [0]);
   assert.deepEqual(listed([saved(9, "schedule"), answer("checkpoint", "", true, 9)]), [0, 1]);
-  assert.deepEqual(
-    listed([saved(9, "button"), ...[1, 2].map(() => answer("checkpoint", "", true, 9))]),
-    [0, 2],
-  );
 });
 
 Deno.test("a refused command is one entry, and a later stop replaces only its own", () => {
@@ -52,19 +48,10 @@ Deno.test("a refused command is one entry, and a later stop replaces only its ow
   assert.deepEqual(listed([answer("set_lr"), answer("slow_rank"), state("stopped")]), [0, 1, 2]);
 });
 
-Deno.test("a checkpoint says why it was saved, where that is known", () => {
-  const words = (reason) => checkpointWords({ step: 1210, size_bytes: 2_500_000, reason });
-  assert.equal(words("button"), "checkpoint at step 1,210, on request, 2.5 MB");
-  assert.equal(words("constructor"), "checkpoint at step 1,210, 2.5 MB");
-});
-
-Deno.test("a command is named once", () => {
-  assert.equal(commandWords({ name: "set_lr", message: "Learning rate is 0.1." }), "Learning rate is 0.1.");
-  assert.equal(commandWords({ name: "pause", message: "No space." }), "Pause: No space.");
-});
-
 Deno.test("a finding of the review is an event of its own, not one of a newer version", () => {
   const finding = { kind: "finding", level: "mistake", message: "Ranks see the same samples." };
   assert.deepEqual(describe(finding), ["warning", "The review of the code: Ranks see the same samples."]);
   assert.match(describe({ kind: "from_the_future" })[1], /from a newer version/);
+  const words = (reason) => checkpointWords({ step: 1210, size_bytes: 2_500_000, reason });
+  assert.equal(words("button"), "checkpoint at step 1,210, on request, 2.5 MB");
 });

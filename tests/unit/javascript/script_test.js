@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 
+import { changedLines, tokensOf } from "../../../assets/js/script/as_code.js";
 import { errorLine, parametersInWords } from "../../../assets/js/run/script_panel.js";
-import { commandLine, quoted } from "../../../assets/js/script/start_card.js";
 import { withoutCommonFolder } from "../../../assets/js/script/page.js";
+import { commandLine, quoted } from "../../../assets/js/script/start_card.js";
 
 const option = (flag, more = {}) => ({ flag, kind: "text", default: null, is_positional: false, ...more });
 
@@ -50,4 +51,25 @@ Deno.test("parameter groups and gradient buckets are shown where there are any",
     parametersInWords({ groups, buckets: [2500] }),
     "Learning rate of each parameter group: 0.1 (1,200 parameters), ? (5 parameters). DDP averages the gradients in 1 bucket: 2.5 kB.",
   );
+});
+
+const lines = (text, signs = "") => text.split("\n").map((line, place) => [signs[place] ?? " ", line]);
+
+Deno.test("changed and inserted lines are marked; moved, empty and single-device lines are not", () => {
+  const changed = (before, after) => [...changedLines(lines(before), lines(after))];
+  assert.deepEqual(changed("a\nb = 1\nc", "a\nb = 2\nc"), [1]);
+  assert.deepEqual(changed("a\nb", "a\n\nx\ny\nb"), [2, 3]);
+  assert.deepEqual(changed("a\nx\nb", "a\nb"), []);
+  const before = lines("a\nold\nb", " - ");
+  assert.deepEqual([...changedLines(before, lines("a\nother\nb\nc", " -  "))], [3]);
+});
+
+Deno.test("comments, texts and keywords are told apart, and a docstring of several lines is one text", () => {
+  const found = tokensOf('for x in "a # b":  # in', { isOpen: false });
+  const kinds = found.filter(([kind]) => kind).map(([kind]) => kind);
+  assert.deepEqual(kinds, ["keyword", "keyword", "string", "comment"]);
+  assert.equal(found.map(([, text]) => text).join(""), 'for x in "a # b":  # in');
+  const inText = { isOpen: false };
+  const first = ['"""One.', "import x", '"""', "import x"].map((line) => tokensOf(line, inText)[0][0]);
+  assert.deepEqual(first, ["string", "string", "string", "keyword"]);
 });

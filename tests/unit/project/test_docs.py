@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
 from inspect import Parameter
 from pathlib import Path
 
+import pytest
+
+from benchmarks import __main__ as everything
+from benchmarks.readme_table import ROWS, table
 from ddp_gui import operations, server
 from tests import adding
 from tests.harness import REPOSITORY
@@ -83,33 +86,10 @@ def test_docs_name_only_files_that_are_there() -> None:
     assert gone == []
 
 
-def test_docs_name_only_modules_and_targets_that_are_there() -> None:
-    targets = set(
-        re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    )
-    gone, num_modules = [], 0
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        modules = set(re.findall(r"-m ((?:benchmarks|tests|tools|trainers|ddp_gui)[\w.]*)", text))
-        num_modules += len(modules)
-        gone += [f"{page.name}: {name}" for name in modules if importlib.util.find_spec(name) is None]
-        gone += [f"{page.name}: make {name}" for name in set(re.findall(r"`make ([\w-]+)", text)) - targets]
-    assert num_modules > 10 and gone == []
+def test_every_row_is_of_a_script_there_is() -> None:
+    assert {script for _, script, _ in ROWS} <= everything.SCRIPTS.keys()
 
 
-def test_docs_name_only_options_that_are_there() -> None:
-    """Known options are those in our programs, which include the used ones of torchrun and other tools."""
-    programs = [*REPOSITORY.glob("*.py"), *REPOSITORY.glob("*.sh"), REPOSITORY / "Makefile"]
-    for folder in ("benchmarks", "deploy", "rankscope", "tests", "tools", "trainers", "ddp_gui"):
-        programs += [
-            path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".cmd", ".py", ".sh")
-        ]
-    programs.append(REPOSITORY / "deploy" / "container" / "Containerfile")
-    source = "\n".join(path.read_text(encoding="utf-8") for path in programs)
-    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", source))
-    gone = [
-        f"{page.name}: {option}"
-        for page in PAGES
-        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8"))) - known
-    ]
-    assert gone == []
+@pytest.mark.parametrize("line", table(json.loads(everything.FIGURES.read_text())).splitlines())
+def test_the_readme_has_the_figures_that_were_measured(line: str) -> None:
+    assert line in (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tests of the import boundaries between GUI and training, in fresh processes."""
+"""Import boundaries between GUI and training, in fresh processes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def brought_by(module: str, suspects: tuple[str, ...], root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["contract.config", "contract.events", "contract.rundir", "machine.hardware"]
+    "module", ["contract.config", "contract.events", "contract.rundir", "engines.local.supervisor"]
 )
-def test_contract_brings_neither_torch_nor_the_page(module: str, repository: Path) -> None:
+def test_contract_and_supervisor_bring_neither_torch_nor_the_page(module: str, repository: Path) -> None:
+    """The supervisor lives as long as the run, so it must use little memory and no GPU."""
     assert brought_by(f"trainers.{module}", ("torch", *PAGE_SIDE), repository) == set()
 
 
@@ -46,12 +47,7 @@ def test_page_brings_no_torch(repository: Path) -> None:
     assert brought_by("ddp_gui.server", ("torch",), repository) == set()
 
 
-def test_supervisor_brings_no_torch(repository: Path) -> None:
-    """The supervisor lives as long as the run, so it must use little memory and no GPU."""
-    assert brought_by("trainers.engines.local.supervisor", ("torch", *PAGE_SIDE), repository) == set()
-
-
-@pytest.mark.parametrize("module", ["worker", "loop", "build", "plugins.catalog"])
+@pytest.mark.parametrize("module", ["worker", "plugins.catalog"])
 @pytest.mark.slow
 def test_training_brings_nothing_of_the_page(module: str, repository: Path) -> None:
     assert brought_by(f"trainers.{module}", PAGE_SIDE, repository) == set()

@@ -85,10 +85,8 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-@pytest.mark.parametrize("version", ["2.13.0+cpu", "2.11.0+cu126", "2.13.0"])
-def test_a_torch_that_somebody_chose_is_used_and_no_other_downloaded(
-    checkout: Checkout, version: str
-) -> None:
+@pytest.mark.parametrize("version", ["2.11.0+cu126", "2.13.0"])
+def test_a_torch_that_a_user_chose_is_used_and_not_replaced(checkout: Checkout, version: str) -> None:
     make_environment(checkout.environment)
     checkout.put_torch(version)
     code, said, asked = checkout.run()
@@ -109,13 +107,8 @@ def test_a_torch_that_is_too_old_is_replaced_and_that_is_said(checkout: Checkout
     assert code == 0, said
     assert "torch 2.9.1+cpu in .venv is too old: 2.11 or newer is needed" in said and COMES in said
     assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
-
-
-def test_the_torch_that_pip_chose_goes_with_the_requirements(checkout: Checkout) -> None:
-    assert checkout.run()[0] == 0
     checkout.ask_for("torch==2.14.0\nwidget==1.0\n")
-    code, said, _ = checkout.run()
-    assert code == 0 and COMES in said
+    assert COMES in checkout.run()[1], "the torch that pip chose goes with the requirements"
     assert "torch-2.14.0" in checkout.installed()
 
 

@@ -1,30 +1,35 @@
-"""Tests of the rights to view and to change a run, enforced in the run store."""
+"""Rights to view and change a run, to change the class settings, and to read files of the machine."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import EVERYBODY, NOBODY, Person
+from ddp_gui.auth.rights import (
+    EVERYBODY,
+    NOBODY,
+    STRICTEST,
+    ClassSettings,
+    ClassSettingsFile,
+    DataAccess,
+    Person,
+)
 from ddp_gui.launch import launcher
-from ddp_gui.machine.machine_routes import HIDDEN_RUN, without_hidden
 from ddp_gui.run.summary import describe_configuration
 from ddp_gui.runs.run_list_routes import RunAdminApi
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.class_of import ANN, BOB, EVE
+from tests.unit.class_of import EVE as TEACHER
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
-from trainers.contract import rundir
-from trainers.contract.config import Config
-
-ANN = Person(name="ann", role="student")
-BOB = Person(name="bob", role="student")
-TEACHER = Person(name="eve", role="teacher")
+from trainers.contract import config, rundir
+from trainers.contract.config import Config, ConfigError
 
 
 @pytest.fixture
-def store(tmp_path: Path, catalogue):  # noqa: F811
+def store(tmp_path: Path, catalogue):
     """Return a store with a run of Ann's and a run without an owner."""
     rights.note_owner(make_run(tmp_path), "ann")
     make_run(tmp_path)
@@ -41,10 +46,7 @@ ANNS, NOBODYS = "fashion_mnist-cnn-1", "fashion_mnist-cnn-2"
         (ANN, NOBODYS, False),
         (BOB, ANNS, False),
         (NOBODY, ANNS, False),
-        (NOBODY, NOBODYS, False),
-        (TEACHER, ANNS, True),
         (TEACHER, NOBODYS, True),
-        (EVERYBODY, ANNS, True),
         (EVERYBODY, NOBODYS, True),
     ],
 )
@@ -99,15 +101,6 @@ def test_the_number_of_a_new_run_tells_nothing_of_hidden_ones(store) -> None:
     assert create_as(ANN, store.runs_dir) == "fashion_mnist-cnn-4-ann"
 
 
-def test_ids_do_not_collide_whatever_people_call_their_runs(store) -> None:
-    store.class_settings.change(everyone_sees=False)
-    (store.runs_dir / "x-1-bob").mkdir()  # another user's run
-    assert create_as(BOB, store.runs_dir, name="x-1-bob") == "x-1-bob-1-bob"
-    with rights.asked_by(BOB):
-        made = rundir.create(store.runs_dir, Config(name="x"), numbering=launcher.numbering(store.runs_dir))
-    assert made.run_id == "x-2-bob"
-
-
 def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
     with rights.asked_by(BOB):
         before = store.changes()
@@ -157,13 +150,80 @@ def test_the_bin_keeps_whose_a_run_is(store) -> None:
     assert shelf.empty_bin()["num_runs"] == 1
 
 
-def test_the_machine_s_report_names_no_hidden_run() -> None:
-    process = {"pid": 7, "run_id": ANNS, "name": "python", "user": "root", "memory_used_bytes": 5}
-    report = {
-        "gpus": [{"index": 0, "processes": [process]}, {"index": 1, "processes": None}],
-        "runs": [{"run_id": ANNS}],
-    }
-    assert without_hidden(report, lambda _: True) == report
-    hidden = without_hidden(report, lambda _: False)
-    assert ANNS not in str(hidden)
-    assert hidden["gpus"][0]["processes"][0]["name"] == HIDDEN_RUN
+@pytest.mark.parametrize("text", ["", "[1]", '{"everyone_sees": "no"}', '{"other": true}', "\x00"])
+def test_a_file_that_makes_no_sense_shows_nothing_by_mistake(tmp_path: Path, text: str) -> None:
+    file = ClassSettingsFile(tmp_path)
+    file.path.parent.mkdir()
+    file.path.write_text(text)
+    assert file.read() == STRICTEST
+
+
+def test_only_a_teacher_changes_them_and_they_are_kept(tmp_path: Path) -> None:
+    file = ClassSettingsFile(tmp_path)
+    store = SimpleNamespace(class_settings=file, runs_dir=tmp_path)
+    api = RunAdminApi(store)
+    with rights.asked_by(Person(name="ann", role="student")):
+        assert api.class_settings()["everyone_sees"] is True
+        with pytest.raises(Exception, match="only a teacher can change the settings"):
+            api.class_settings({"everyone_sees": False})
+    assert api.class_settings()["everyone_sees"] is True
+    assert api.class_settings({"everyone_sees": False})["everyone_sees"] is False
+    assert ClassSettingsFile(tmp_path).read() == ClassSettings(everyone_sees=False)
+    for changes, words in (
+        ({"everyone_sees": 1}, "everyone_sees is 1; allowed"),
+        ({"all": True}, "'all' is not"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            file.change(**changes)
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> DataAccess:
+    """Return the access rules where Ann has uploaded a table and a teacher allows one folder."""
+    allowed, elsewhere = tmp_path / "class", tmp_path / "elsewhere"
+    for folder in (allowed, elsewhere, tmp_path / "uploads" / "people" / "ann"):
+        folder.mkdir(parents=True)
+        (folder / "table.csv").write_text("a,b\n1,2\n")
+    (allowed / "link.csv").symlink_to(elsewhere / "table.csv")
+    return DataAccess(tmp_path / "uploads", [allowed])
+
+
+def may(access: DataAccess, person: rights.Person, **paths: str) -> bool:
+    with rights.asked_by(person):
+        try:
+            access.check(config.parse({"dataset": "own_table", **paths}))
+        except ConfigError as error:
+            return "a file that you uploaded here" not in str(error)
+    return True
+
+
+def test_students_have_their_uploads_and_what_is_allowed(access: DataAccess, tmp_path: Path) -> None:
+    anns, allowed = tmp_path / "uploads/people/ann/table.csv", tmp_path / "class/table.csv"
+    for path in (anns, allowed):
+        assert may(access, ANN, data_path=str(path))
+    assert not may(access, BOB, data_path=str(anns))
+    assert not may(access, NOBODY, data_path=str(anns))
+    with rights.asked_by(ANN):
+        assert access.own_uploads() == anns.parent
+
+
+@pytest.mark.parametrize("field", ["data_path", "pretrained_path"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "elsewhere/table.csv", "not-there.csv", "class/link.csv", "classroom/table.csv", "uploads", "",
+    ],
+)  # fmt: skip
+def test_no_other_path_here_is_theirs(access: DataAccess, tmp_path: Path, path: str, field: str) -> None:
+    whole = str(tmp_path / path) if path else "~root/.ssh"
+    assert not may(access, ANN, **{field: whole})
+    assert may(access, EVE, **{field: whole})
+    assert may(access, EVERYBODY, **{field: whole})
+
+
+def test_only_a_teacher_chooses_where_the_page_sends_data(access: DataAccess) -> None:
+    forwarded = config.parse({"forward_to": "mlflow", "forward_address": "http://10.0.0.1:5000"})
+    with rights.asked_by(ANN), pytest.raises(ConfigError, match="only a teacher"):
+        access.check(forwarded)
+    with rights.asked_by(EVE):
+        access.check(forwarded)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +16,10 @@ from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.queue.policy import Devices
 from ddp_gui.train.form import Form
-from tests.harness import wait_until
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
-from trainers.engines.local.warm_pool import WarmPool, _Kept
 from trainers.machine import cuda_environment, facilities, hardware
 from trainers.machine.cuda_environment import Obstacle
-
-# ruff: noqa: F811
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111")
 SECOND = FakeGpu(uuid="GPU-bbbb1111", name="NVIDIA Slower")
@@ -66,18 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return answers
 
 
-# The query, and the use of its answer
-
-
-def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
-    use(monkeypatch)
-    capacity.restrict_to_usable_gpus(None)
-    assert cuda_environment.VISIBLE not in os.environ and capacity.read().gpu_obstacle is None
-
-
-def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
-    monkeypatch: pytest.MonkeyPatch, asked: list[Any]
-) -> None:
+def test_the_page_and_its_jobs_see_gpus_by_uuid(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     """An index in CUDA's own order refers to the GPU that CUDA reports: here the second one."""
     use(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -88,14 +68,6 @@ def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     here = capacity.read()
     assert (here.num_gpus, here.gpu_names) == (1, ("NVIDIA Slower",))
     assert missing.what_is_unclear(1) == []
-
-
-def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
-    use(monkeypatch, FIRST)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
-    asked.append({**GOOD, "uuids": ["GPU-part"]})
-    capacity.restrict_to_usable_gpus(None)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.read().num_gpus == 1
 
 
 def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
@@ -113,9 +85,6 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     assert said.startswith("Asking torch which GPUs it can use") and "Traceback" in said, (
         "the terminal says all"
     )
-
-
-# Messages
 
 
 @pytest.fixture
@@ -147,9 +116,7 @@ def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Pat
     assert now.gpus == () and now.note is not None and OBSTACLE.remedy in now.note
 
 
-def test_in_a_container_it_is_said_that_others_cannot_be_seen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_container_cannot_see_others_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FIRST)
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
     assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
@@ -159,6 +126,10 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
     (said,) = missing.what_is_unclear(1)
     assert "outside it cannot be seen" in said.meaning and "WSL2" in said.meaning and not said.is_problem
     assert missing.what_is_unclear(0) == [], "where there is no GPU nothing is missing"
+    monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
+    assert hardware.sees_all_processes()
+    monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path)
+    assert not hardware.sees_all_processes(), "in WSL2, whatever its namespace says"
 
 
 def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,40 +138,3 @@ def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     (said,) = missing.what_is_unclear(1)
     assert "by UUID" in said.meaning and said.is_problem
-
-
-# Processes on a GPU
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process with one child."""
-    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
-    process = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, start_new_session=True)
-    yield process
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
-    standby = WarmPool(tmp_path)
-    standby._kept = _Kept(process=sleeper, code="")
-    found = wait_until("both processes", lambda: len(standby.processes()) == 2 and standby.processes(), 60)
-    (below,) = set(found) - {sleeper.pid}
-    use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(below, os.getpid())))
-    (user,) = Devices(tmp_path, None, standby.processes).sample().users_of(FIRST.uuid).others
-    assert f"pid {os.getpid()}" in user, "this one is somebody else's"
-    standby._drop()
-    assert below in standby.processes(), "also while they are let go"
-
-
-def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
-    monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path / "dxg")
-    assert hardware.sees_all_processes()
-    (tmp_path / "dxg").touch()
-    assert not hardware.sees_all_processes()

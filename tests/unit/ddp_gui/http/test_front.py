@@ -17,7 +17,6 @@ from ddp_gui import options
 from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.login_routes import SessionGate
-from ddp_gui.http import shell
 from ddp_gui.http.front import Front, Refused, asks_for_page
 from ddp_gui.run import stream
 from tests.unit import class_of
@@ -25,30 +24,9 @@ from tests.unit.class_of import ANN, BOB, password_of
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        "--host localhost",
-        "--host ::1",
-        "--host 127.0.0.2",
-        "--host 0.0.0.0 --insecure",
-        "--host 0.0.0.0 --auth-file accounts.json",
-        "--root-path /ddp",
-        "--engine slurm",
-        "--engine ssh --site site.toml",
-        "--proxy-from 127.0.0.1 --allow-host lab.example --auth-file accounts.json",
-    ],
-)
-def test_what_is_served(words: str) -> None:
-    program.checked_options(program.parse_options(words.split()))
-
-
-@pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--host 0.0.0.0", "python -m ddp_gui.accounts .* --auth-file accounts.json, or add --insecure"),
-        ("--host ::", "opens the page to other machines"),
-        ("--host lab.example", "opens the page to other machines"),
         ("--allow-host lab.example", "others reach the page by that name"),
         ("--proxy-from 127.0.0.1", "through a proxy"),
         ("--ssl-keyfile key.pem", "go together"),
@@ -62,7 +40,6 @@ def test_what_is_served(words: str) -> None:
         ("--site site.toml", "add --engine slurm or --engine ssh"),
         ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "there is no file"),
         ("--root-path https://lab.example/ddp", "--root-path is"),
-        ("--root-path /a/../b", "--root-path is"),
     ],
 )
 def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
@@ -74,15 +51,10 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
     ("words", "said"),
     [
         ("--port 99999", "'99999' is not a port: use a whole number from 1 to 65535"),
-        ("--port -1", "'-1' is not a port"),
-        ("--port abc", "'abc' is not a port"),
         ("--port TAKEN", "(Address already in use): is the page running already? Try another one: --port "),
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
-        ("--port FREE --host 192.0.2.7 --insecure", "--host needs an address of this machine"),
-        (f"--port FREE --host {'a' * 80} --insecure", "--host needs an address of this machine"),
         ("--port FREE --runs-dir FILE", "FILE is not a folder"),
         ("--port FREE --auth-file FILE.none", "Name a file made by: python -m ddp_gui.accounts"),
-        ("--port FREE --auth-file FOLDER", "cannot be read: "),
         ("--port FREE --auth-file FILE", "cannot be read: "),
         ("--port FREE --auth-file LIST", "it is not an accounts file"),
         ("--port FREE --auth-file NOBODY", "has no account, so no one could log in: python -m"),
@@ -96,8 +68,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
 def test_what_keeps_the_page_from_being_served_is_one_line(
     words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {name: tmp_path / name for name in ("FILE", "LIST", "NOBODY", "FOLDER")}
-    files["FOLDER"].mkdir()
+    files = {name: tmp_path / name for name in ("FILE", "LIST", "NOBODY")}
     for name, content in (("FILE", "{"), ("LIST", "[]"), ("NOBODY", '{"format": 1, "accounts": {}}')):
         files[name].write_text(content)
         files[name].chmod(0o600)
@@ -128,12 +99,6 @@ def test_an_engine_that_acts_in_one_name_takes_a_file_of_accounts_with_one(tmp_p
             program.checked_options(program.parse_options([*words.split(), str(several)]))
 
 
-@pytest.mark.parametrize("text", ["/ddp", "ddp", "/ddp/", "//ddp//"])
-def test_a_prefix_is_taken_however_it_is_written(text: str) -> None:
-    assert options.root_path(text) == "/ddp"
-    assert options.root_path("") == options.root_path("/") == ""
-
-
 async def passed_on(path: str, root_path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
     """Return the scope of a request behind the front, or the front's own response."""
     found: list[Any] = []
@@ -151,7 +116,7 @@ async def passed_on(path: str, root_path: str, headers: list[tuple[bytes, bytes]
         "headers": headers,
         "query_string": b"a=b",
     }
-    await Front(inside, root_path)(scope, None, send)  # type: ignore[arg-type]
+    await Front(inside, root_path)(scope, None, send)
     return dict(found[0])
 
 
@@ -159,12 +124,10 @@ async def passed_on(path: str, root_path: str, headers: list[tuple[bytes, bytes]
 def test_a_proxy_may_take_the_prefix_away_or_leave_it(path: str) -> None:
     scope = asyncio.run(passed_on(path, "/ddp", []))
     assert (scope["path"], scope["raw_path"], scope["root_path"]) == ("/ddp/runs", b"/ddp/runs", "/ddp")
-
-
-def test_the_prefix_itself_gets_its_slash() -> None:
-    answer = asyncio.run(passed_on("/ddp", "/ddp", []))
-    assert answer["status"] == 307
-    assert dict(answer["headers"])[b"location"] == b"/ddp/?a=b"
+    answer = asyncio.run(passed_on("/ddp", options.root_path("//ddp//"), []))
+    assert answer["status"] == 307 and dict(answer["headers"])[b"location"] == b"/ddp/?a=b", (
+        "it gets its slash"
+    )
     assert asyncio.run(passed_on("/ddpx", "/ddp", []))["path"] == "/ddp/ddpx"
 
 
@@ -183,7 +146,7 @@ def test_only_tokens_of_known_cookies_are_passed_on() -> None:
         found.append(scope["headers"])
 
     scope = {"type": "http", "path": "/", "headers": headers}
-    asyncio.run(Front(inside, "", ("session", "session_device"))(scope, None, None))  # type: ignore[arg-type]
+    asyncio.run(Front(inside, "", ("session", "session_device"))(scope, None, None))
     assert found == [[(b"cookie", b"session=good-1._; session_device=d")]]
 
 
@@ -205,7 +168,7 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
         token = await login.begin("ann", password_of(ANN), "10.0.0.1")
         headers = [(b"cookie", f"a=b; session={token}".encode())]
         scope = {"type": "http", "method": "GET", "path": "/live/x", "headers": headers}
-        serving = asyncio.create_task(SessionGate(endless, login)(scope, None, send))  # type: ignore[arg-type]
+        serving = asyncio.create_task(SessionGate(endless, login)(scope, None, send))
         while not sent:
             await asyncio.sleep(0.01)
         login.end(token)
@@ -216,9 +179,7 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_has_opened_too_much_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_routes, "MAX_AT_ONCE_OF_ONE", 3)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     opened: list[str] = []
@@ -233,7 +194,7 @@ def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
         async def open_one(token: str, method: str = "GET") -> None:
             headers = [(b"cookie", f"session={token}".encode())]
             scope = {"type": "http", "method": method, "path": "/live/x", "headers": headers}
-            await gate(scope, None, None)  # type: ignore[arg-type]
+            await gate(scope, None, None)
 
         bob = await login.begin("bob", password_of(BOB), "10.0.0.1")
         ann = await login.begin("ann", password_of(ANN), "10.0.0.1")
@@ -280,22 +241,11 @@ def test_a_stream_ends_when_its_run_is_hidden(monkeypatch: pytest.MonkeyPatch) -
     ("method", "path", "accepts", "expected"),
     [
         ("GET", "/no/such", "text/html,*/*", True),
-        ("HEAD", "/no", "text/html", True),
         ("GET", "/no", "application/json", False),
         ("POST", "/no", "text/html", False),
         ("GET", "/live/no", "text/html", False),
     ],
 )
-def test_a_browser_that_opens_an_address_gets_a_page(
-    method: str, path: str, accepts: str, *, expected: bool
-) -> None:
+def test_a_browser_gets_a_page_of_error(method: str, path: str, accepts: str, *, expected: bool) -> None:
     scope = {"type": "http", "method": method, "headers": [(b"accept", accepts.encode())]}
     assert asks_for_page(scope, path) is expected
-
-
-@pytest.mark.parametrize(("path", "root"), [("/no", "./"), ("/no/such", ".././"), ("//a/", "../.././")])
-def test_the_page_of_an_unknown_address_links_to_the_others(path: str, root: str) -> None:
-    answer = shell.nothing_here(path)
-    text = bytes(answer.body).decode()
-    assert answer.status_code == 404 and f'<base href="{root}">' in text and 'href="./runs"' in text
-    assert 'href="#' not in text, "a link to a part of the page would leave it"

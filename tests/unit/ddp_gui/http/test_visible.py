@@ -49,7 +49,7 @@ MISUSED = (
 )
 
 
-@pytest.mark.parametrize("before", ["a", "", "é", " ", "7"])
+@pytest.mark.parametrize("before", ["a", " "])
 def test_what_acts_unseen_is_shown_as_its_number(before: str) -> None:
     for character in (*ACTING, *BLANK, *IGNORABLE):
         number = "ESC" if character == "\x1b" else f"U+{ord(character):04X}"

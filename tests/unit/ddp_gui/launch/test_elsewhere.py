@@ -15,8 +15,6 @@ import yaml
 from ddp_gui.launch import elsewhere
 from ddp_gui.launch.elsewhere import TARGETS, Job
 from tests import hostile_words
-from tests.unit.ddp_gui.launch import schemas
-from tests.unit.ddp_gui.launch.schema_check import problems
 from trainers.contract import config as config_module
 from trainers.contract.rundir import RunDirectory
 
@@ -24,6 +22,60 @@ HOSTILE = f"a'b\"c $(touch pwned) `touch pwned` ${{HOME}} $HOME \\ \n# !x {hosti
 NEW_RUN = "job-1-elsewhere"
 # Fake torchrun: prints its working directory and arguments.
 TELL = "#!/usr/bin/env python3\nimport json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\n"
+
+
+# The parts of published formats that concern the files created here: fields ("?" if optional, "*" for any
+# name), types, and patterns of names.
+#
+# Kubeflow Trainer: github.com/kubeflow/trainer, manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml
+# (commit 0f13bb7a0197) and pkg/apis/trainer/v1alpha1/trainjob_types.go (commit 0015772c282d).
+_POD = {
+    "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
+    "containers": [{"name": str, "volumeMounts": [{"name": str, "mountPath": str}]}],
+}
+_JOB = {"name": "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "template": {"spec": {"template": {"spec": _POD}}}}
+_PATCH = {"manager": str, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [_JOB]}}}}
+_TRAINER = {"image": str, "command": [str], "numNodes": int, "numProcPerNode": int}
+TRAIN_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "[a-z]([-a-z0-9]{0,61}[a-z0-9])?"},
+    "spec": {
+        "runtimeRef": {"name": str},
+        "trainer": _TRAINER | {"resourcesPerNode": {"limits": {"*": int}, "requests": {"*": int}}},
+        "runtimePatches": [_PATCH],
+    },
+}
+# SkyPilot: github.com/skypilot-org/skypilot, sky/utils/schemas.py (commit 00052dfe0d13); the pattern of a
+# name is from sky/task.py.
+SKYPILOT_TASK = {
+    "name": "[a-z0-9]+(?:[._-]{1,2}[a-z0-9]+)*",
+    "workdir": str,
+    "num_nodes": int,
+    "resources": {"accelerators?": str, "cpus?": str},
+    "setup": str,
+    "run": str,
+    "envs": {"*": str},
+}
+
+
+def problems(value: Any, rule: Any, at: str = "") -> list[str]:
+    """Return the parts of a value that a format does not allow, each with its location."""
+    if isinstance(rule, list):
+        return [
+            each for index, item in enumerate(value) for each in problems(item, rule[0], f"{at}[{index}]")
+        ]
+    if not isinstance(rule, dict):
+        fits = re.fullmatch(rule, value) if isinstance(rule, str) else isinstance(value, rule)
+        return [] if fits else [f"{at}: {value!r} is not {rule}"]
+    if "*" in rule:
+        return [each for name, entry in value.items() for each in problems(entry, rule["*"], f"{at}.{name}")]
+    known = {name.removesuffix("?"): entry for name, entry in rule.items()}
+    found = [f"{at}.{name}: no field of this name" for name in value.keys() - known.keys()]
+    found += [f"{at}.{name} is missing" for name in rule if not name.endswith("?") and name not in value]
+    for name in value.keys() & known.keys():
+        found += problems(value[name], known[name], f"{at}.{name}")
+    return found
 
 
 def job_of(
@@ -46,15 +98,11 @@ def job_of(
     )
 
 
-def stand_in(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(text)
-    (folder / name).chmod(0o700)
-
-
 def given_by_a_shell(script: str, folder: Path, **environment: str) -> list[list[str]]:
     """Run a script with a fake torchrun; return the folder and arguments of each call."""
-    stand_in(folder / "bin", "torchrun", TELL)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "torchrun").write_text(TELL)
+    (folder / "bin" / "torchrun").chmod(0o700)
     variables = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": "/", **environment}
     done = subprocess.run(
         ["bash", "-euc", script], cwd=folder, env=variables, capture_output=True, text=True, timeout=60
@@ -75,8 +123,8 @@ def is_after(words: list[str], name: str, value: str) -> bool:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("num_nodes", [1, 2, 5])
-def test_every_file_names_what_was_tried_and_never_the_rendezvous_that_unpickles(
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_every_file_names_its_proof_and_never_a_rendezvous_that_unpickles(
     target: str, num_nodes: int
 ) -> None:
     text = TARGETS[target].make(job_of(num_nodes))
@@ -94,8 +142,7 @@ def test_every_file_names_what_was_tried_and_never_the_rendezvous_that_unpickles
 def test_a_train_job_is_what_kubeflow_publishes(num_nodes: int, with_gpus: bool) -> None:
     job = job_of(num_nodes, with_gpus=with_gpus, name=HOSTILE)
     value = yaml.safe_load(elsewhere.trainjob_text(job))
-    assert value == elsewhere.trainjob_value(job)
-    assert problems(value, schemas.TRAIN_JOB) == []
+    assert problems(value, TRAIN_JOB) == []
     trainer = value["spec"]["trainer"]
     kind = "nvidia.com/gpu" if with_gpus else "cpu"
     assert trainer["resourcesPerNode"]["limits"] == {kind: 3}
@@ -113,9 +160,7 @@ def test_a_train_job_is_what_kubeflow_publishes(num_nodes: int, with_gpus: bool)
 def test_a_task_is_what_skypilot_publishes(num_nodes: int, with_gpus: bool, tmp_path: Path) -> None:
     job = job_of(num_nodes, with_gpus=with_gpus, name=HOSTILE)
     value = yaml.safe_load(elsewhere.skypilot_text(job))
-    assert value == elsewhere.skypilot_value(job)
-    assert problems(value, schemas.SKYPILOT_TASK) == []
-    assert problems(value["resources"], schemas.SKYPILOT_RESOURCES) == []
+    assert problems(value, SKYPILOT_TASK) == []
     machine = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
     ((_, *words),) = given_by_a_shell(value["run"], tmp_path, **machine, RUNS="a 'b' $x")
     assert config_module.parse(config_in(words)).name == job.config.name
@@ -125,21 +170,9 @@ def test_a_task_is_what_skypilot_publishes(num_nodes: int, with_gpus: bool, tmp_
     assert subprocess.run(["bash", "-n"], input=value["setup"], text=True, timeout=60).returncode == 0
 
 
-def test_machines_in_a_cloud_are_told_to_share_a_folder() -> None:
-    assert "# Set RUNS to a folder" in elsewhere.skypilot_text(job_of(2))
-    assert "Set RUNS" not in elsewhere.skypilot_text(job_of(1))
-
-
 @pytest.mark.parametrize(
     ("chosen", "with_gpus", "device"),
-    [
-        ("auto", True, "auto"),
-        ("auto", False, "auto"),
-        ("cuda", True, "cuda"),
-        ("cuda", False, "cpu"),
-        ("cpu", True, "auto"),
-        ("cpu", False, "cpu"),
-    ],
+    [("auto", True, "auto"), ("cuda", True, "cuda"), ("cuda", False, "cpu"), ("cpu", True, "auto")],
 )
 def test_the_device_is_one_that_is_asked_for(chosen: str, with_gpus: bool, device: str) -> None:
     assert job_of(device=chosen, with_gpus=with_gpus).config.device == device
@@ -149,3 +182,5 @@ def test_what_has_to_be_there_is_said() -> None:
     said = " ".join(elsewhere.needs(job_of(2, data_path="/somewhere", dataset="own_table")))
     assert "same folder of runs" in said and "data_path" in said and "/somewhere" not in said
     assert elsewhere.needs(job_of(1)) == []
+    assert "# Set RUNS to a folder" in elsewhere.skypilot_text(job_of(2))
+    assert "Set RUNS" not in elsewhere.skypilot_text(job_of(1))

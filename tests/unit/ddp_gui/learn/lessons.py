@@ -67,7 +67,6 @@ Because of `loss.backward()`.
 
 
 def changed(old: str, new: str) -> str:
-    """Return the lesson with one part replaced."""
     assert old in LESSON
     return LESSON.replace(old, new, 1)
 

@@ -17,7 +17,6 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ddp_gui.background.loop_delay import LoopDelay
-from ddp_gui.devices import disk
 from ddp_gui.devices.capacity import Owners
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.machine import machine_routes, missing
@@ -38,43 +37,18 @@ SLEEP = "import time; time.sleep(600)"
 SLEEPING_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
 
 
-# Disk forecast
-
-
-def forecast_after(*samples: tuple[float, int], free_bytes: int = 10**9) -> dict[str, object]:
-    forecast = DiskForecast()
-    for now_s, size in samples:
-        forecast.add({"run-1": size}, now_s)
-    return forecast.sample(free_bytes)
-
-
 def test_the_disk_lasts_as_long_as_free_space_by_rate_over_the_span_that_is_said() -> None:
-    found = forecast_after((100.0, 5_000_000), (120.0, 5_400_000), (140.0, 9_000_000), free_bytes=10**9)
-    assert found["state"] == "lasts"
-    assert found["bytes_per_s"] == 100_000
-    assert found["measured_over_s"] == 40
-    assert found["lasts_s"] == 10_000
-
-
-def test_before_the_first_reading_it_is_not_known_whether_a_run_is_live() -> None:
     forecast = DiskForecast()
     assert forecast.sample(1)["state"] == "measuring"
     forecast.add({}, 0.0)
     assert forecast.sample(1)["state"] == "no_run"
-
-
-def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
-    (tmp_path / "run-1" / "logs").mkdir(parents=True)
-    (tmp_path / "run-1" / "logs" / "rank_0.log").write_bytes(b"x" * 100_000)
-    (tmp_path / "run-1" / "link").symlink_to("/usr")
-    counted = subprocess.run(["du", "-s", "-B1", str(tmp_path)], capture_output=True, text=True, check=True)
-    own_bytes = tmp_path.stat().st_blocks * 512
-    assert disk.taken_bytes(tmp_path) == int(counted.stdout.split()[0]) - own_bytes
-    assert disk.taken_bytes(tmp_path / "absent") == 0
-    assert disk.nearest_folder(tmp_path / "absent" / "deeper") == tmp_path
-
-
-# Owners of processes
+    for now_s, size in ((100.0, 5_000_000), (120.0, 5_400_000), (140.0, 9_000_000)):
+        forecast.add({"run-1": size}, now_s)
+    found = forecast.sample(10**9)
+    assert found["state"] == "lasts"
+    assert found["bytes_per_s"] == 100_000
+    assert found["measured_over_s"] == 40
+    assert found["lasts_s"] == 10_000
 
 
 @pytest.fixture
@@ -90,9 +64,7 @@ def run_process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_run_owns_its_processes_and_their_children(
-    tmp_path: Path, run_process: subprocess.Popen[bytes]
-) -> None:
+def test_a_run_owns_its_process_and_children(tmp_path: Path, run_process: subprocess.Popen[bytes]) -> None:
     owners = Owners(tmp_path / "runs")
     live = wait_until("both processes", lambda: len(owners.live_runs().get("run-1", [])) == 2, 60)
     assert live
@@ -102,9 +74,6 @@ def test_a_run_owns_its_processes_and_their_children(
     assert owners.run_of(os.getpid()) is None
     assert Owners(tmp_path / "other").live_runs() == {}, "runs of another folder are not ours"
     assert owners.run_of(2**22 + 1) is None, "a process that cannot be seen is nobody's"
-
-
-# Missing parts
 
 
 def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,24 +132,16 @@ def test_data_sets_and_broken_plugins_come_from_the_catalogue() -> None:
     assert broken.meaning.startswith("No module named 'y'. ")
 
 
-def test_a_full_disk_and_a_small_shared_memory_are_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(
-        missing.shutil, "disk_usage", lambda folder: SimpleNamespace(total=64 * 10**6, free=2_140_000_000)
-    )
+def test_a_full_disk_and_small_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = SimpleNamespace(total=64 * 10**6, free=2_140_000_000)
+    monkeypatch.setattr(missing.shutil, "disk_usage", lambda folder: used)
     (little,) = missing.little_disk(tmp_path)
     (small,) = missing.small_shared_memory(tmp_path)
     assert "Only 2.1 GB are left" in little.meaning and little.is_problem
     assert "has 64 MB" in small.meaning and small.command is not None
     assert missing.small_shared_memory(tmp_path / "absent") == []
-    monkeypatch.setattr(
-        missing.shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**12, free=10**11)
-    )
+    used.total, used.free = 10**12, 10**11
     assert missing.little_disk(tmp_path) == missing.small_shared_memory(tmp_path) == []
-
-
-# Slow samples, and the complete report
 
 
 def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
@@ -214,9 +175,7 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
 
 
-def test_the_route_answers_with_a_driver_before_510_and_says_what_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_driver_before_510_the_route_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: NVMLLibraryMismatchError, which is not an NVMLError, caused status 500."""
     pids = (os.getpid(),)
     monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))

@@ -39,16 +39,7 @@ def test_the_table_shows_the_ranks_and_escapes_all_text(tmp_path: Path) -> None:
     assert "<script>" not in table and "&lt;script&gt;" in table
 
 
-def test_the_script_of_the_view_is_one_module_without_imports() -> None:
-    script, styles = live.script(), live.styles()
-    assert "\nimport " not in script and script.rstrip().endswith(".render };")
-    # In a shadow root; the variables of the page's root would otherwise reach the notebook.
-    assert ":root" not in styles and ":host {" in styles and ":host(.dark) {" in styles
-
-
-def test_runs_of_a_notebook_have_the_plugins_next_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_a_notebook_have_its_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLUGINS_VARIABLE, "")
     monkeypatch.setattr(Scheduler, "begin", lambda _self: None)
     (tmp_path / "plugins" / "models").mkdir(parents=True)

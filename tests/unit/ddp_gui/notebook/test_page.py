@@ -1,7 +1,9 @@
-"""The page from a notebook: Colab's module, Gradio's tunnel and jupyter-server-proxy are stubs here."""
+"""The page from a notebook and the bundled notebooks; Colab's module, tunnel and proxy are stubs."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import subprocess
 import sys
 import types
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from gradio import networking, tunneling
 
+from ddp_gui import notebook
 from ddp_gui.auth.account_file import AccountFile, fits_password
 from ddp_gui.http.own_proxy import FRAMES_VARIABLE, ORIGIN_VARIABLE, SECRET_HEADER, SECRET_VARIABLE
 from ddp_gui.notebook import page as page_module
@@ -43,17 +46,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         process.wait()
 
 
-def test_in_colab_the_page_is_shown_through_the_proxy_of_its_port(
-    served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colab_shows_it_by_its_proxy(served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     output = types.ModuleType("google.colab.output")
     asked = {"proxyPort": ADDRESS, "ancestorOrigins": FRAMES}
-    output.eval_js = lambda text: next(answer for name, answer in asked.items() if name in text)  # type: ignore[attr-defined]
-    output.serve_kernel_port_as_iframe = lambda *values, **named: calls.append((values, named))  # type: ignore[attr-defined]
+    output.eval_js = lambda text: next(answer for name, answer in asked.items() if name in text)
+    output.serve_kernel_port_as_iframe = lambda *values, **named: calls.append((values, named))
     colab = types.ModuleType("google.colab")
-    colab.output = output  # type: ignore[attr-defined]
-    colab.__spec__ = types.SimpleNamespace(name="google.colab")  # type: ignore[assignment]
+    colab.output = output
+    colab.__spec__ = types.SimpleNamespace(name="google.colab")
     modules = {"google": types.ModuleType("google"), "google.colab": colab, "google.colab.output": output}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -82,9 +83,7 @@ def test_the_tunnel_is_off_by_default_and_its_page_has_a_generated_login(
     assert served[1][4] != password
 
 
-def test_the_end_of_a_shared_page_ends_its_tunnel_and_its_account(
-    served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tunnel_ends_with_it(served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
     def open_tunnel(_host: str, port: int, *_others: Any) -> str:
@@ -108,9 +107,7 @@ def test_the_end_of_a_shared_page_ends_its_tunnel_and_its_account(
     assert len(killed) == 2
 
 
-def test_a_server_of_another_user_on_the_port_is_not_taken_for_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_server_is_not_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "_answers", lambda _port: True)
     monkeypatch.setattr(
         page_module, "_command", lambda _port: [sys.executable, "-c", "exit('the port is taken')"]
@@ -129,3 +126,54 @@ def test_the_tile_has_a_secret_of_each_server_and_the_prefix_of_its_user() -> No
     assert words[words.index("--root-path") + 1] == "/user/jane@x.org/rankscope"
     assert words[words.index("--port") + 1] == "8123"
     assert Path(one["launcher_entry"]["icon_path"]).is_file()
+
+
+WHEEL = "https://example.org/rankscope-0.1.0-py3-none-any.whl"
+NO_ADDRESS = 'WHEEL = ""'
+
+
+@pytest.fixture
+def code_cells(request: pytest.FixtureRequest, repository: Path) -> list[str]:
+    """Return the code of a notebook's cells; the parameter is its name."""
+    content = json.loads((repository / "notebooks" / f"{request.param}.ipynb").read_text(encoding="utf-8"))
+    assert content["nbformat"] == 4 and len({cell["id"] for cell in content["cells"]}) == len(
+        content["cells"]
+    )
+    return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("code_cells", ["kaggle", "colab"], indirect=True)
+def test_the_first_cell_keeps_the_torch(code_cells: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    package = types.ModuleType("rankscope")
+    package.add_to_path = lambda: None
+    monkeypatch.setitem(sys.modules, "rankscope", package)
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    first = code_cells[0]
+    with pytest.raises(SystemExit, match=r"docs/notebooks\.md"):
+        exec(first, {})
+    assert first.count(NO_ADDRESS) == 1 and commands == []
+    exec(first.replace(NO_ADDRESS, f'WHEEL = "{WHEEL}"'), {})
+    (command,) = commands
+    # An address, because the name could belong to another package in a public index.
+    assert command[-1] == f"rankscope[notebook] @ {WHEEL}"
+    constraint = Path(command[command.index("--constraint") + 1]).read_text()
+    assert constraint == f"torch=={importlib.metadata.version('torch')}\n"
+
+
+@pytest.mark.parametrize(
+    ("code_cells", "called", "values"),
+    [
+        ("kaggle", "start", {"model": "cnn", "dataset": "fashion_mnist", "gpus": 2}),
+        ("colab", "show_page", {}),
+    ],
+    indirect=["code_cells"],
+)
+def test_the_second_cell_shows_a_run_or_the_page(
+    code_cells: list[str], called: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(notebook, called, lambda **named: calls.append(named))
+    assert len(code_cells) == 2
+    exec(code_cells[1], {})
+    assert calls == [values]

@@ -20,7 +20,6 @@ from ddp_gui.queue.policy import (
     decide,
     in_order,
 )
-from ddp_gui.queue.snapshot import waiting_times
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
 
@@ -96,14 +95,6 @@ def test_a_person_at_the_limit_keeps_nobody_back() -> None:
     assert started(situation, 10 * PATIENCE_S) == ["bob-1"]
 
 
-def test_what_a_teacher_puts_first_is_first_and_paused_means_nothing_starts() -> None:
-    waiting = [waits(f"r{n}", f"person {n}", asked=n) for n in range(4)]
-    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=2), first=["r3", "gone", "r2"])
-    assert line(situation) == ["r3", "r2", "r0", "r1"]
-    assert started(situation) == ["r3", "r2"]
-    assert started(replace(situation, is_paused=True)) == []
-
-
 def a_day(chance: random.Random) -> tuple[Situation, dict[str, float]]:
     """Return a situation with waiting runs of several people, and the duration of each run."""
     people = [f"person {n}" for n in range(chance.randint(1, 6))]
@@ -139,7 +130,7 @@ def assert_nothing_is_given_twice(situation: Situation) -> None:
         assert most is None or ranks <= most
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
     situation, takes_s = a_day(random.Random(seed))
     situation = replace(
@@ -168,17 +159,6 @@ def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
             now = max(now, ends_at.pop(ended))
             going_on = [run for run in situation.running if run.run_id != ended]
             situation = replace(situation, running=going_on)
-
-
-def test_an_estimate_knows_the_limit_of_time() -> None:
-    situation = Situation(
-        waiting=[waits("next", "bob", 2)],
-        running=[runs("r0", "ann", 2, began=0.0)],
-        capacity=Capacity(cpu_ranks=2),
-        rules=Rules(everybody=Limits(minutes_per_run=5)),
-    )
-    assert waiting_times(situation, {"r0": None}, None, 60.0) == {"next": 240.0}
-    assert waiting_times(situation, {"r0": 10.0}, None, 60.0) == {"next": 10.0}
 
 
 def test_mig_instances_are_handed_out_one_by_one() -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import Person
+from ddp_gui.auth.rights import EVERYBODY
 from ddp_gui.queue.policy import Users
-from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.presenter import QueuePresenter, RunLabels, describe_jobs
 from ddp_gui.queue.queue_routes import expected_wait
 from ddp_gui.queue.scheduler import Scheduler
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
-from tests.unit.ddp_gui.queue.test_scheduler import LAPTOP, SERVER, Place, place  # noqa: F401 - a fixture
+from tests.unit.class_of import BOB, EVE
+from tests.unit.ddp_gui.run.test_routes import run_with
 from tests.unit.ddp_gui.runs.test_runs import store_of
-from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
-
-# ruff: noqa: F811
-
-BOB = Person(name="bob", role="student")
-EVE = Person(name="eve", role="teacher")
+from tests.unit.stand_in import FOUR_GPUS, SERVER, FakeDevices, Place
+from trainers.contract.status import Status
+from trainers.engines.base import EngineJob, EngineQueue
 
 
 def view_of(place: Place, line: Scheduler, catalogue: Any) -> QueuePresenter:
@@ -46,23 +44,6 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     assert view.page(EVE, lambda _: True)["limits"]["people"] == {}
 
 
-def test_a_change_on_this_page_is_shown_at_once(
-    place: Place, catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ddp_gui.queue.presenter.REFRESH_EVERY_S", float("inf"))
-    line = place.page()
-    line.start(place.planned(), "ann")
-    runs = [line.start(place.planned(), name).run.run_id for name in ("bob", "carl")]
-    view = view_of(place, line, catalogue)
-    assert view.view() is view.view(), "a view without a change is shared"
-    line.move(runs[1], 1)
-    assert [run.run_id for run in view.view().order] == [runs[1], runs[0]]
-    line.pause_unstored()
-    assert view.page(EVE, lambda _: True)["is_paused"]
-    line.pause(False)
-    assert not view.page(EVE, lambda _: True)["is_paused"]
-
-
 def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     place.devices = FakeDevices(2, FOUR_GPUS[:2], **{"GPU-0": Users(others=("blender of eve (pid 7)",))})
     line = place.page()
@@ -84,12 +65,33 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     assert view.place(second.run_id, afresh=True)["place"] is None
 
 
-def test_the_expected_wait_ends_with_the_live_run(
-    place: Place, catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_ends_with_the_live_run(place: Place, catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
     line = place.page()
     line.start(place.planned(), "ann")
     view = view_of(place, line, catalogue)
     monkeypatch.setattr(view, "_remaining_s", lambda _run: 240.0)
     told = expected_wait(view.view(afresh=True), "ann", "cpu", 2, may_share=False)
     assert told == {"place": 1, "starts_in_s": 240.0, "words": "1st in the queue, starts in about 4 min"}
+
+
+JOB = EngineJob(
+    number="12", handle={"job_id": "12"}, name="other", state="waits", is_waiting=True, why="", where="gpu",
+    nodes="", num_nodes=2, place=None, num_waiting=None, submitted_unix_s=None, starts_unix_s=None,
+)  # fmt: skip
+
+
+def test_only_the_newest_job_of_a_run_is_that_run(tmp_path: Path, catalogue) -> None:
+    run, store = run_with(tmp_path, 100), store_of(tmp_path, catalogue)
+    run.write_status(Status(state="queued", engine="slurm", handle={"job_id": "12"}))
+    named = f"ddp-{run.run_id}"
+    jobs = (
+        JOB,
+        replace(JOB, name=named),
+        replace(JOB, name=named, handle={"job_id": "11"}),
+        replace(JOB, name="ddp-../../etc"),
+        replace(JOB, name="ddp-gone"),
+    )
+    queue = EngineQueue(name="Slurm", jobs=jobs)
+    for is_seen, run_ids in ((True, [None, run.run_id, None, None, None]), (False, [None] * 5)):
+        shown = describe_jobs(queue, RunLabels(store, EVERYBODY, lambda _, is_seen=is_seen: is_seen))
+        assert [job["run_id"] for job in shown["jobs"]] == run_ids

@@ -7,23 +7,19 @@ import math
 import threading
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.queue import starter
 from ddp_gui.queue.policy import Limits, Users
-from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.queue.store import QueueStore, QueueStoreError
 from tests.harness import wait_until
 from tests.unit.checkpoints import leave_checkpoint
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
+from tests.unit.stand_in import FOUR_GPUS, SERVER, FakeDevices, Place
 from trainers.contract import events, rundir, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
@@ -32,43 +28,6 @@ from trainers.engines.base import StartError
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine import hardware, host, threads
-
-# ruff: noqa: F811
-
-LAPTOP = Machine(num_gpus=0, num_cores=8)
-SERVER = Machine(num_gpus=4, num_cores=8)
-
-
-class Place:
-    """A runs directory on which pages can be opened."""
-
-    def __init__(self, runs_dir: Path, catalogue: Catalogue, supervisors: Supervisors) -> None:
-        self.runs_dir, self.supervisors, self._catalogue = runs_dir, supervisors, catalogue
-        self.devices = FakeDevices(2)
-
-    def page(self, devices: FakeDevices | None = None, **options: Any) -> Scheduler:
-        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None, **options)
-
-    def planned(self, num_ranks: int = 2, machine: Machine = LAPTOP, **raw: Any) -> plan.Plan:
-        raw = {"num_epochs": 3, "batch_size": 100, "nproc_per_node": num_ranks} | raw
-        return plan.make(plan.parse(raw, machine), self._catalogue, machine)
-
-    def tickets(self) -> set[str]:
-        return {path.parent.name for path in self.runs_dir.glob("*/queued.json")}
-
-
-@pytest.fixture
-def place(tmp_path: Path, catalogue: Catalogue, supervisors: Supervisors) -> Place:
-    return Place(tmp_path / "runs", catalogue, supervisors)
-
-
-def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(place: Place) -> None:
-    placed = place.page().start(place.planned(), "ann")
-    assert placed.place is None
-    assert liveness.read_status(placed.run).state == "running"
-    place.supervisors.has_begun(placed.run)
-    ticket = tickets.read_granted(placed.run)
-    assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
 
 
 def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(place: Place) -> None:
@@ -185,22 +144,18 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     assert run.read_config().nproc_per_node == 1
 
 
-def test_a_resumed_run_is_granted_its_recorded_threads_and_counts_with_them(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_gets_its_recorded_threads(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(threads.GIVEN, raising=False)
     monkeypatch.setattr(host, "num_cores", lambda: 8)
     page = place.page()
     run = page.start(place.planned(num_ranks=2), "ann").run
-    first = place.supervisors.of(run).grant
-    assert first is not None and first.num_threads == 1
+    assert place.supervisors.of(run).grant.num_threads == 1
     leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
     manifest = run.checkpoints / "step_60" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "world_size": 2, "num_threads": 3}))
     place.supervisors.end(run)
     page.resume(run, 60, place.planned(num_ranks=2), "ann")
-    granted = place.supervisors.of(run).grant
-    assert granted is not None and granted.num_threads == 3
+    assert place.supervisors.of(run).grant.num_threads == 3
     assert [live.num_cores for live in page.snapshot().situation.running] == [6]
 
 
@@ -214,18 +169,17 @@ def test_a_supervisor_that_does_not_come_up_is_said_and_the_run_waits_no_longer(
     assert status.state == "failed" and "could not be started" in (status.error or "")
     assert place.tickets() == set()
     place.supervisors.is_refused = False
-    assert line.start(place.planned(), "ann").place is None, "its ranks are free again"
-
-
-def test_a_resume_that_does_not_come_up_leaves_the_configuration(place: Place) -> None:
-    line = place.page()
-    run = line.start(place.planned(num_ranks=2), "ann").run
-    leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
-    place.supervisors.end(run)
+    placed = line.start(place.planned(), "ann")
+    assert placed.place is None, "its ranks are free again"
+    place.supervisors.has_begun(placed.run)
+    ticket = tickets.read_granted(placed.run)
+    assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
+    leave_checkpoint(placed.run, step=5, epoch=0, samples_in_epoch=640)
+    place.supervisors.end(placed.run)
     place.supervisors.is_refused = True
     with pytest.raises(StartError):
-        line.resume(run, 5, place.planned(num_ranks=1), "ann")
-    assert run.read_config().nproc_per_node == 2
+        line.resume(placed.run, 5, place.planned(num_ranks=1), "ann")
+    assert placed.run.read_config().nproc_per_node == 2, "as it was before the resume"
 
 
 def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Place) -> None:
@@ -311,21 +265,6 @@ def test_a_pause_during_a_pass_is_not_lost(place: Place, monkeypatch: pytest.Mon
     assert line.order() == [waiting.run_id]
 
 
-def test_a_pause_stored_during_a_snapshot_is_in_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = place.page()
-    line.pause_unstored()
-    read = line._queue_store.read
-
-    def read_then_tick() -> Any:
-        state = read()
-        monkeypatch.setattr(line._queue_store, "read", read)
-        line.tick()
-        return state
-
-    monkeypatch.setattr(line._queue_store, "read", read_then_tick)
-    assert line.snapshot().situation.is_paused
-
-
 def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
     place.devices = FakeDevices(8)
     line = place.page()
@@ -379,15 +318,11 @@ def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place
     two = place.planned(num_ranks=2, machine=SERVER)
     first, second = line.start(two, "ann"), line.start(two, "bob")
     place.supervisors.has_begun(first.run)
-    granted = tickets.read_granted(first.run)
-    assert granted is not None and granted.grant is not None
-    assert [gpu.uuid for gpu in granted.grant.gpus] == ["GPU-0", "GPU-2"]
+    assert [gpu.uuid for gpu in tickets.read_granted(first.run).grant.gpus] == ["GPU-0", "GPU-2"]
     assert second.place == 1
     line.share_gpus(second.run)
     place.supervisors.has_begun(second.run)
-    given = tickets.read_granted(second.run)
-    assert given is not None and given.grant is not None
-    assert [gpu.index for gpu in given.grant.gpus] == [3, 1]
+    assert [gpu.index for gpu in tickets.read_granted(second.run).grant.gpus] == [3, 1]
 
 
 def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place) -> None:
@@ -406,36 +341,11 @@ def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place)
     place.devices.now = replace(place.devices.now, being_checked=frozenset())
     line.tick()
     place.supervisors.has_begun(second.run)
-    given = tickets.read_granted(second.run)
-    assert given is not None and given.grant is not None
-    assert [gpu.uuid for gpu in given.grant.gpus] == ["GPU-2", "GPU-3"]
+    assert [gpu.uuid for gpu in tickets.read_granted(second.run).grant.gpus] == ["GPU-2", "GPU-3"]
     place.supervisors.has_begun(first.run)
 
 
-def test_gpus_are_lent_while_nobody_needs_them_and_taken_back_before_they_are_allocated(place: Place) -> None:
-    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
-    taken_back: list[tuple[list[str], int]] = []
-    line = place.page(
-        take_back=lambda gpus: taken_back.append((list(gpus), len(place.supervisors.run_ids())))
-    )
-    lent: list[list[str]] = []
-    line.with_free_gpus(lambda free: lent.append(list(free)))
-    two = place.planned(num_ranks=2, machine=SERVER)
-    first = line.start(two, "ann")
-    line.with_free_gpus(lambda free: lent.append(list(free)))
-    assert taken_back == [(["GPU-0", "GPU-2"], 0)], "before the run starts"
-    second = line.start(two, "bob")
-    line.with_free_gpus(lambda free: lent.append(list(free)))
-    assert second.place == 1
-    assert lent == [["GPU-0", "GPU-2", "GPU-3"], ["GPU-3"], []]
-    line.with_gpus(lambda _free, _granted: None)
-    assert taken_back[1:] == [(["GPU-1", "GPU-3"], 1)], "a check of the machine uses them"
-    place.supervisors.has_begun(first.run)
-
-
-def test_a_run_started_by_hand_counts_and_has_the_gpus_its_processes_are_on(
-    place: Place, catalogue: Catalogue
-) -> None:
+def test_a_run_started_by_hand_counts_with_its_gpus(place: Place, catalogue: Catalogue) -> None:
     by_hand = rundir.create(place.runs_dir, place.planned(num_ranks=1).config)
     lock = by_hand.acquire_lock()
     line = place.page()
@@ -464,7 +374,7 @@ def test_whoever_starts_a_run_that_waits_by_hand_takes_it_out_of_the_line(place:
     rundir.os.close(lock)
 
 
-def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: Place) -> None:
+def test_an_invalid_or_held_queue_file_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     line = place.page()
     line.start(place.planned(), "ann")
     run = line.start(place.planned(), "bob").run
@@ -473,19 +383,13 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
     with pytest.raises(QueueStoreError, match="Delete it: queued runs stay queued"):
         place.page().start(place.planned(), "carl")
     book.unlink()
+    monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
+    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
+        place.page().start(place.planned(), "carl")
     page = place.page()
     page.begin()
     wait_until("it waiting again", lambda: page.order() == [run.run_id], 60)
     page.close()
-
-
-def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
-    place.runs_dir.mkdir()
-    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
-        place.page().start(place.planned(), "ann")
 
 
 def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who_has_the_others(
@@ -504,4 +408,4 @@ def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who
     assert placed.place is None, "it starts at once"
     now = line.capacity()
     assert (now.num_gpus_of_others, now.num_gpus_of_runs, now.default_ranks()) == (1, 3, 1), "at least one"
-    assert plan.make(plan.parse({"nproc_per_node": 4, "batch_size": 100}, now), place._catalogue, now)
+    assert plan.make(plan.parse({"nproc_per_node": 4, "batch_size": 100}, now), place.catalogue, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +14,22 @@ from ddp_gui.run import predictions
 from ddp_gui.run.model_process import ModelError
 from ddp_gui.run.predictions import PredictApi
 from tests.unit.checkpoints import leave_checkpoint
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from trainers.contract import config, rundir
 
-TOKENS = [{"token": {"text": text, "probability": 0.5, "others": []}} for text in "ab"]
-LAST = {"is_stopped": False, "step": 7}
-
 
 class Processes:
-    """Records the requests, and answers without a process."""
-
-    def __init__(self) -> None:
-        self.questions: list[dict[str, Any]] = []
-        self.num_closed = 0
+    """Answers without a process."""
 
     def ask(self, person: str, question: dict[str, Any]) -> dict[str, Any]:
-        self.questions.append(question)
         if question.get("inputs") == {"text": "?"}:
             raise ModelError("this model takes: image")
         return {"step": 7, "do": question["do"]}
 
-    def stream(self, person: str, question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        self.questions.append(question)
-        try:
-            yield from [*TOKENS, LAST]
-        finally:
-            self.num_closed += 1
-
-
-def test_only_answers_of_large_models_want_a_gpu(
-    api: PredictApi, run_id: str, processes: Processes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for least, wants_gpu in ((predictions.GPU_BYTES, False), (1, True)):
-        monkeypatch.setattr(predictions, "GPU_BYTES", least)
-        api.predict(run_id, {"text": "a"})
-        api.generate(run_id)
-        assert [question["wants_gpu"] for question in processes.questions[-2:]] == [wants_gpu] * 2
-        api.ask(run_id, None, {"do": "describe"})
-        assert not processes.questions[-1]["wants_gpu"], "a page was opened, and nobody asked yet"
-
 
 @pytest.fixture
-def processes() -> Processes:
-    return Processes()
-
-
-@pytest.fixture
-def api(tmp_path: Path, catalogue, processes: Processes) -> PredictApi:  # noqa: F811
-    return PredictApi(store_of(tmp_path, catalogue), processes)  # type: ignore[arg-type]
+def api(tmp_path: Path, catalogue) -> PredictApi:
+    return PredictApi(store_of(tmp_path, catalogue), Processes())
 
 
 @pytest.fixture
@@ -81,30 +47,6 @@ def asking(api: PredictApi) -> TestClient:
     return TestClient(app)
 
 
-def test_an_answer_has_the_nearest_samples_only_if_they_are_wanted(
-    api: PredictApi, run_id: str, processes: Processes
-) -> None:
-    assert api.predict(run_id, {"text": "a"}) == {"run_id": run_id, "step": 7, "do": "predict"}
-    found = api.predict(run_id, {"text": "a"}, num_nearest=3)
-    assert found["nearest"]["do"] == "nearest"
-    assert [question["do"] for question in processes.questions] == ["predict", "predict", "nearest"]
-    # The same checkpoint, although a newer one may have been saved in between.
-    assert [question["step"] for question in processes.questions] == [None, None, 7]
-
-
-def test_a_text_is_joined_for_a_program_and_sent_token_by_token_to_a_browser(
-    api: PredictApi, run_id: str, asking: TestClient, processes: Processes
-) -> None:
-    assert api.generate(run_id, "x") == {"run_id": run_id, "step": 7, "prompt": "x", "text": "ab"}
-    answer = asking.post(f"/live/runs/{run_id}/model/generate", json={"prompt": "x", "top_k": 2.0})
-    lines = answer.text.splitlines()
-    assert len(lines) == 3 and '"is_stopped":false' in lines[-1]
-    assert processes.questions[1]["options"] == {
-        "temperature": 0.8, "top_k": 2, "num_tokens": 200, "seed": 0
-    }  # fmt: skip
-    assert processes.num_closed == 2
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -120,9 +62,7 @@ def test_a_wrong_argument_is_named(api: PredictApi, run_id: str, values: dict[st
         api.predict(run_id, **({"inputs": {}} | values))
 
 
-def test_what_is_not_there_is_404_and_what_cannot_be_is_409(
-    asking: TestClient, run_id: str, tmp_path: Path
-) -> None:
+def test_absent_is_404_and_impossible_is_409(asking: TestClient, run_id: str, tmp_path: Path) -> None:
     empty = rundir.create(tmp_path, config.parse({})).run_id
     for absent, words in ((empty, "has no checkpoint yet"), ("nothing-1", "there is no run of this id")):
         for answer in (

@@ -17,12 +17,9 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import downloads
 from ddp_gui.runs import exports
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE, TURNED
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-
-# ruff: noqa: F811
 
 HEADER = re.compile(r'attachment; filename="[A-Za-z0-9_.-]{1,200}"')
 FORMULA = "=cmd|'/c calc'!A0"
@@ -39,7 +36,7 @@ def hostile(tmp_path: Path) -> RunDirectory:
         json.dumps(config | {"name": f"{ENDS_HEADER}{TURNED}\x1b[31m{NAME}"[:200], "label_column": FORMULA})
     )
     (run.path / "notes.json").write_text(json.dumps({"tags": [FORMULA], "note": f"{FORMULA}\n{ENDS_HEADER}"}))
-    line = {"seq": events.last(run.events)["seq"] + 1, "time_unix_s": 300.0, "kind": "eval"}  # type: ignore[index]
+    line = {"seq": events.last(run.events)["seq"] + 1, "time_unix_s": 300.0, "kind": "eval"}
     with run.events.open("a") as file:
         file.write(json.dumps(line | {"step": 11, "epoch": 0, "loss": 1.0, "metrics": METRICS}) + "\n")
     return run
@@ -87,7 +84,7 @@ def test_tables_hold_words_as_text(hostile: RunDirectory, asking: TestClient, tm
 
 
 @pytest.mark.parametrize("kind", ["json", "tfevents"])
-def test_one_run_and_a_zip_of_it_say_the_same(
+def test_a_run_and_its_zip_agree(
     hostile: RunDirectory, asking: TestClient, tmp_path: Path, kind: str
 ) -> None:
     alone = asking.get(f"/live/runs/{hostile.run_id}/export.{kind}")
@@ -103,9 +100,7 @@ def test_one_run_and_a_zip_of_it_say_the_same(
 
 
 @pytest.mark.parametrize("time_unix_s", ["1e308", "-5e9", "1e999", "NaN"])
-def test_an_event_file_s_name_fits_a_folder_whatever_the_clock_said(
-    hostile: RunDirectory, asking: TestClient, time_unix_s: str
-) -> None:
+def test_an_event_file_has_a_usable_name(hostile: RunDirectory, asking: TestClient, time_unix_s: str) -> None:
     first, *others = hostile.events.read_text().splitlines(keepends=True)
     hostile.events.write_text(
         "".join([re.sub(r'("time_unix_s": ?)[^,]+', rf"\g<1>{time_unix_s}", first), *others])
@@ -115,9 +110,7 @@ def test_an_event_file_s_name_fits_a_folder_whatever_the_clock_said(
     assert re.search(rf'"events\.out\.tfevents\.\d{{1,11}}\.{hostile.run_id}"', named), named
 
 
-def test_a_checkpoint_s_zip_leaves_out_what_would_lie_elsewhere(
-    hostile: RunDirectory, asking: TestClient, tmp_path: Path
-) -> None:
+def test_a_checkpoint_s_zip_has_safe_names(hostile: RunDirectory, asking: TestClient, tmp_path: Path) -> None:
     step = hostile.checkpoints / "step_7"
     (step / "model").mkdir(parents=True)
     for name in ("manifest.json", "model/.metadata", "model/__0_0.distcp"):

@@ -1,11 +1,10 @@
-"""Tests of the list of runs: reloading, caching, and the updates sent to a page."""
+"""The list of runs: reloading, caching, updates sent to a page, and the notes on a run."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +12,14 @@ import pytest
 from ddp_gui.events.event_reader import Digest
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import listing as listing_module
-from ddp_gui.runs.listing import Listing
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from ddp_gui.runs.listing import Listing, RunNotes
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
-from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
 
 @pytest.fixture
-def listing(tmp_path: Path, catalogue: Catalogue) -> Listing:  # noqa: F811
+def listing(tmp_path: Path, catalogue: Catalogue) -> Listing:
     return store_of(tmp_path / "runs", catalogue).listing
 
 
@@ -32,7 +29,6 @@ def runs_dir(listing: Listing) -> Path:
 
 
 def settle(runs_dir: Path) -> None:
-    """Set all modification times to a minute ago."""
     minute_ago = time.time() - 60
     for path in [runs_dir, *runs_dir.rglob("*")]:
         os.utime(path, (minute_ago, minute_ago))
@@ -75,6 +71,11 @@ def test_only_what_changed_is_read_and_told(listing: Listing, runs_dir: Path, re
     news = listing.changes(whole.version)
     assert not news.is_whole
     assert [row["run_id"] for row in news.rows] == [runs[1].run_id]
+    second = make_run(runs_dir)
+    runs[0].path.rename(runs_dir / ".elsewhere")
+    news = listing.changes(news.version)
+    assert [row["run_id"] for row in news.rows] == [second.run_id]
+    assert news.gone == {runs[0].run_id: None}
     assert listing.changes(news.version).rows == []
 
 
@@ -89,77 +90,45 @@ def test_a_live_run_is_looked_at_each_time_and_its_lock_counts(listing: Listing,
     assert row["state"] == "lost"
 
 
-def test_a_new_run_and_one_that_went_are_told_at_once(listing: Listing, runs_dir: Path) -> None:
-    first = make_run(runs_dir)
-    settle(runs_dir)
-    version = listing.changes().version
-    second = make_run(runs_dir)
-    first.path.rename(runs_dir / ".elsewhere")
-    news = listing.changes(version)
-    assert [row["run_id"] for row in news.rows] == [second.run_id]
-    assert news.gone == {first.run_id: None}
-
-
-def restarted(listing: Listing, catalogue: Catalogue) -> Listing:  # noqa: F811
-    return store_of(listing.runs_dir, catalogue).listing
-
-
-def test_after_a_restart_nothing_is_read_again(
-    listing: Listing,
-    runs_dir: Path,
-    catalogue: Catalogue,  # noqa: F811
-    reads: list[str],
-) -> None:
-    run = make_run(runs_dir)
-    make_run(runs_dir)
-    settle(runs_dir)
-    rows = listing.rows()
-    listing.save()
-    reads.clear()
-    again = restarted(listing, catalogue)
-    assert again.rows() == rows
-    assert again.changes().rows[0]["curve"] is not None
-    assert reads == []
-    add_step(run, 11)
-    assert {row["step"] for row in again.rows()} == {10, 11}, "and it goes on from there"
-    assert reads == [run.run_id]
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
         lambda path: path.unlink(),
-        lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(path.read_bytes()[:-20]),
         lambda path: path.write_bytes(b'{"format": 1}'),
-        lambda path: path.write_bytes(path.read_bytes().replace(b'"marks"', b'"remarks"')),
         lambda path: path.write_bytes(path.read_bytes().replace(b'"state"', b'"stale"')),
         lambda path: path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":0')),
     ],
 )
-def test_a_spoilt_copy_does_no_harm(
-    listing: Listing,
-    runs_dir: Path,
-    catalogue: Catalogue,  # noqa: F811
-    spoil: Any,
-) -> None:
+def test_a_spoilt_copy_is_fine(listing: Listing, runs_dir: Path, catalogue: Catalogue, spoil: Any) -> None:
     make_run(runs_dir)
     settle(runs_dir)
     rows = listing.rows()
     listing.save()
     spoil(listing_module.path_in(runs_dir))
-    assert restarted(listing, catalogue).rows() == rows
+    assert store_of(runs_dir, catalogue).listing.rows() == rows
 
 
 @pytest.mark.parametrize(
-    ("config", "label"),
+    ("given", "words"),
     [
-        ({"dataset": "own", "data_path": "/home/ann/uploads/flowers.csv"}, "flowers.csv"),
-        ({"dataset": "own", "data_path": "/data/pets/"}, "pets"),
-        ({"dataset": "own"}, "own"),
-        ({"dataset": "no_such_data"}, "no_such_data"),
+        ({"name": "x" * 201}, "name is .* allowed: a text of at most 200 characters"),
+        ({"name": "two\nlines"}, "name is .* allowed: one line of text"),
+        ({"name": 5}, "name is 5; allowed: a text"),
+        ({"name": "\ud800"}, "half a surrogate pair"),
+        ({"tags": "one"}, "tags is 'one'; allowed: a list of texts"),
+        ({"tags": ["a,b"]}, "without a comma"),
+        ({"tags": ["x" * 41]}, "at most 40 characters"),
+        ({"tags": [str(n) for n in range(21)]}, "tags are 21; allowed: at most 20"),
+        ({"note": "x" * 10_001}, "at most 10,000 characters"),
     ],
 )
-def test_a_persons_own_data_is_called_by_its_file(config: dict[str, str], label: str) -> None:
-    known = SimpleNamespace(own_data={"own": "Your own data"}, datasets={})
-    assert listing_module.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]
+def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        listing_module.change_notes(RunNotes(), **given)
+
+
+@pytest.mark.parametrize("text", ["{half", "[]", '{"name": [1], "tags": {"a": 1}, "note": null}', "\xff"])
+def test_a_file_of_anybodys_making_is_left_aside(run: RunDirectory, text: str) -> None:
+    (run.path / listing_module.FILE).write_text(text, encoding="latin-1")
+    assert listing_module.read_notes(run) == RunNotes()

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import orjson
 import pytest
 
-from ddp_gui.events import run_view
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs.runs import RunStore
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config, rundir
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
@@ -48,25 +45,16 @@ def leave_events(run: RunDirectory, *, until: int = 10, ended: str = "stopped") 
         ]
     )
     file.close()
-    run.write_status(Status(state=ended, exit_code=0))  # type: ignore[arg-type]
+    run.write_status(Status(state=ended, exit_code=0))
 
 
-def as_read(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as decoded by a browser."""
-    read: dict[str, Any] = json.loads(run_view.encode_message(message))
-    return read
-
-
-def store_of(runs_dir: Path, catalogue: Catalogue) -> RunStore:  # noqa: F811
+def store_of(runs_dir: Path, catalogue: Catalogue) -> RunStore:
     """Return a store whose catalogue needs no process."""
-    return RunStore(runs_dir, SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
+    return RunStore(runs_dir, SimpleNamespace(get=lambda: catalogue))
 
 
-NAMES = ("a run", "run [2] (copy)", "пробег-1", "运行　1", "50% #1 & more?", "l'été", "<b>bold<b>", "x" * 240)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_copied_run_opens_under_almost_any_folder_name(tmp_path: Path, catalogue, name: str) -> None:  # noqa: F811
+@pytest.mark.parametrize("name", ["run [2] (copy)", "运行　1", "50% #1 & more?", "<b>l'été<b>", "x" * 240])
+def test_a_copied_run_opens_under_almost_any_folder_name(tmp_path: Path, catalogue, name: str) -> None:
     run = make_run(tmp_path)
     run.path.rename(tmp_path / name)
     store = store_of(tmp_path, catalogue)
@@ -77,10 +65,8 @@ def test_a_copied_run_opens_under_almost_any_folder_name(tmp_path: Path, catalog
     assert run_bin.restore(tmp_path, [bin_id]) == [(bin_id, name)]
 
 
-@pytest.mark.parametrize(
-    "name", [b"a,b", b"-rf", b"caf\xe9", b"zero\xe2\x80\x8bwidth", b"back\\slash", b" space"]
-)
-def test_a_folder_that_is_no_run_id_says_so(tmp_path: Path, catalogue, name: bytes) -> None:  # noqa: F811
+@pytest.mark.parametrize("name", [b"a,b", b"-rf", b"caf\xe9", b"zero\xe2\x80\x8bwidth", b" space"])
+def test_a_folder_that_is_no_run_id_says_so(tmp_path: Path, catalogue, name: bytes) -> None:
     run = make_run(tmp_path)
     run.path.rename(tmp_path / os.fsdecode(name))
     (row,) = store_of(tmp_path, catalogue).rows()
@@ -88,24 +74,10 @@ def test_a_folder_that_is_no_run_id_says_so(tmp_path: Path, catalogue, name: byt
     assert orjson.dumps(row)
 
 
-def test_one_unreadable_run_does_not_hide_the_others(tmp_path: Path, catalogue) -> None:  # noqa: F811
-    make_run(tmp_path)
-    broken = make_run(tmp_path)
-    broken.config.write_text("{half")
-    rows = {row["run_id"]: row for row in store_of(tmp_path, catalogue).rows()}
-    assert rows["fashion_mnist-cnn-1"]["state"] == "stopped"
-    assert "cannot be read" in rows[broken.run_id]["error"]
-
-
-def test_only_live_runs_take_commands(tmp_path: Path) -> None:
+def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     with pytest.raises(ValueError, match="is stopped: only a live run"):
         launcher.stop(run, liveness.read_status(run), save=True)
-    assert not run.commands.exists()
-
-
-def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
     with pytest.raises(ValueError, match="has no checkpoint to resume from"):
         launcher.pick_checkpoint(run, None)
     for number, saved in ((20, 1.0), (10, 2.0)):
@@ -121,21 +93,7 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
         launcher.pick_checkpoint(run, 15)
 
 
-def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
-    run = make_run(tmp_path)
-    file = EventFile(run.events)
-    fields = {"step": 11, "epoch": 0, "loss": math.nan, "metrics": {"accuracy": math.nan}}
-    file.append([(201.0, "eval", fields)])
-    file.close()
-    view = store_of(tmp_path, catalogue).view(run.run_id)
-    view.catch_up()
-    message = as_read(run_view.message_for(view, -1))
-    assert message["head"]["metrics"] == {"accuracy": None}
-    assert message["traces"]["metric:accuracy"]["y"] == [0.75, None]
-    assert message["head"]["best"]["value"] == 0.75
-
-
-def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path: Path, catalogue) -> None:  # noqa: F811
+def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path: Path, catalogue) -> None:
     run = make_run(tmp_path, until=50)
     store = store_of(tmp_path, catalogue)
     assert store.rows()[0]["step"] == 50
@@ -144,3 +102,55 @@ def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path:
     file.append([(1.0, "state", {"state": "starting", "reason": ""})])
     file.close()
     assert store.rows()[0]["step"] == 0
+
+
+def make_ended(runs_dir: Path, state: str = "finished") -> RunDirectory:
+    run = rundir.create(runs_dir, config.parse({"dataset": "digits", "model": "mlp"}))
+    run.write_status(Status(state=state))
+    (run.checkpoints / "weights").write_bytes(b"w" * 1000)
+    return run
+
+
+def test_a_run_that_goes_on_is_refused_and_nothing_is_moved(tmp_path: Path) -> None:
+    ended, live = make_ended(tmp_path), make_ended(tmp_path, "running")
+    owner = os.open(live.lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    with pytest.raises(ValueError, match=f"run {live.run_id} is running: stop it first"):
+        run_bin.delete(tmp_path, [ended.run_id, live.run_id])
+    os.close(owner)
+    assert ended.config.is_file() and live.config.is_file()
+    assert not ended.is_locked(), "what was held to delete it is let go"
+
+
+def test_ids_that_were_deleted_before_are_numbered(tmp_path: Path) -> None:
+    first = make_ended(tmp_path).run_id
+    for _ in range(3):
+        run_bin.delete(tmp_path, [first])
+        assert make_ended(tmp_path).run_id == first, "the number is free again"
+    assert sorted(item.bin_id for item in run_bin.content(tmp_path)) == [first, f"{first}~2", f"{first}~3"]
+    assert run_bin.restore(tmp_path, [f"{first}~2"]) == [(f"{first}~2", f"{first}.2")]
+    assert RunDirectory(tmp_path / first).config.is_file()
+    assert RunDirectory(tmp_path / f"{first}.2").config.is_file()
+
+
+def test_a_link_to_elsewhere_is_removed_and_not_followed(tmp_path: Path) -> None:
+    elsewhere = make_ended(tmp_path / "elsewhere")
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    (runs_dir / "linked-1").symlink_to(elsewhere.path)
+    run_bin.delete(runs_dir, ["linked-1"])
+    run_bin.empty(runs_dir)
+    assert elsewhere.config.is_file()
+    assert not os.path.lexists(runs_dir / run_bin.FOLDER / "linked-1")
+
+
+@pytest.mark.parametrize("bin_id", ["../digits-mlp-1", "/etc", "", ".", "..", "a/b", "no-such-1", "a~b"])
+def test_no_id_leads_out_of_the_bin(tmp_path: Path, bin_id: str) -> None:
+    run = make_ended(tmp_path)
+    other = make_ended(tmp_path)
+    run_bin.delete(tmp_path, [other.run_id])
+    for act in (run_bin.restore, run_bin.empty):
+        with pytest.raises(ValueError, match="run_id is"):
+            act(tmp_path, [bin_id])
+    assert run.config.is_file()
+    assert len(run_bin.content(tmp_path)) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.events.analysis import pace as pace_module
-from ddp_gui.events.analysis.pace import WINDOW_S, Pace
+from ddp_gui.events.analysis.pace import WINDOW_S
 from ddp_gui.events.series import Series
 
 BATCH = 128
@@ -70,24 +70,9 @@ def test_a_live_run_shows_its_newest_seconds_and_an_ended_one_all_of_it() -> Non
     assert ended.step_time_s == pytest.approx(slow), "the median of 100 slow and 99 quick ones"
 
 
-def test_long_steps_are_measured_by_the_newest_few() -> None:
-    steps = [step(number, 10.0 + number, per_epoch=1000) for number in range(1, 12)]
-    pace = pace_module.pace_of_run(fed(plan(num_train=10**6), *steps), is_over=False)
-    assert pace is not None and pace.num_steps == 5
-    assert pace.step_time_s == pytest.approx(18.0), (
-        "steps 6 to 10: whether the 11th is whole is not known yet"
-    )
-
-
 def test_after_a_resume_with_another_batch_only_its_own_steps_count() -> None:
     before = [step(number, 0.02, per_epoch=1000) for number in range(1, 31)]
     after = [step(number, 0.01, per_epoch=1000) for number in range(21, 41)]
     events = [plan(num_train=10**6), *before, plan(global_batch=64, num_train=10**6), *after]
-    expected = Pace(
-        step_time_s=pytest.approx(0.01),
-        samples_per_s=pytest.approx(6400.0),
-        num_steps=20,
-        mean_step_time_s=pytest.approx(0.01),
-        is_whole_run=True,
-    )
-    assert pace_module.pace_of_run(fed(*events), is_over=True) == expected
+    found = pace_module.pace_of_run(fed(*events), is_over=True)
+    assert (found.num_steps, found.samples_per_s) == (20, pytest.approx(6400.0))

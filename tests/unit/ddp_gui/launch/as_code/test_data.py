@@ -119,7 +119,3 @@ def test_own_data_that_is_not_prepared_is_not_written(own_cache: Path) -> None: 
     (damaged / "meta.json").write_text('{"arrays": 1}')
     with pytest.raises(NotAsCodeError, match="not been prepared"):
         data.data_code(config_of(dataset="own", data_path="x"), dataset)
-
-
-def test_every_data_set_of_the_catalogue_has_a_text() -> None:
-    assert set(data.WRITERS) == set(registry.datasets())

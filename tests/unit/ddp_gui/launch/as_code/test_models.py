@@ -44,17 +44,9 @@ def test_a_network_is_built_alike(name: str, size: str, task: str, shape: tuple[
     vocabulary = 300 if task in ("text_classification", "language_modelling") else 0
     classes = {"language_modelling": vocabulary, "tabular_regression": 1}.get(task, 4)
     spec = DataSpec(
-        task=task,
-        input_shape=shape,
-        num_classes=classes,
-        class_names=(),
-        num_train=1,
-        num_validation=1,
-        sample_unit="",
-        description="",
-        source="",
-        vocabulary_size=vocabulary,
-    )
+        task=task, input_shape=shape, num_classes=classes, class_names=(), num_train=1, num_validation=1,
+        sample_unit="", description="", source="", vocabulary_size=vocabulary,
+    )  # fmt: skip
     torch.manual_seed(3)
     network = entry.build(spec, ModelOptions(size=size or entry.default_size))
     code = models.model_code(
@@ -70,7 +62,7 @@ def test_a_network_is_built_alike(name: str, size: str, task: str, shape: tuple[
     outputs = []
     for each in (network, written):
         if code.has_convolutions:
-            each.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            each.to(memory_format=torch.channels_last)
         torch.manual_seed(5)
         found = each(inputs)
         outputs.append(found if isinstance(found, tuple) else (found,))

@@ -21,18 +21,10 @@ from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config
 from trainers.files.plain_files import ASSETS
 
-MOST_LINES = 200
 FASHION = Dataset(
-    name="fashion_mnist",
-    label="Fashion-MNIST",
-    description="",
-    source="",
-    task="image_classification",
-    num_train=8_000,
-    num_validation=2_000,
-    num_classes=10,
-    sample_unit="images",
-)
+    name="fashion_mnist", label="Fashion-MNIST", description="", source="", task="image_classification",
+    num_train=8_000, num_validation=2_000, num_classes=10, sample_unit="images",
+)  # fmt: skip
 DIGITS = replace(FASHION, name="digits", label="Digits", num_train=1_437, num_validation=360)
 NOVELS = replace(FASHION, name="austen_novels", task="text_classification", num_train=9_000, num_classes=6)
 AUSTEN = replace(
@@ -43,7 +35,6 @@ DATASETS = {each.name: each for each in (FASHION, DIGITS, NOVELS, AUSTEN, DIABET
 # Covers the options that the form offers.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the usual": {"dataset": "fashion_mnist", "model": "cnn"},
-    "one rank": {"dataset": "digits", "model": "resnet", "nproc_per_node": 1},
     "one rank, accumulated": {
         "dataset": "digits", "model": "mlp", "nproc_per_node": 1, "gradient_accumulation_steps": 3,
     },
@@ -57,7 +48,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "dataset": "fashion_mnist", "model": "resnet", "model_size": "50", "device": "auto",
         "precision": "tf32", "gradient_compression": "fp16", "bucket_cap_mb": 1, "static_graph": True,
     },
-    "experts": {"dataset": "austen", "model": "gpt_moe", "gradient_accumulation_steps": 3, "max_steps": 9},
     "augmented": {"dataset": "fashion_mnist", "model": "cnn", "random_flip": True, "random_crop": 2},
     "one cycle, stopped early": {
         "dataset": "austen_novels", "model": "bert", "lr_schedule": "one_cycle", "warmup_steps": 5,
@@ -67,11 +57,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "dataset": "digits", "model": "mlp", "lr_schedule": "step", "gradient_accumulation_steps": 3,
         "warmup_ratio": 0.1, "deterministic": True, "optimizer": "sgd", "nesterov": True,
     },
-    "ZeRO-1": {"dataset": "digits", "model": "mlp", "strategy": "zero1", "optimizer": "adam"},
     "ZeRO-2": {"dataset": "austen_novels", "model": "gru", "strategy": "zero2", "optimizer": "sgd"},
     "ZeRO-3": {"dataset": "fashion_mnist", "model": "resnet", "strategy": "zero3", "weight_decay": 0},
     "tensor": {"dataset": "austen", "model": "gpt", "strategy": "tensor", "label_smoothing": 0.1},
-    "two machines": {"dataset": "digits", "model": "linear", "num_nodes": 2, "normalise": False},
     "a mistake": {"dataset": "digits", "model": "linear", "mistake": "no_sampler", "compile": True},
 }  # fmt: skip
 
@@ -90,8 +78,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_scripts_are_as_a_formatter_and_a_linter_want_them(texts: Path) -> None:
-    """Scripts have no unused imports or names and no long lines."""
+def test_scripts_are_formatted_and_linted_and_need_torch_and_numpy_alone(texts: Path) -> None:
     ruff = [str(Path(sys.executable).with_name("ruff"))]
     width = ["--isolated", "--line-length", "110"]
     rules = ["--select", "E,F,I,W,B", "--ignore", "E402,B905"]
@@ -101,15 +88,15 @@ def test_scripts_are_as_a_formatter_and_a_linter_want_them(texts: Path) -> None:
     ):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_a_script_is_python_of_torch_and_numpy_alone(settings: dict[str, Any]) -> None:
-    tree = ast.parse(text_of(**settings))
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    others = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
-    assert others <= {"torch", "numpy"}
+    for path in texts.iterdir():
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imported = set[str]()
+        for node in tree:
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(str(node.module).split(".")[0])
+        assert imported - set(sys.stdlib_module_names) <= {"torch", "numpy"}, path.name
 
 
 def test_the_lines_that_ranks_need_are_marked() -> None:
@@ -174,7 +161,6 @@ def test_no_text_of_a_copied_run_becomes_code() -> None:
     ("settings", "words"),
     [
         ({"strategy": "pipeline"}, "Strategy pipeline cannot be exported"),
-        ({"strategy": "data_tensor"}, "Strategy data_tensor cannot be exported"),
         (
             {"strategy": "tensor", "model": "vit", "max_grad_norm": 1},
             "Gradient clipping with strategy tensor",
@@ -198,8 +184,3 @@ def test_a_plug_in_that_was_removed_is_a_reason() -> None:
         assert "is not there any more" in found["reason"]
     with pytest.raises(NotAsCodeError, match="Data set mine cannot be exported"):
         script.write(config_of(dataset="mine"), replace(DIGITS, name="mine"), strategy_of("ddp"))
-
-
-@pytest.mark.parametrize("model", ["linear", "mlp", "cnn", "resnet", "vit"])
-def test_a_script_of_a_small_model_has_at_most_200_lines(model: str) -> None:
-    assert text_of(dataset="fashion_mnist", model=model).count("\n") <= MOST_LINES

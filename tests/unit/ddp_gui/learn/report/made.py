@@ -34,12 +34,11 @@ def source_of(folder: Path, catalogue: Catalogue) -> Source:
     lessons.mkdir(exist_ok=True)
     (lessons / "01-chosen.md").write_text(LESSON)
     (lessons / "02-drawn.md").write_text(changed(CHOICE, CURVE))
-    store = RunStore(folder / "runs", SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
+    store = RunStore(folder / "runs", SimpleNamespace(get=lambda: catalogue))
     return Source(library=Library([lessons]), in_code=CodeLibrary([lessons]), store=store)
 
 
 def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
-    """Write a finished run."""
     run = RunDirectory(folder / "runs" / run_id)
     made_run.make_finished(run, num_steps)
     return run

@@ -24,14 +24,13 @@ from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
 from tests.unit.ddp_gui.learn.report.made import done, make_run, report, source_of
-from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import write_json_atomically
 
 
 @pytest.fixture
-def source(tmp_path: Path, catalogue: Catalogue) -> Source:  # noqa: F811
+def source(tmp_path: Path, catalogue: Catalogue) -> Source:
     make_run(tmp_path, "a-1")
     make_run(tmp_path, "b-1", 80)
     return source_of(tmp_path, catalogue)
@@ -44,7 +43,6 @@ def curve_label(page: str) -> str:
 
 
 def figures_in(page: str) -> list[dict[str, Any]]:
-    """Return the charts of a page."""
     return [json.loads(html.unescape(text)) for text in re.findall(r'data-figure="([^"]*)"', page)]
 
 
@@ -96,34 +94,14 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
         ({"runs": ["a-1", None]}, "Not all runs of the lesson have ended."),
         ({"runs": []}, "None of its runs was started, or they were deleted."),
         ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
-        (
-            {"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]},
-            "My experiment: seed 1.",
-        ),
+        ({"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]}, "My experiment: seed 1."),
     ],
 )
 def test_what_was_not_done_is_said(source: Source, more: dict[str, Any], words: str) -> None:
-    assert words in curve_label(report(source, lessons=[done("chosen", **more)]))
-
-
-def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tmp_path: Path) -> None:
-    lesson = tmp_path / "lessons" / "01-chosen.md"
-    text = lesson.read_text()
-    lesson.write_text(
-        text.replace("right = 1\n", 'right = 1\nmeasured = ["num_steps(1) > 1e6", "num_steps(1) == 80"]\n', 1)
-    )
-    for runs, words in (
-        (["a-1", "b-1"], "My prediction was correct."),
-        (["gone-1", "b-1"], "My prediction was correct."),
-        (["a-1", "gone-1"], "These runs do not show which prediction was right."),
-    ):
-        assert words in curve_label(report(source, lessons=[done("chosen", runs=runs)]))
-
-
-def test_what_is_right_is_not_told_before_it_was_answered(source: Source) -> None:
-    words = curve_label(report(source, lessons=[done("chosen", runs=["a-1", None], answers=[])]))
-    assert "the right answer" not in words and "Both see the same." not in words
-    assert "It draws others." not in words
+    found = curve_label(report(source, lessons=[done("chosen", **more)]))
+    assert words in found
+    if more == {"answers": [0]}:
+        assert "It draws others." not in found, "what is right is not told before it was answered"
 
 
 def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(source: Source, tmp_path: Path) -> None:
@@ -169,9 +147,27 @@ SURFACE = {
 ANSWER = {"label": "<b>cat", "prediction": "dog", "probability": 0.9}
 
 
-def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
-    source: Source, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("text", "<i>It is", "&lt;i&gt;It is"),
+        ("texts", [{"text": "Emma", "label": "b", "prediction": "b"}], "b ✓"),
+        ("rows", {"columns": ["x"], "rows": [{"inputs": [0.25], "target": 1.0, "prediction": 2.5}]}, "1, "),
+        ("surface", SURFACE, '<circle cx="10" cy="235" r="3" fill="#0072b2"'),
+        ("images", [IMAGE | ANSWER | {"height": 2.0}], None),
+        ("surface", SURFACE | {"predictions": "/w=="}, None),
+    ],
+)
+def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
+    source: Source, tmp_path: Path, kind: str, content: Any, words: str | None
 ) -> None:
+    write_results(make_run(tmp_path, "seen-1"), kind, content)
+    page = report(source, runs=["seen-1"])
+    assert ("Outputs of the model" in page) == (words is not None)
+    assert (words or "Confusion matrix") in page
+
+
+def test_a_report_of_runs_has_confusion_outputs_and_events(source: Source, tmp_path: Path) -> None:
     write_results(make_run(tmp_path, "seen-1"), "images", [IMAGE | ANSWER])
     page = report(source, runs=["seen-1"])
     words = curve_label(page)
@@ -183,38 +179,6 @@ def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
     assert (image.size, image.mode, image.tobytes()) == ((2, 2), "L", b"\0\x55\xaa\xff")
     lesson = report(source, lessons=[done("chosen")], runs=["seen-1"])
     assert "Confusion matrix" not in lesson, "a page of paper holds no more"
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "words"),
-    [
-        ("text", "<i>It is", "&lt;i&gt;It is"),
-        ("texts", [{"text": "Emma", "label": "b", "prediction": "b"}], "b ✓"),
-        ("rows", {"columns": ["x"], "rows": [{"inputs": [0.25], "target": 1.0, "prediction": 2.5}]}, "1, "),
-        ("images", [IMAGE | ANSWER | {"height": 2.0}], None),
-        ("surface", SURFACE, '<circle cx="10" cy="235" r="3" fill="#0072b2"'),
-        ("surface", SURFACE | {"predictions": "/w=="}, None),
-        ("texts", {"text": "x"}, None),
-    ],
-)  # fmt: skip
-def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
-    source: Source, tmp_path: Path, kind: str, content: Any, words: str | None
-) -> None:
-    write_results(make_run(tmp_path, "seen-1"), kind, content)
-    page = report(source, runs=["seen-1"])
-    assert ("Outputs of the model" in page) == (words is not None)
-    assert (words or "Confusion matrix") in page
-
-
-def test_a_run_with_a_mistake_is_called_broken_on_purpose(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ddp_gui.learn.report import request
-
-    about = request.about_run
-    monkeypatch.setattr(request, "about_run", lambda *given: about(*given) | {"mistake": "no_sampler"})
-    words = curve_label(report(source, runs=["a-1"]))
-    assert "broken on purpose" in words and "the mistake no_sampler" in words
 
 
 def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: Source, tmp_path: Path) -> None:
@@ -238,13 +202,8 @@ def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, t
     write_json_atomically(run.path / "notes.json", {"name": NAME, "tags": ["<b>tag</b>"], "note": ACTING})
     file = events.EventFile(run.events)
     words = {"message": ACTING, "hint": ACTING, "code": "<b>", "rank": 0, "traceback": ACTING}
-    device = dict.fromkeys(events.DEVICE_FIELDS) | {
-        "rank": 0,
-        "node": 0,
-        "kind": "cpu",
-        "index": 0,
-        "name": ACTING,
-    }
+    device = dict.fromkeys(events.DEVICE_FIELDS) | {"rank": 0, "node": 0, "kind": "cpu", "index": 0}
+    device["name"] = ACTING
     now_s = max(event["time_unix_s"] for event in events.read_all(run.events)) + 1
     file.append(
         [(now_s, "devices", {"devices": [device]}), (now_s, "warning", words), (now_s, "error", words)]
@@ -290,9 +249,6 @@ def test_the_file_is_a_download_made_by_another_process(asking: TestClient) -> N
     )
     plain = asking.get(PLACE, params={"runs": "a-1,b-1"})
     assert "Runs side by side" in plain.text and "a-1/events.jsonl" in plain.text
-
-
-def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
     assert asking.get(PLACE, params={"runs": "gone-1"}).status_code == 404
 
 
