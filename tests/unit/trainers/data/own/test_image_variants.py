@@ -116,6 +116,7 @@ LAYOUTS = {
     "years": ("train2017/{}", "val2017/{}"),
     "camel case": ("trainData/{}", "testData/{}"),
     "Chinese": ("训练集/{}", "测试集/{}"),
+    "Spanish": ("entrenamiento/{}", "validación/{}"),
     "classes above": ("{}/train", "{}/test"),
     "classes above in capitals": ("{}/Train", "{}/Validation"),
     "before the classes": ("train_{}", "test_{}"),
@@ -156,6 +157,11 @@ CASES = {
     "a class is called train": Case(
         files=images("bus", "train", "car"), classes={"bus": 6, "car": 6, "train": 6}
     ),
+    "classes are called train, test and plane": Case(
+        files=images("train", "test", "plane"),
+        classes={"plane": 6, "test": 6, "train": 6},
+        told=("the folders test, train they are read as classes",),
+    ),
     "a class called train in a split": Case(
         files=split("train/{}", "val/{}", ("train", "bus")), classes={"bus": 11, "train": 11}, split=(16, 6)
     ),
@@ -171,7 +177,44 @@ CASES = {
         classes=PETS,
         told=("its 4 images have no class folder",),
     ),
-    "images and masks": Case(files=images("images", "masks"), told=("masks",)),
+    "images and masks": Case(
+        files=images("images", "masks"), told=("6 are masks of others, for another task",)
+    ),
+    "images and their masks of another folder": Case(
+        files=images("train", "train_masks"), told=("6 are masks of others, for another task",)
+    ),
+    "masks in each class": Case(
+        files=images("cats/images", "cats/masks", "dogs/images", "dogs/masks"),
+        classes=PETS,
+        told=("12 are masks of others, for another task, such as 'cats/masks/0.png'",),
+    ),
+    "masks beside the images": Case(
+        files={
+            f"{c}/{c} ({n}){end}.png": encoded(noise())
+            for c in PETS
+            for n in range(6)
+            for end in ("", "_mask")
+        },
+        classes=PETS,
+        told=("12 are masks of others",),
+    ),
+    "masks of other names": Case(
+        files=images("cats", "dogs") | {f"masks/m{n}.png": encoded(noise()) for n in range(6)},
+        classes=PETS | {"masks": 6},
+        told=("'masks' may be of another task",),
+    ),
+    "masks as a class": Case(files=images("mask", "no_mask"), classes={"mask": 6, "no_mask": 6}),
+    "two folders for training": Case(
+        files=images("train1/cats", "train1/dogs", "train2/cats", "train2/dogs", count=4)
+        | images("test/cats", "test/dogs", count=3),
+        classes=SPLIT,
+        split=(16, 6),
+        told=("train1 with train2 is for training, test for validation",),
+    ),
+    "folds of their own split": Case(
+        files=split("fold1/train/{}", "fold1/val/{}") | split("fold2/train/{}", "fold2/val/{}"),
+        told=("each has folders for training and validation, with the same classes",),
+    ),
     "one class": Case(files=images("pets/cats"), told=("there is one class only, 'cats'",)),
     "groups above classes": Case(
         files=images("2019/cats", "2019/dogs", "2020/cats", "2020/dogs", count=3),
@@ -253,9 +296,46 @@ CASES = {
     "a table beside the images": Case(
         files=images("images", count=12)
         | {"labels.csv": ("file,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
-        told=("labels.csv",),
-        action="labels.csv",
-        after={"a": 6, "b": 6},
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'labels.csv'",),
+    ),
+    "parts of a set beside their table": Case(
+        files={f"set_part_{1 + n // 6}/img_{n:03}.png": encoded(noise()) for n in range(12)}
+        | {
+            "labels.csv": (
+                "image,kind\n" + "".join(f"img_{n:03},{'ab'[n % 2]}\n" for n in range(12))
+            ).encode()
+        },
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'labels.csv'",),
+    ),
+    "images for testing with the names of those of the table": Case(
+        files=images("train", count=12)
+        | images("test", count=4)
+        | {"train.csv": ("image,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'train.csv'",),
+    ),
+    "a list of boxes": Case(
+        files=images("photos", count=12)
+        | {
+            "list.csv": (
+                "file,class,xmin\n" + "".join(f"{n}.png,{'ab'[n % 2]},1\n" for n in range(12))
+            ).encode()
+        },
+        told=("there is one class only, 'photos'",),
+    ),
+    "parts of a set": Case(files=images("part_1", "part_2", "part_3"), told=("are in no class folder",)),
+    "a list of names and labels": Case(
+        files={f"{n:03}.png": encoded(noise()) for n in range(12)}
+        | {"labels.txt": "".join(f"{n:03}.png {n % 2}\n" for n in range(12)).encode()},
+        classes={"0": 6, "1": 6},
+        told=("the labels of the images are in 'labels.txt'",),
+    ),
+    "boxes of objects": Case(
+        files=images("train/images", "valid/images")
+        | {f"{side}/labels/{n}.txt": b"0 0.5 0.5 0.2 0.2\n" for side in ("train", "valid") for n in range(6)},
+        told=("'train/labels/0.txt' may be for object detection",),
     ),
     "no suffixes": Case(files=images("cats", "dogs", suffix="") | {"cats/LICENSE": b"MIT"}, classes=PETS),
     "wrong suffixes": Case(
@@ -580,12 +660,11 @@ def test_a_list_of_one_name_in_two_folders_is_not_guessed(tmp_path: Path) -> Non
     assert not answer["ok"] and "10 of 10 images of the table are not there" in said(answer)
 
 
-def test_metadata_in_json_lines_are_offered(tmp_path: Path) -> None:
+def test_metadata_in_json_lines_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, {f"{n}.png": encoded(noise()) for n in range(20)}, as_zip=False)
     rows = [json.dumps({"file_name": f"{n}.png", "label": ("cat", "dog")[n % 2]}) for n in range(20)]
     (path / "metadata.jsonl").write_text("\n".join(rows))
-    asked = inspected(path)["problems"][0]["suggested"]
-    answer = inspected(Path(asked["data_path"]), images_path=asked["images_path"])
+    answer = inspected(path)
     assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}, said(answer)
 
 
@@ -649,6 +728,21 @@ TEXT_FOLDERS: dict[str, Case] = {
         files=reviews("neg", "pos") | reviews("."), told=("12 texts are in no class folder",)
     ),
     "one class": Case(files=reviews("a/pos", "a/b"), classes={"b": 12, "pos": 12}),
+    "classes in file names": Case(
+        files={name.replace("/", "_", 1): text for name, text in reviews("neg", "pos").items()},
+        classes=REVIEWS,
+        told=("the classes are in the names of the files",),
+    ),
+    "other capitals for testing": Case(
+        files=reviews("train/Pos", "train/Neg", "test/pos", "test/neg"),
+        classes={"Neg": 24, "Pos": 24},
+        split=(24, 24),
+        told=("They are joined",),
+    ),
+    "suffixes of letters and numbers": Case(
+        files={name.replace("_7.txt", ".7c53336b370"): text for name, text in reviews("neg", "pos").items()},
+        classes=REVIEWS,
+    ),
     "UTF-16": Case(
         files={name: text.decode().encode("utf-16") for name, text in reviews("neg", "pos").items()},
         classes=REVIEWS,

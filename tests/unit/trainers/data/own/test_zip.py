@@ -64,8 +64,10 @@ def test_links_are_never_followed(pets: Path) -> None:
 
 def test_archives_in_a_zip_are_named(tmp_path: Path) -> None:
     add(tmp_path / "outer.zip", "train.zip", b"PK\x03\x04")
+    assert fault(tmp_path / "outer.zip").message == "it is compressed twice."
+    add(tmp_path / "outer.zip", "test.zip", b"PK\x03\x04")
     found = fault(tmp_path / "outer.zip")
-    assert "there is no image in it, but 'train.zip'" in found.message
+    assert "there is no image in it, but 'test.zip', 'train.zip'" in found.message
     assert found.hint.startswith("Unpack what is in it.")
 
 
