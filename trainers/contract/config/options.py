@@ -8,6 +8,7 @@ import functools
 import math
 import operator
 import re
+import string
 import sys
 import types
 import typing
@@ -126,15 +127,18 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
     return text
 
 
+# White space and invisible characters that file managers put around a path.
+_AROUND = string.whitespace + "\u00a0\u200b\u200e\u200f\u202a\u202c\ufeff"
+
+
 def plain_path(text: str) -> str:
     """Return a plain path from text that was copied from a shell, a browser or a file manager."""
-    path = text.strip()
-    for quotes in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
-        if len(path) > 1 and path[0] + path[-1] == quotes:
-            path = path[1:-1].strip()
-    if path.lower().startswith("file://"):
-        path = urllib.parse.unquote(path[7:].removeprefix("localhost"))
-    return path
+    path = text.strip(_AROUND)
+    while len(path) > 1 and path[0] + path[-1] in ("''", '""', "``", "“”", "„“", "‘’", "«»", "<>"):
+        path = path[1:-1].strip(_AROUND)
+    if found := re.match(r"file:(?://(?:localhost)?)?(?=[/~])", path, re.IGNORECASE):
+        path = urllib.parse.unquote(path[found.end() :])
+    return re.sub(r"^\$(HOME\b|\{HOME\})", "~", path)
 
 
 def _number(value: Any, base: type, allowed: str) -> float | int:

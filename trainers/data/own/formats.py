@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,22 +15,29 @@ from trainers.data.own.reading import ReadingError
 
 WEB_PAGE = "a web page or XML"
 AS_TABLE = "Save the table in it as CSV or Parquet."
+NOT_TAKEN = {  # what to do with files that are not read, by suffix
+    **dict.fromkeys((".pdf", ".docx", ".doc", ".rtf", ".odt", ".epub"), "Save its text as a .txt file."),
+    ".npz": AS_TABLE,
+    **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),
+    **dict.fromkeys((".zst", ".lz4", ".z"), "Unpack it, and choose the file inside."),
+}
 # Names of binary formats by their first bytes.
 BINARY = {
     b"\x93NUMPY": "a NumPy array (.npy)",
     b"\x89HDF": "an HDF5 file",
     b"SQLite format 3": "an SQLite database",
     b"<stata_dta>": "a Stata file (.dta)",
-    b"$FL2": "an SPSS file (.sav)",
-    b"$FL3": "an SPSS file (.sav)",
+    **dict.fromkeys((b"$FL2", b"$FL3"), "an SPSS file (.sav)"),
     b"MATLAB 5.0": "a MATLAB file (.mat)",
     b"ARROW1": "an Arrow or Feather file",
     b"Obj\x01": "an Avro file",
     b"ORC": "an ORC file",
     b"RDX": "an R data file",
     b"%PDF": "a PDF",
-    b"\x00\x00\x08\x01": "an IDX file, as MNIST is distributed,",
-    b"\x00\x00\x08\x03": "an IDX file, as MNIST is distributed,",
+    b"{\\rtf": "an RTF document",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+    **dict.fromkeys((b"\0\0\x08\x01", b"\0\0\x08\x03"), "an IDX file, as MNIST is distributed,"),
     **{b"\x80" + bytes([version]): "a Python pickle" for version in (2, 3, 4, 5)},
     **dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html", b"<HTML", b"<table", b"<?xml"), WEB_PAGE),
 }
@@ -39,7 +47,15 @@ _FEATURE = r"\d+:[-+]?(?:\d[\d.]*|\.\d+|nan|inf)(?:[eE][-+]?\d+)?"
 _LIBSVM = re.compile(
     rf"[-+]?[\d.]+(?:e[-+]?\d+)?(?:,[-+\d.]+)*(?:\s+qid:\d+)?((?:\s+{_FEATURE})*)\s*(?:#.*)?", re.I
 )
-_FASTTEXT = re.compile(r"(?:^| )__label__(\S+)")
+LABELS = {
+    "fastText": re.compile(r"(?:^| )__label__(\S+)"),
+    "lines that end with their label": re.compile(r"@([a-z]+)$"),
+    # 1 a fine film; DESC:manner How do they do it?
+    "lines that begin with their label": re.compile(
+        r"^(\d{1,2}|[A-Z]{2,6}:[a-z]+) (?=\W*[^\W\d_]+\W+\w)(?!.*(?:[;|\t]|,\S))"
+    ),
+}
+_TAGGED = re.compile(r"^\S+[ \t](?:\S+[ \t])*(?:O|[BI]-\w+)$")  # a word and its tag
 _VOWPAL_WABBIT = re.compile(r"[-+]?[\d.]*(?:\s+[\d.]+)*(?:\s+'\S*)?\s*\|\S*(?:\s+\S+)+")
 _ATTRIBUTE = re.compile(r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)\s*(.*)""", re.I)
 
@@ -48,7 +64,8 @@ Write = Callable[[Sequence[Any]], Any]  # a row, empty for a line without one
 
 def binary_format(start: bytes) -> str:
     """Return the name of a binary format by a file's first bytes, or an empty string."""
-    return next((name for magic, name in BINARY.items() if start.lstrip(b" \r\n\t").startswith(magic)), "")
+    name = next((name for magic, name in BINARY.items() if start.lstrip(b" \r\n\t").startswith(magic)), "")
+    return "a tar archive" if start[257:262] == b"ustar" else name
 
 
 def text_format(text: str) -> str:
@@ -65,12 +82,14 @@ def text_format(text: str) -> str:
     if all(found) and sum(bool(each and each[1]) for each in found) > 0.5 * len(lines):
         places = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in found if each]
         return "LibSVM" if all(each == sorted(set(each)) for each in places) else ""
-    if all(map(_FASTTEXT.search, lines)):
-        return "fastText"
-    is_weighted = sum(re.search(r"\s[^\s|:]+:[-+]?[\d.]+", line) is not None for line in lines) > 0.5 * len(
-        lines
-    )
-    return "Vowpal Wabbit" if is_weighted and all(map(_VOWPAL_WABBIT.fullmatch, lines)) else ""
+    for form, pattern in LABELS.items():
+        labels = [each[1] if (each := pattern.search(line)) else "" for line in lines]
+        if all(labels) and (form == "fastText" or 1 < len(set(labels)) <= 0.2 * len(lines)):
+            return form
+    if sum(map(bool, map(_TAGGED.search, lines))) > 0.9 * len(lines):
+        return "CoNLL"
+    num = sum(re.search(r"\s[^\s|:]+:[-+]?[\d.]+", line) is not None for line in lines)
+    return "Vowpal Wabbit" if num > 0.5 * len(lines) and all(map(_VOWPAL_WABBIT.fullmatch, lines)) else ""
 
 
 def as_csv(form: str, text: Path) -> list[str]:
@@ -79,12 +98,10 @@ def as_csv(form: str, text: Path) -> list[str]:
     Raises:
         ReadingError: if it cannot be read; names the format.
     """
-    if form == "Vowpal Wabbit":
-        raise ReadingError(
-            "it is a Vowpal Wabbit file, which is not read.", "Convert it to CSV or LibSVM.", 1
-        )
+    if form in ("CoNLL", "Vowpal Wabbit"):
+        raise ReadingError(f"it is a {form} file, which is not read.", "Convert it to CSV or LibSVM.", 1)
     written = text.with_name("rewritten")
-    convert = {"ARFF": _arff, "fastText": _fasttext, "LibSVM": _libsvm}[form]
+    convert = {"ARFF": _arff, "LibSVM": _libsvm}.get(form) or functools.partial(_labelled, LABELS[form])
     with (
         text.open(encoding="utf-8", errors="surrogatepass", newline="") as file,
         written.open("w", encoding="utf-8", errors="surrogatepass", newline="") as to,
@@ -175,11 +192,11 @@ def _arff_cells(text: str) -> list[str]:
     return [cell.strip() for cell in row]
 
 
-def _fasttext(lines: TextIO, write: Write) -> list[str]:
+def _labelled(pattern: re.Pattern[str], lines: TextIO, write: Write) -> list[str]:
     for number, line in enumerate(lines, start=1):
-        labels = _FASTTEXT.findall(line.strip())
+        labels = pattern.findall(line.strip())
         if len(labels) > 1:
             hint = "Convert it to CSV with one label in each row."
             raise ReadingError("it is a fastText file with several labels in a row.", hint, number)
-        write([*labels, _FASTTEXT.sub("", line.strip()).strip()] if labels else [])
+        write([*labels, pattern.sub("", line.strip()).strip()] if labels else [])
     return ["label", "text"]

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import io
+import lzma
 import math
 import multiprocessing
 import os
@@ -42,8 +43,9 @@ MAX_UNPACKED_BYTES = 500 * 10**9
 MAX_RATIO = 100
 RATIO_MATTERS_FROM = 20 * 2**20
 STARTS = (b"PK\x03\x04", b"PK\x05\x06")
-# The errors that zipfile raises for damaged directories.
-DAMAGED = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OSError, struct.error)
+# The errors that damaged archives raise.
+PACKED = (zipfile.BadZipFile, NotImplementedError, struct.error, zlib.error)
+DAMAGED = (*PACKED, EOFError, ValueError, OSError, lzma.LZMAError)
 REPACK = "Create the zip again from the folder of the images."
 # Files and folders that macOS, Windows, Synology, QNAP and Linux create everywhere.
 IGNORED_NAMES = (
@@ -152,6 +154,11 @@ class ZipSource:
 
 
 ImageSource = FolderSource | ZipSource
+
+
+def source_of(path: Path, problems: Problems, encoding: str = "") -> ImageSource:
+    """Return the files of a folder or zip."""
+    return FolderSource(path, problems) if path.is_dir() else ZipSource(path, problems, encoding)
 
 
 def is_ignored(name: str) -> bool:
@@ -411,9 +418,7 @@ def _read_header(source: ImageSource, name: str) -> Header | str:
     try:
         with unreadable(), source.open(name) as file:
             if "HEIF" not in pillow()[0].OPEN and HEIF_START.match(file.read(16)):
-                message = (
-                    f"HEIC images need pillow-heif: pip install {HEIF_REQUIREMENT}. Or save them as JPEG."
-                )
+                message = f"HEIC images need pillow-heif: pip install {HEIF_REQUIREMENT}. Or save as JPEG."
                 raise NotInstalledError(message, requirement=HEIF_REQUIREMENT)
             file.seek(0)
             with _open(file) as image:
@@ -496,7 +501,6 @@ def unreadable() -> Iterator[None]:
     image_module, _ = pillow()
     # Pillow's decoders raise these for a truncated file or invalid numbers.
     broken = (OSError, SyntaxError, ValueError, EOFError, ArithmeticError, LookupError, TypeError)
-    packed = (struct.error, zlib.error, zipfile.BadZipFile, NotImplementedError)
     try:
         yield
     except (UnreadableImageError, NotInstalledError):
@@ -506,5 +510,5 @@ def unreadable() -> Iterator[None]:
         raise UnreadableImageError(f"it has more than {most} pixels, which are the most") from error
     except image_module.UnidentifiedImageError as error:
         raise UnreadableImageError("it is not an image, or of a kind that is not read here") from error
-    except (*broken, *packed, AttributeError, RecursionError) as error:
+    except (*broken, *PACKED, AttributeError, RecursionError) as error:
         raise UnreadableImageError(f"it cannot be decoded ({str(error)[:MAX_REASON]})") from error

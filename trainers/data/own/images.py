@@ -27,16 +27,16 @@ from trainers.data.own.cache import (
     require_space,
     write_arrays,
 )
+from trainers.data.own.formats import NOT_TAKEN
 from trainers.data.own.image_files import (
-    FolderSource,
     Header,
     ImageSource,
     Pixels,
     Range,
     Shape,
     UnreadableImageError,
-    ZipSource,
     is_image,
+    source_of,
 )
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import Progress
@@ -46,22 +46,24 @@ IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
     ".heic", ".heif", ".avif",
 )  # fmt: skip
-TEXT_SUFFIXES = (".txt", ".md")
-PACKED = (".zip", ".tar", ".gz", ".tgz", ".rar", ".7z")
 # If several folders could be for validation, the one with the first of VALIDATION_WORDS is used.
-TRAIN_WORDS = ("train", "training", "trainings", "trn", "训练")
+TRAIN_WORDS = ("train", "training", "trainings", "trn", "训练", "entrenamiento", "entrainement", "treino")
 VALIDATION_WORDS = (
     "val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout", "验证", "测试",
+    "validacion", "validacao", "prueba", "teste",
 )  # fmt: skip
 _SPLIT_NOUNS = "set|data|images|imgs|files|daten|bilder|satz"
 _SPLIT_WORD = re.compile(
     rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=({_SPLIT_NOUNS})?(?![a-z]))"
 )
-_FOLD = re.compile(r"(?:k?-?fold|cv|part|batch|shard|chunk|subset)[ _-]?\d+")
+_FOLD = re.compile(r"(?:.*[ _-])?(?:k?-?fold|cv|part|batch|shard|chunk|subset|images?|imgs?)[ _-]?\d+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
-NO_CLASSES = (  # folders of other tasks
-    "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
-)  # fmt: skip
+# Folders of other tasks, and the names of masks: masks/1.png, train_masks/1.png, 1_mask.png.
+_IMAGES = r"(?:jpeg|left)?(?:images?|imgs?)(?:8bit)?"
+_MASKS = r"(?:masks?|segmentation(?:class|object|s)?|gt(?:fine)?|ground[ _-]?truths?|labels?|annotations?)"
+_MASK = re.compile(rf"((?<![^/]){_MASKS}|[ _-]masks)(?=/)|[ ._-]+({_MASKS}|seg)([ _-]?\d+)?(?=\.\w+$)", re.I)
+_NOT_OF_NAME = re.compile(rf"{_MASK.pattern}|(?<![^/]){_IMAGES}(?=/)|\.\w+$", re.I)
+_BOXES = re.compile(r"(?<![^/])(?:labels?|annotations?)/.*\.(?:txt|json)$|\.coco\.json$|\.xml$", re.I)
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
 DOMINANT = 0.9  # share of the samples
@@ -103,10 +105,8 @@ def labelled_files(
     if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
         virtual = {name: by_file[file] for name, file in _by_split_words(list(by_file)).items()}
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
-        message = (
-            f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
-        )
-        problems.note("the classes", message)
+        example = quoted(names[0].rpartition("/")[2])
+        problems.note("the classes", f"the classes are in the names of the files, such as {example}.")
     else:
         problems.add(tried)
     labelled = [file._replace(name=virtual[file.name]) for file in labelled]
@@ -134,20 +134,32 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
     tops = sorted({_part(name, depth) for name in names} - {""})
     if (sides := _split_of(tops, names, depth)) is not None:
         return _with_given_splits(names, depth, sides, unit, problems)
-    if all(_split_of(inside, [], 0) for inside in _inside(names, depth).values()):
+    inside = _inside(names, depth)
+    if all(_split_of(each, [], 0) for each in inside.values()):
+        if len(inside) > 1 and len(set.intersection(*_inside(names, depth, 2).values()) - {""}) > 1:
+            message = "each has folders for training and validation, with the same classes."
+            where = f"the folders {listed(sorted(inside))}"
+            problems.fault(where, message, "Give the path of one of them.")
+            return [], depth
         # Each class has its own folders for training and validation.
-        sided = {name: side_of(_part(name, depth + 1)) for name in names}
-        shown = listed(sorted({_part(name, depth + 1) for name, side in sided.items() if side}))
+        sided = {name: side for name in names if (side := side_of(_part(name, depth + 1)))}
+        shown = listed(sorted({_part(name, depth + 1) for name in sided}))
         problems.note("the data", f"the folders {shown} in each class are for training and validation.")
         return [
-            LabelledFile(name, _part(name, depth), side != "train") for name, side in sided.items() if side
+            LabelledFile(name, _part(name, depth), side != "train") for name, side in sided.items()
         ], depth
-    inside = _inside(names, depth)
     kinds = {side_of(top) or ("fold" if _FOLD.fullmatch(top.lower()) else "") for top in inside}
     if len(inside) > 1 and not kinds & {"", "train"} and len(set.intersection(*inside.values()) - {""}) > 1:
         shown = listed(sorted(inside))
         problems.note("the data", f"the folders {shown} have the same classes: they are read together.")
         return [LabelledFile(name, _part(name, depth + 1), None) for name in names], depth + 1
+    named = [top for top in tops if side_of(top) and _is_pure(_SPLIT_WORD.sub("", top.lower()))]
+    are_parts = "fold" in kinds and len({re.sub(r"\d+", "", top.lower()) for top in tops}) == 1
+    if len(tops) > 1 and (len(named) == len(tops) or are_parts):
+        return [LabelledFile(name, "", None) for name in names], depth
+    if len(named) > 1:
+        message = "they are read as classes, because there are images in other folders next to them."
+        problems.note(f"the folders {listed(named)}", message)
     _report_inner_folders(inside, unit, problems)
     return [LabelledFile(name, _part(name, depth), None) for name in names], depth
 
@@ -201,6 +213,9 @@ def by_file_names(names: Sequence[str]) -> dict[str, str]:
 def listed_files(source: ImageSource, labels: Listed, problems: Problems) -> list[LabelledFile]:
     """Return the images named in a table with their labels; they can be at any depth below the folder."""
     found = _find_files(source.files, labels)
+    # Images for testing may have the names of those for training.
+    train = [file for file in source.files if side_of(file.rpartition("/")[0].rpartition("/")[2]) == "train"]
+    found |= _find_files(train, [name for name, file in found.items() if file is None])
     missing = [quoted(name) for name, file in found.items() if file is None]
     if missing:
         where = "the folder of the images"
@@ -237,18 +252,19 @@ def _find_files(files: Sequence[str], names: Iterable[str]) -> dict[str, str | N
     return found
 
 
-def table_beside(names: Sequence[str]) -> tuple[str, list[PurePosixPath]] | None:
-    """Return a table that may have the labels of images, and the images; None if they are in several folders.
+def table_beside(names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return a table that may have the labels of images, and their names; None for several folders.
 
-    Folders for validation or testing are not counted: they often have no labels.
+    Parts such as images_01 are one folder; those for validation or testing, often unlabelled, do not count.
     """
     images = [PurePosixPath(name) for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
     images = [image for image in images if side_of(image.parent.name) in ("", "train")]
     folders = {image.parent for image in images}
-    tables = [PurePosixPath(name) for name in names if name.lower().endswith(LISTS)]
-    tables = [table for table in tables if all(folder.is_relative_to(table.parent) for folder in folders)]
+    tables = [PurePosixPath(name) for name in names if _LIST.search(name.lower())]
     tables.sort(key=lambda table: "train" not in table.name.lower())
-    return (str(tables[0]), images) if tables and len(folders) == 1 else None
+    are_parts = all(any(map(_FOLD.fullmatch, str(folder).lower().split("/"))) for folder in folders)
+    is_one = len(folders) == 1 or are_parts
+    return (str(tables[0]), [image.name for image in images]) if tables and is_one else None
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:
@@ -276,19 +292,12 @@ def check_counts(
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
         names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
-        hint = (
-            f"Each class needs at least two {unit}: one to train on, one to validate on. "
-            f"Add {unit}, or leave such classes out."
-        )
+        hint = f"Each class needs at least two {unit}, one for validation. Add {unit}, or leave it out."
         num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
-        problems.fault(
-            next(iter(lone)) if len(lone) == 1 else "the classes",
-            f"{each} {max(lone.values())} {unit.removesuffix('s')}{names}.",
-            hint,
-            suggested=suggested,
-            action=action if suggested else "",
-        )
+        where = next(iter(lone)) if len(lone) == 1 else "the classes"
+        message = f"{each} {max(lone.values())} {unit.removesuffix('s')}{names}."
+        problems.fault(where, message, hint, suggested=suggested, action=action if suggested else "")
     most = max(counts, key=lambda name: counts[name], default="")
     if len(counts) > 1 and counts[most] >= DOMINANT * total:
         message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
@@ -313,21 +322,29 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
     images = [
         name
         for name, suffix in suffixes.items()
-        if suffix in IMAGE_SUFFIXES or (suffix not in TEXT_SUFFIXES and is_image(source, name))
+        if suffix in IMAGE_SUFFIXES or (suffix not in (".txt", ".md") and is_image(source, name))
     ]
     kept = set(images)
     others = [name for name in source.files if name not in kept]
+    boxes = next(filter(_BOXES.search, others), None)
+    keys = {name: _NOT_OF_NAME.sub("", name) for name in images}
+    plain = {key for name, key in keys.items() if not _MASK.search(name)}
+    if masks := {name for name, key in keys.items() if key in plain and _MASK.search(name)}:
+        message = f"{len(masks):,} are masks of others, for another task, such as {quoted(min(masks))}."
+        problems.note("the images", message, "They are left out.")
+        images = [name for name in images if name not in masks]
     shown = listed([quoted(name) for name in others], 3)
     if not images:
-        layout = PER_CLASS_HINT.format(unit="images")
-        hint = f"Images are files ending in {', '.join(IMAGE_SUFFIXES)}. {layout}"
-        if any(name.lower().endswith(PACKED) for name in others):
-            hint = f"Unpack what is in it. {layout}"
+        hint = f"Images end in {', '.join(IMAGE_SUFFIXES)}. {PER_CLASS_HINT.format(unit='images')}"
+        inside = {**NOT_TAKEN, ".zip": "Unpack what is in it.", ".gz": "Unpack what is in it."}
+        hint = next((inside[suffix] for suffix in suffixes.values() if suffix in inside), hint)
         there = f", but {shown}" if others else ""
         problems.fault("the data", f"there is no image in it{there}.", hint)
     elif others:
-        tables = [quoted(name) for name in others if name.lower().endswith(LISTS)]
+        tables = [quoted(name) for name in others if _LIST.search(name.lower())]
         hint = f"If {tables[0]} contains the labels of the images, give its path." if tables else ""
+        if boxes:
+            hint = f"{quoted(boxes)} may be for object detection; only classes of whole images are learned."
         problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.", hint)
     return images
 
@@ -344,39 +361,45 @@ def _depth_of_root(images: Sequence[str]) -> int:
 
 def side_of(folder: str) -> str:
     """Return "train", a validation word or "" for a folder name such as seg_train, testData or val2017."""
-    words = _SPLIT_WORD.findall(_CAMEL_CASE.sub(" ", folder).lower())
+    plain = "".join(x for x in unicodedata.normalize("NFD", folder) if not unicodedata.combining(x))
+    words = _SPLIT_WORD.findall(_CAMEL_CASE.sub(" ", plain).lower())
     found = [word for word, _ in words]
-    return "train" if any(word in TRAIN_WORDS for word in found) else min(found, key=_rank, default="")
+    if any(word in TRAIN_WORDS for word in found):
+        return "train"
+    return min(found, key=VALIDATION_WORDS.index, default="")
 
 
-def _rank(word: str) -> int:
-    return VALIDATION_WORDS.index(word)
-
-
-def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[str, str] | None:
-    """Return the folders for training and validation, or None if one is missing.
+def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[list[str], str] | None:
+    """Return the folders for training and the one for validation, or None if one is missing.
 
     Classes may be named train_station and test_tube. So folders that contain images directly count as splits
-    only if their names are equal apart from the split word.
+    only if their names are equal apart from the split word, and there is no other folder, such as plane.
     """
     sides = {top: side_of(top) for top in tops}
     train = [top for top, side in sides.items() if side == "train"]
-    held = sorted(
-        (top for top, side in sides.items() if side not in ("", "train")), key=lambda t: _rank(sides[t])
-    )
-    if len(train) != 1 or not held:
+    held = [top for top, side in sides.items() if side not in ("", "train")]
+    held.sort(key=lambda top: VALIDATION_WORDS.index(sides[top]))
+    if not train or not held:
         return None
-    has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
+    inside = _inside(images, depth)
+    classes = [inside.get(top, set()) - {""} for top in train]
+    if len(train) > 1 or any(classes):
+        return (train, held[0]) if len(train) == 1 or len(set.intersection(*classes)) > 1 else None
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    return (train[0], held[0]) if has_classes or all(map(_is_pure, rests)) or len(rests) == 1 else None
+    others = [top for top in inside if not sides.get(top, "others") and not _is_no_class(top)]
+    return (train, held[0]) if (all(map(_is_pure, rests)) or len(rests) == 1) and not others else None
 
 
-def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
+def _inside(images: Sequence[str], depth: int, below: int = 1) -> dict[str, set[str]]:
     """Return the folder names in each top folder; "" if images are directly in it."""
     found: dict[str, set[str]] = {}
     for name in images:
-        found.setdefault(_part(name, depth), set()).add(_part(name, depth + 1))
+        found.setdefault(_part(name, depth), set()).add(_part(name, depth + below))
     return found
+
+
+def _is_no_class(folder: str) -> bool:
+    return bool(re.fullmatch(f"{_IMAGES}|{_MASKS}", folder, re.I)) or alike(folder) in UNLABELLED
 
 
 def _report_inner_folders(inside: Mapping[str, set[str]], unit: str, problems: Problems) -> None:
@@ -393,18 +416,20 @@ def _report_inner_folders(inside: Mapping[str, set[str]], unit: str, problems: P
 
 
 def _with_given_splits(
-    images: Sequence[str], depth: int, folders: tuple[str, str], unit: str, problems: Problems
+    images: Sequence[str], depth: int, folders: tuple[list[str], str], unit: str, problems: Problems
 ) -> tuple[list[LabelledFile], int]:
     """Return the labelled images of both folders, and the depth of the class folders."""
-    train, validation = folders
+    trains, validation = folders
+    train = " with ".join(trains)
+    sides = f"{train} is for training, {validation} for validation"
     labelled: list[LabelledFile] = []
     class_depth = depth + 1
-    for folder in folders:
+    for folder in (*trains, validation):
         own = [name for name in images if _part(name, depth) == folder]
         # The folder is often nested in another one of the same name.
         deeper = depth + 1 + _depth_of_root([name.split("/", depth + 1)[-1] for name in own])
         labelled += [LabelledFile(name, _part(name, deeper), folder == validation) for name in own]
-        class_depth = deeper if folder == train else class_depth
+        class_depth = class_depth if folder == validation else deeper
     held = [alike(label) for _, label, is_held in labelled if is_held]
     trained = {alike(label) for _, label, is_held in labelled if not is_held} - {""}
     # All images of a test may be in one folder, such as test/unknown.
@@ -414,14 +439,10 @@ def _with_given_splits(
         problems.note(validation, message, f"A part of {train} is kept for validation.")
         labelled = [file._replace(is_validation=None) for file in labelled if not file.is_validation]
     else:
-        problems.note(
-            "the data", f"{train} is for training, {validation} for validation, as the folders say."
-        )
+        problems.note("the data", f"{sides}, as the folders say.")
     unused = Counter(_part(name, depth) for name in images)
-    for folder in sorted(unused.keys() - {*folders, ""}):
-        message = f"its {unused[folder]:,} {unit} are not used: "
-        message += f"{train} is for training, {validation} for validation."
-        problems.note(folder, message)
+    for folder in sorted(unused.keys() - {*trains, validation, ""}):
+        problems.note(folder, f"its {unused[folder]:,} {unit} are not used: {sides}.")
     loose = [LabelledFile(name, "", None) for name in images if not _part(name, depth)]
     return labelled + loose, class_depth
 
@@ -430,7 +451,7 @@ def _checked(
     labelled: list[LabelledFile], reading: Mapping[str, Any], problems: Problems
 ) -> list[LabelledFile]:
     """Return the images whose classes can be used; report problems of the classes."""
-    labelled = _joined(labelled, problems, is_joined=bool(reading.get("join_labels")))
+    labelled = joined(labelled, problems, is_joined=bool(reading.get("join_labels")))
     is_given = any(held is not None for *_, held in labelled)
     if is_given:
         labelled = _checked_splits(labelled, problems, is_reduced=bool(reading.get("leave_out_rare")))
@@ -440,8 +461,11 @@ def _checked(
         num = len(labelled) - counts.total()
         problems.note("the classes", f"{num:,} images of classes with a single one are left out.")
     names = sort_classes(counts)
-    if len(names) > 1 and all(alike(name) in NO_CLASSES for name in names):
-        message = f"{listed([quoted(name) for name in names])} are folders of another task."
+    odd = [quoted(name) for name in names if _is_no_class(name)]
+    if 0 < len(odd) < len(names):
+        problems.note("the classes", f"{listed(odd)} may be of another task; it is read as a class.")
+    elif len(odd) > 1:
+        message = f"{listed(odd)} are folders of another task."
         problems.fault("the classes", message, "Only classes of whole images can be learned here.")
     # If folders determine the splits, a class may have a single image.
     is_some_left = max(counts.values(), default=0) >= MIN_PER_CLASS
@@ -452,7 +476,7 @@ def _checked(
     return [file for file in labelled if file.label in counts]
 
 
-def _joined(labelled: list[LabelledFile], problems: Problems, *, is_joined: bool) -> list[LabelledFile]:
+def joined(labelled: list[LabelledFile], problems: Problems, *, is_joined: bool) -> list[LabelledFile]:
     """Join classes with alike names if the user chose that, or if one of them is in validation only."""
     groups: dict[str, list[str]] = {}
     trained = {label for _, label, held in labelled if not held}
@@ -496,13 +520,10 @@ def _checked_splits(
         problems.note("the classes", message, f"Their {num:,} images are left out.")
         return kept
     is_some_left = any(held for *_, held in kept)
-    problems.fault(
-        "the classes",
-        message,
-        "Add images for training, or leave these classes out.",
-        suggested={"data_reading": '{"leave_out_rare": true}'} if is_some_left else None,
-        action=f"Leave out {of} ({num:,} of {len(labelled):,} images)" if is_some_left else "",
-    )
+    hint = "Add images for training, or leave these classes out."
+    suggested = {"data_reading": '{"leave_out_rare": true}'} if is_some_left else None
+    action = f"Leave out {of} ({num:,} of {len(labelled):,} images)" if is_some_left else ""
+    problems.fault("the classes", message, hint, suggested=suggested, action=action)
     return labelled
 
 
@@ -517,7 +538,8 @@ NUM_MEASURED = 1_000  # images from which value range, mean and deviation are co
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
 LEAST_KEPT = 0.5  # of an image; one that is cropped to less is reported
-LISTS = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl")  # of images with their labels
+# Tables of images with their labels
+_LIST = re.compile(r"\.(?:csv|tsv|xlsx|parquet|jsonl)$|(?:label|train|list|annot)[^/]*\.txt$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -586,16 +608,10 @@ class Images:
 
     def inspect(self, problems: Problems) -> ImageInspection:
         """Read all folders and headers; decode at most 2,000 evenly spaced images."""
-        encoding = str(self._reading.get("encoding", ""))
-        is_folder = self._path.is_dir()
-        source = (
-            FolderSource(self._path, problems) if is_folder else ZipSource(self._path, problems, encoding)
-        )
+        source = source_of(self._path, problems, str(self._reading.get("encoding", "")))
         labelled: list[LabelledFile] = []
         num_images = 0
-        if not problems.num_faults and not (
-            is_folder and self._labels is None and self._is_list(source, problems)
-        ):
+        if not problems.num_faults:
             labelled, num_images = self._labelled(source, problems)
             labelled = _checked(labelled, self._reading, problems) if labelled else []
         headers = self._read_headers(source, labelled, problems)
@@ -664,9 +680,8 @@ class Images:
             check_counts(inspection.class_counts(kept), "usable images", problems)
         if not problems.num_faults and not (len(train) and len(validation)):
             side = "validation" if len(train) else "training"
-            problems.fault(
-                "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
-            )
+            message = f"no readable image is left for {side}."
+            problems.fault("the data", message, "Replace the unreadable ones.")
         problems.check(str(self._path))
         arrays = write_arrays(folder, labels=labels, train=train, validation=validation)
         arrays["images"] = writer.close()
@@ -711,23 +726,6 @@ class Images:
         labelled = labelled_files(source, images, "images", skip=skip, problems=problems) if images else []
         return labelled, len(images)
 
-    def _is_list(self, source: ImageSource, problems: Problems) -> bool:
-        """Report images in one folder next to a table that probably has their labels; True if so."""
-        found = table_beside(source.files)
-        if found is None:
-            return False
-        table, images = found
-        folder = self._path / images[0].parent
-        suggested = {"data_path": str(self._path / table), "images_path": str(folder)}
-        problems.fault(
-            "the data",
-            f"its {len(images):,} images are in one folder, next to the table {table}.",
-            "If the table contains their file names and labels, give its path and the folder of the images.",
-            suggested=suggested,
-            action=f"Read the labels from {table}",
-        )
-        return True
-
     def _read_headers(
         self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
     ) -> dict[str, Header]:
@@ -769,11 +767,8 @@ class Images:
             return image_files.FULL_RANGE
         low, high = found = image_files.range_of(source, deep[:: -(-len(deep) // NUM_MEASURED)])
         if found != image_files.FULL_RANGE:
-            used = (
-                f"{int(high).bit_length()} bits"
-                if low == 0 and high > 1
-                else f"values from {low:g} to {high:g}"
-            )
+            bits = int(high).bit_length() if low == 0 and high > 1 else 0
+            used = f"{bits} bits" if bits else f"values from {low:g} to {high:g}"
             message = f"{len(deep):,} have room for 16 bits or more and use {used}: they are scaled by that."
             problems.note("the images", message)
         return found
@@ -806,12 +801,9 @@ class Images:
         message = _copies_message(torn, copies, alike, files)
         if len(decoded) < len(files):
             message += f" Only {len(decoded):,} images were compared."
-        problems.note(
-            "the images",
-            message,
-            suggested={"data_reading": '{"leave_out_copies": true}'},
-            action=f"Leave out {len(gone):,} image{'s' * (len(gone) > 1)} ({len(gone) / len(files):.0%})",
-        )
+        suggested = {"data_reading": '{"leave_out_copies": true}'}
+        action = f"Leave out {len(gone):,} image{'s' * (len(gone) > 1)} ({len(gone) / len(files):.0%})"
+        problems.note("the images", message, suggested=suggested, action=action)
         return list(files)
 
     def _spec(self, names: tuple[str, ...], shape: Shape, num_train: int, num_validation: int) -> DataSpec:
@@ -859,10 +851,9 @@ def _copies_message(
     elif copies:
         shown = listed([file.name for file in copies], 3)
         sentences.append(f"{len(copies):,} images are copies of others: {shown}.")
-        sentences.append(
-            "Some would be in training and in validation." if files[0].is_validation is None else ""
-        )
-    return " ".join(filter(None, sentences))
+        if files[0].is_validation is None:
+            sentences.append("Some would be in training and in validation.")
+    return " ".join(sentences)
 
 
 def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:

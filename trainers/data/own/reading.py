@@ -39,11 +39,11 @@ LETTERS = (
 )
 # Byte ranges of common characters in multi-byte encodings.
 USUAL = {
-    "euc_kr": re.compile(rb"[\xb0-\xc8][\xa1-\xfe]"),
-    "shift_jis": re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]|[\x88-\x97][\x40-\xfc]"),
-    "euc_jp": re.compile(rb"[\xa4\xa5][\xa1-\xf6]|[\xb0-\xcf][\xa1-\xfe]"),
-    "gb18030": re.compile(rb"[\xb0-\xd7][\xa1-\xfe]"),
-    "big5": re.compile(rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]"),
+    "euc_kr": rb"[\xb0-\xc8][\xa1-\xfe]",
+    "shift_jis": rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]|[\x88-\x97][\x40-\xfc]",
+    "euc_jp": rb"[\xa4\xa5][\xa1-\xf6]|[\xb0-\xcf][\xa1-\xfe]",
+    "gb18030": rb"[\xb0-\xd7][\xa1-\xfe]",
+    "big5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
 }
 FITS = 0.75
 OTHER_HINT = "Save it as UTF-8, or name its encoding."
@@ -62,9 +62,7 @@ _FREQUENT = {
     for name, frequent in {
         "cp932": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
         # The bytes of Hangul are also frequent Chinese characters, so `guess_names` requires 5 of them.
-        "euc_kr": rb"[\xb0-\xc8][\xa1-\xfe]",
-        "gb18030": rb"[\xb0-\xd7][\xa1-\xfe]",
-        "big5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
+        **{name: USUAL[name] for name in ("euc_kr", "gb18030", "big5")},
         "cp866": rb"[\x80-\xaf\xe0-\xf1]",
         "cp1251": rb"[\xa8\xb8\xc0-\xff]",
     }.items()
@@ -203,7 +201,7 @@ def guess(sample: bytes) -> str:
     for name, usual in USUAL.items():
         found = _FOREIGN.findall(sample.decode(name, errors="replace"))
         fits[name] = _share(
-            each != "\ufffd" and usual.fullmatch(each.encode(name)) is not None for each in found
+            each != "\ufffd" and re.fullmatch(usual, each.encode(name)) is not None for each in found
         )
     best = max(fits, key=lambda name: fits[name])
     if fits[best] >= FITS:

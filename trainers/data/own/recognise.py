@@ -8,28 +8,20 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
 from trainers.data.own.cache import TemporaryFolder
-from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
-from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
-from trainers.data.own.images import IMAGE_SUFFIXES, Images, by_file_names, table_beside
+from trainers.data.own.formats import AS_TABLE, NOT_TAKEN, WEB_PAGE, binary_format, text_format
+from trainers.data.own.image_files import STARTS, is_image, source_of
+from trainers.data.own.images import IMAGE_SUFFIXES, Images, Listed, by_file_names, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
-from trainers.data.own.processes import check_time, walk
+from trainers.data.own.processes import check_time
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
-from trainers.data.own.sources import (
-    OPENERS,
-    PACKED_STARTS,
-    DataFile,
-    PackedFile,
-    TextFolder,
-    source_of,
-    text_names,
-)
+from trainers.data.own.sources import OPENERS, PACKED_STARTS, DataFile, PackedFile, TextFolder, text_names
 from trainers.data.own.table import TableData, listed_images
 from trainers.data.own.table_file import (
     LIKE_A_NUMBER,
@@ -46,11 +38,7 @@ TAKEN = (
     "Taken are a folder or zip of images or texts in class folders, a table (CSV, TSV, Parquet, JSON "
     "Lines, Excel), or a text."
 )
-NOT_TAKEN = {
-    **dict.fromkeys((".pdf", ".docx", ".doc"), "Save its text as a .txt file."),
-    **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),
-    **dict.fromkeys((".zst", ".lz4", ".z"), "Unpack it, and choose the file inside."),
-}
+_NO_DATA = re.compile(r"(^|/)(read.?me|licen[cs]e|_success)[^/]*$")
 PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", ".c", ".cpp", ".java", ".log")
 MAX_ENTRIES_COMPARED = 10_000
 LOOKED_AT_CHARACTERS = 400_000
@@ -62,6 +50,10 @@ _CHAT = re.compile(
     r"\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}(:\d{2})?( ?[AP]M)?(\]| -) [^:]{1,60}: "
 )
 AnyKind = Images | TableData | PlainText
+ONLY_TASKS: dict[type, tuple[str, str]] = {
+    Images: (IMAGE_CLASSIFICATION, "needs a file."),
+    PlainText: (LANGUAGE_MODELLING, "cannot be learnt from running text."),
+}
 
 
 def data_path(options: DataOptions) -> Path:
@@ -79,22 +71,12 @@ def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
     if not _is_readable(path, problems):
         return None
     kind = _kind_of(path, options, problems)
-    if kind is None:
-        return None
-    if isinstance(kind, Images) and options.task not in ("auto", IMAGE_CLASSIFICATION):
-        problems.fault(
-            "the task",
-            f"{options.task.replace('_', ' ')} needs a file.",
-            TAKEN,
-            suggested={"data_task": "auto"},
-        )
-        return None
-    if isinstance(kind, PlainText) and options.task not in ("auto", LANGUAGE_MODELLING):
-        message = f"{options.task.replace('_', ' ')} cannot be learnt from running text."
-        hint = "Choose auto, or give a table."
-        problems.fault("the task", message, hint, suggested={"data_task": "auto"})
-        return None
-    return kind
+    task, message = ONLY_TASKS.get(type(kind), (options.task, ""))
+    if options.task in ("auto", task):
+        return kind
+    message = f"{options.task.replace('_', ' ')} {message}"
+    problems.fault("the task", message, "Choose auto, or give a table.", suggested={"data_task": "auto"})
+    return None
 
 
 def _is_readable(path: Path, problems: Problems) -> bool:
@@ -103,6 +85,9 @@ def _is_readable(path: Path, problems: Problems) -> bool:
         if kind == stat.S_IFDIR:
             with os.scandir(path) as entries:
                 next(entries, None)
+            if REPOSITORY.is_relative_to(path):
+                problems.fault(str(path), "this program is in it.", "Give the folder of your data only.")
+                return False
             return True
         # Do not open other kinds of files: opening a pipe blocks, and /dev/zero is endless.
         if kind != stat.S_IFREG:
@@ -127,7 +112,11 @@ def _report_not_found(path: Path, problems: Problems) -> None:
     """Record a fault for a path that does not exist, and suggest a similar one."""
     near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
     suggested = {}
-    if near.is_relative_to(REPOSITORY):
+    if found := re.search(r"(?:^|/)(?:([A-Za-z]:[\\/]|\\\\)|[a-z][a-z0-9]+:/)", str(path)):
+        # A path of the user's own computer, or an address
+        what = "a path of Windows" if found[1] else "an address on the network"
+        hint = f"It is {what}. Drop the file on the form, or copy it to the machine this page runs on."
+    elif near.is_relative_to(REPOSITORY):
         # A relative path is resolved in the program's folder, whose files are not the user's data.
         hint = "Give the whole path, beginning with / or ~: paths are of the machine this page runs on."
     else:
@@ -162,7 +151,7 @@ def _kind_of(
     """
     suffix = path.suffix.lower()
     if path.is_dir():
-        return _in_folder(path, options, problems)
+        return _in_files(path, options, problems)
     with path.open("rb") as opened:
         start = opened.read(4096)
     file = packed or DataFile(path)
@@ -178,7 +167,7 @@ def _kind_of(
         message = f"it does not begin like a file ending in {suffix}."
         hint = "It may be incomplete: copy or create it again."
     elif not message and (is_zip or suffix == ".zip"):
-        return _in_zip(path, options, problems)
+        return _in_files(path, options, problems)
     elif not message and suffix in IMAGE_SUFFIXES:
         message, hint = "one image is no data set.", "Give a folder with a folder for each class."
     if message:
@@ -206,11 +195,14 @@ def _why_not_read(start: bytes, suffix: str) -> tuple[str, str]:
         return "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
     if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
         return "it is a spreadsheet or a zip by its beginning.", "Name it so that it ends in .xlsx or .zip."
+    if re.match(rb'\s*\{"[^\n]*\}\r?\n\{"', start) and suffix not in (*TABLE_SUFFIXES, *PROSE_SUFFIXES):
+        return "it is JSON Lines by its beginning.", "Name it so that it ends in .jsonl."
     if suffix in NOT_TAKEN:
         return f"files ending in {suffix} are not read.", NOT_TAKEN[suffix]
     name = binary_format(start)
     if name and suffix not in PROSE_SUFFIXES and (name != WEB_PAGE or suffix in TABLE_SUFFIXES):
-        hint = NOT_TAKEN[".pdf"] if name == "a PDF" else AS_TABLE
+        alike = ".tar" if name.endswith("archive") else ".pdf" if name.endswith(("PDF", "document")) else ""
+        hint = NOT_TAKEN.get(alike, AS_TABLE)
         return f"it is {name} by its beginning, which is not read.", hint
     return "", ""
 
@@ -220,67 +212,70 @@ def _unpacked(packed: PackedFile, options: DataOptions, problems: Problems) -> A
         return _kind_of(packed.beginning(folder.path), options, problems, packed)
 
 
-def _in_zip(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
-    """Return a reader for the table in a zip, its only file, or its images or texts."""
-    names = ZipSource(path, Problems()).files
-    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return _listed_in_zip(path, names, options, problems) or Images(path, options)
+def _in_files(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
+    """Return a reader for a folder or zip: its images, its texts of classes, or its only table or text."""
+    is_folder = path.is_dir()
+    names = source_of(path, Problems()).files
+    check_time()
     tables = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
-    found = tables or [
-        name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
-    ]
+    # A picture or two next to a table are not the data.
+    if sum(name.lower().endswith(IMAGE_SUFFIXES) for name in names) > min(2, len(tables)):
+        return Images(path, options, labels=_labels_beside(path, names, options, problems))
+    texts = text_names(names)
+    if len(texts) > len(tables) and _have_classes(path, texts):
+        return TableData(TextFolder(path, skip=options.skip_unreadable), options)
+    found = tables or [name for name in names if not _NO_DATA.search(name.lower())]
     chosen = found if len(found) == 1 else [name for name in tables if "train" in name.lower()]
     if len(chosen) == 1:
         if len(found) > 1:
             others = listed([quoted(name) for name in found if name != chosen[0]])
             problems.note(path.name, f"{quoted(chosen[0])} is read; there are also {others}.")
-        return _unpacked(PackedFile(path, "", chosen[0]), options, problems)
-    if tables:
-        message = f"it holds {len(found):,} tables: {listed(list(map(quoted, found)))}."
-        problems.fault(path.name, message, "Unpack it and give one of them.")
-        return None
-    return _texts_in(path, names, options) or Images(path, options)
+        if not is_folder:
+            return _unpacked(PackedFile(path, "", chosen[0]), options, problems)
+        inner = path / chosen[0]
+        return _kind_of(inner, options, problems) if _is_readable(inner, problems) else None
+    plain = tables or [name for name in found if name.lower().endswith((".txt", ".text", ".md"))]
+    if not plain:
+        return Images(path, options)
+    plain.sort(key=lambda name: "train" not in name.lower())
+    what = "tables" if tables else "texts"
+    message = f"it holds {len(plain):,} {what}: {listed(list(map(quoted, plain)))}."
+    hint = "Give the path of one of them." if is_folder else "Unpack it and give one of them."
+    hint += "" if tables else " Or put the texts of each class into a folder of their own."
+    suggested = {"data_path": str(path / plain[0])} if is_folder else {}
+    problems.fault(path.name, message, hint, suggested=suggested)
+    return None
 
 
-def _listed_in_zip(
+def _labels_beside(
     path: Path, files: Sequence[str], options: DataOptions, problems: Problems
-) -> Images | None:
-    """Return a reader for a zip of images in one folder and a table of their labels; None for other zips.
+) -> Listed | None:
+    """Return the labels of images in one folder from a table next to them, or None without such a table.
 
     The table is not read if the names of the images begin with classes, unless its label column is chosen.
     """
     found = table_beside(files)
-    if found is None:
+    if found is None or (by_file_names(found[1]) and not options.label_column):
         return None
-    table, images = found
-    names = [image.name for image in images]
-    if not options.label_column and by_file_names(names):
+    table, names = found
+    is_folder, tried = path.is_dir(), Problems()
+    if is_folder and not _is_readable(path / table, tried):
         return None
-    tried = Problems()
-    labels = listed_images(PackedFile(path, "", table), names, options, tried)
-    if labels is None:
-        return None
-    problems.add(tried)
-    problems.note(path.name, f"the labels of the images are in {quoted(table)}.")
-    return Images(path, options, labels=labels)
+    file = DataFile(path / table) if is_folder else PackedFile(path, "", table)
+    labels = listed_images(file, names, options, tried)
+    if labels is not None:
+        problems.add(tried)
+        problems.note(path.name, f"the labels of the images are in {quoted(table)}.")
+    return labels
 
 
-def _texts_in(path: Path, names: Iterable[str], options: DataOptions) -> AnyKind | None:
-    """Return a reader for texts in class folders, in a folder or zip without images; else None."""
-    found: list[str] = []
-    for name in names:
-        check_time()
-        if name.lower().endswith(IMAGE_SUFFIXES):
-            return None
-        found += [name] * (not any(map(is_ignored, name.split("/"))))
-    texts = text_names(found)
-    if len({name.rpartition("/")[0] for name in texts if "/" in name}) < 2:
-        return None
+def _have_classes(path: Path, texts: Sequence[str]) -> bool:
+    """Return True for texts in several folders or with classes in their names."""
+    if len({name.rpartition("/")[0] for name in texts if "/" in name}) < 2 and not by_file_names(texts):
+        return False
     source = source_of(path, Problems())
     some = texts[:: -(-len(texts) // 20)]
-    if any(is_image(source, name) for name in some if "." not in name.rpartition("/")[2]):
-        return None
-    return TableData(TextFolder(path, skip=options.skip_unreadable), options)
+    return not any(is_image(source, name) for name in some if "." not in name.rpartition("/")[2])
 
 
 def _looks_like_table(text: str) -> bool:
@@ -296,6 +291,8 @@ def _looks_like_table(text: str) -> bool:
         sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells) for cells in columns
     ]
     has_numbers = any(share > 0.8 for share in share_of_numbers)
+    if any(all(cell.lower().endswith(IMAGE_SUFFIXES) for cell in cells) for cells in columns):
+        return True
     if dialect.delimiter in (" ", ":"):
         return sum(share > 0.8 for share in share_of_numbers) >= max(2, len(columns) / 2)
     # A column of few repeated values probably has labels; prose has no such column.
@@ -309,30 +306,7 @@ def _table(file: DataFile, options: DataOptions, problems: Problems) -> AnyKind 
         return TableData(file, options)
     folder = data_path(replace(options, path=options.images_path))
     if not folder.is_dir():
-        problems.fault(
-            str(folder),
-            "there is no folder of images at this path.",
-            "Give the folder that contains the images.",
-        )
+        problems.fault(str(folder), "there is no folder of images at this path.", "Give their folder.")
         return None
     labels = listed_images(file, folder, options, problems)
     return None if labels is None else Images(folder, options, labels=labels)
-
-
-def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
-    """Return a reader for images; if the folder has only tables or texts, suggest one of them instead."""
-    with os.scandir(path) as found:
-        entries = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(".")]
-    if not any(is_dir for _, is_dir in entries):
-        suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
-        fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
-        # Tables next to images may have their labels; `Images` reports that. Suggest training files first.
-        fitting.sort(key=lambda name: "train" not in name.lower())
-        if fitting and not any(name.lower().endswith(IMAGE_SUFFIXES) for name, _ in entries):
-            hint = f"Give the path of one file, such as {quoted(fitting[0])}."
-            suggested = {"data_path": str(path / fitting[0])}
-            message = "the folder holds tables or texts, not images."
-            problems.fault(path.name, message, hint, suggested=suggested)
-            return None
-    files = (f"{folder}/{name}" for folder, _, names in walk(path) for name in names)
-    return _texts_in(path, (os.path.relpath(file, path) for file in files), options) or Images(path, options)

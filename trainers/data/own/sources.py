@@ -6,23 +6,22 @@ import bz2
 import csv
 import gzip
 import lzma
+import re
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from trainers.data.own import processes
 from trainers.data.own.cache import TemporaryFolder, require_space
-from trainers.data.own.image_files import MAX_RATIO, RATIO_MATTERS_FROM, FolderSource, ImageSource, ZipSource
-from trainers.data.own.images import LabelledFile, labelled_files
+from trainers.data.own.image_files import DAMAGED, MAX_RATIO, RATIO_MATTERS_FROM, ImageSource, source_of
+from trainers.data.own.images import LabelledFile, joined, labelled_files
 from trainers.data.own.problems import DataError, Problems, listed, quoted
 from trainers.data.own.reading import MARKS, guess
 
 BEGINNING_BYTES = 4 * 2**20
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 PACKED_STARTS = {b"\x1f\x8b\x08": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
-BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, ValueError)
 _PIECE_BYTES = 2**20
 
 
@@ -85,7 +84,7 @@ class PackedFile(DataFile):
                         raise self._refused(message, "Unpack it, and choose the file inside.")
         except DataError:
             raise
-        except BROKEN as error:
+        except DAMAGED as error:
             hint = "It may be cut off: copy or download it again."
             raise self._refused(f"it cannot be unpacked ({error}).", hint) from error
         return folder / self.name
@@ -117,20 +116,16 @@ class TextFolder(DataFile):
             labelled = labelled_files(source, names, "texts", skip=self._skip, problems=problems)
             problems.check(str(self.path))
             folder = TemporaryFolder("texts")
+            labelled = joined(labelled, problems, is_joined=False)
             _write_texts(source, labelled, folder.path / "texts.csv", problems)
             self._folder = folder
         return self._folder.path / "texts.csv"
 
 
-def source_of(path: Path, problems: Problems) -> ImageSource:
-    """Return the files of a folder or zip."""
-    return FolderSource(path, problems) if path.is_dir() else ZipSource(path, problems)
-
-
 def text_names(names: Sequence[str]) -> list[str]:
-    """Return the files that are texts by their names: .txt, .md, or without a suffix."""
-    found = ((name, PurePosixPath(name).suffix.lower()) for name in names)
-    return [name for name, suffix in found if suffix in (".txt", ".text", ".md", "") or suffix[1:].isdigit()]
+    """Return the files that are texts by their names: .txt, .md, without a suffix, or with a number."""
+    pattern = re.compile(r"(\.(txt|text|md|[0-9a-f]*\d[0-9a-f]*))?", re.I)
+    return [name for name in names if pattern.fullmatch(PurePosixPath(name).suffix)]
 
 
 def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path, problems: Problems) -> None:
@@ -145,7 +140,7 @@ def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path
             try:
                 with source.open(name) as one:
                     raw = one.read()
-            except BROKEN:
+            except DAMAGED:
                 unreadable.append(name)
                 continue
             try:
@@ -160,7 +155,6 @@ def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path
     if others:
         problems.note("the texts", f"{others:,} are not UTF-8; they are read as {encoding}.")
     if unreadable:
-        message = f"{len(unreadable):,} of {len(labelled):,} are empty or cannot be read: "
-        problems.note(
-            "the texts", f"{message}{listed(list(map(quoted, unreadable)), 3)}.", "They are left out."
-        )
+        shown = listed(list(map(quoted, unreadable)), 3)
+        message = f"{len(unreadable):,} of {len(labelled):,} are empty or cannot be read: {shown}."
+        problems.note("the texts", message, "They are left out.")

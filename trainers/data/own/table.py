@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -316,6 +317,8 @@ class TableData:
         folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
         others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE, COORDINATES)]
         named = [each for each in columns if each.kind == FILE_NAME]
+        if named and _has_boxes(columns, problems):
+            return True
         for each in named or [each for each in columns if each.all_different]:
             rest = [other for other in others if other.index != each.index]
             if len(rest) > 1:
@@ -563,9 +566,9 @@ def listed_images(
     reading = parse_reading(options.reading)
     path = file.local(problems)
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
-    if problems.num_faults:
+    columns = [] if problems.num_faults else read_columns(table, reading)
+    if not columns or _has_boxes(columns, problems):
         return None
-    columns = read_columns(table, reading)
     is_there = _files_in(images) if isinstance(images, Path) else set(images).__contains__
     able = [each for each in columns if each.kind == FILE_NAME] or [
         each for each in columns if each.all_different and _num_images(table, each, is_there)
@@ -588,7 +591,21 @@ def listed_images(
         f"{label.cell} IS NOT NULL AND {f'({split}) IS NOT NULL' if split else 'true'}"
     )
     report_one_hot(table, columns, label, {str(value) for _, value, _ in found}, problems)
-    return {str(name).replace("\\", "/"): (str(value), is_held) for name, value, is_held in found}
+    listed = {str(name).replace("\\", "/"): (str(value), is_held) for name, value, is_held in found}
+    if again := len({(name, value) for name, value, _ in found}) - len(listed):
+        problems.note(
+            names.where, f"{again:,} rows name an image again, with another label: the last counts."
+        )
+    return listed
+
+
+def _has_boxes(columns: Sequence[Column], problems: Problems) -> bool:
+    """Report a list of boxes in images; return True for one."""
+    found = [each for each in columns if re.fullmatch(r"bbox([ _-]?x)?|x[ _-]?min|xtl", each.name, re.I)]
+    if found:
+        message = "it is a list of boxes, as for object detection: only classes of whole images are learned."
+        problems.fault(found[0].where, message, "Give a table with one label for each image.")
+    return bool(found)
 
 
 def _num_words(plan: Plan) -> str:

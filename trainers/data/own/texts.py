@@ -46,6 +46,10 @@ PREVIEW_CHARACTERS = 400
 MEGA = 1e6
 MAX_CHUNKS_COMPARED = 16  # chunks of 4 MB that are compared with the validation text
 CONTAINED_SHARE = 0.1
+NOT_TEXT = {
+    "project gutenberg": "the header and the licence of Project Gutenberg",
+    "<!doctype html": "the tags of a web page",
+}
 _SENTENCE_END = re.compile(r"[\n.!?。！？]+")
 _MIN_SENTENCE = 12  # characters
 # A piece for a tokenizer: 20,000 characters and the rest of the line, so that no word is split.
@@ -111,28 +115,29 @@ class PlainText:
                 progress.add(reading.CHUNK_BYTES)
         except ReadingError as error:
             problems.fault(self._path.name, error.message, error.hint, line=error.line)
-        if "project gutenberg" in beginning.lower():
-            message = "the header and the licence of Project Gutenberg are part of the text."
-            problems.note(self._path.name, message, "Delete them if they should not be learned.")
+        for mark, part in NOT_TEXT.items():
+            if mark in beginning.lower():
+                message = f"{part} are part of the text."
+                problems.note(self._path.name, message, "Delete them if they should not be learned.")
         with self._path.open("rb") as file:
             if b"\r" in file.read(2**16):
                 message = "its lines end in CR LF or CR; they are read as line feeds."
                 problems.note(self._path.name, message)
-        total, num_distinct = int(counts.sum()), int((counts > 0).sum())
+        total = int(counts.sum())
         if not problems.num_faults:
-            self._check(total, num_distinct, beginning, problems)
+            self._check(total, np.flatnonzero(counts).tolist(), problems)
         if not problems.num_faults:
             num_validation = self._num_validation(total)
             self._report_contained(end[-num_validation:], total - num_validation, problems)
         return TextInspection(num_characters=total, counts=counts, beginning=beginning)
 
-    def _check(self, total: int, num_distinct: int, beginning: str, problems: Problems) -> None:
+    def _check(self, total: int, points: list[int], problems: Problems) -> None:
+        num_distinct, visible = len(points), "".join(map(chr, points)).split()
         if self._tokenizer is None and total < LEAST_WINDOWS * (self._length + 1):
             self._too_short(total, "characters", problems)
-        elif num_distinct == 1:
-            message = (
-                f"the text consists of the character {quoted(beginning[0])} only: there is nothing to learn."
-            )
+        elif len("".join(visible)) < 2:
+            what = f"of the character {quoted(visible[0])}" if visible else "of white space"
+            message = f"the text consists {what} only: there is nothing to learn."
             problems.fault(self._path.name, message, "Give another text.")
         elif num_distinct > MAX_CHARACTERS:
             message = f"it has {num_distinct:,} different characters; at most {MAX_CHARACTERS:,} are allowed."
@@ -259,9 +264,7 @@ class PlainText:
 
     def _too_short(self, num_tokens: int, unit: str, problems: Problems) -> None:
         least = LEAST_WINDOWS * (self._length + 1)
-        message = (
-            f"the text has {num_tokens:,} {unit}; with windows of {self._length}, {least:,} is the least."
-        )
+        message = f"the text has {num_tokens:,} {unit}; {least:,} is the least for windows of {self._length}."
         hint = "Give a longer text, or a smaller sequence length."
         problems.fault(self._path.name, message, hint)
 

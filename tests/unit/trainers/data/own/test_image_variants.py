@@ -89,6 +89,7 @@ LAYOUTS = {
     "years": ("train2017/{}", "val2017/{}"),
     "camel case": ("trainData/{}", "testData/{}"),
     "Chinese": ("训练集/{}", "测试集/{}"),
+    "Spanish": ("entrenamiento/{}", "validación/{}"),
     "classes above": ("{}/train", "{}/test"),
     "before the classes": ("train_{}", "test_{}"),
     "after the classes": ("{}-train", "{}-val"),
@@ -111,6 +112,11 @@ CASES = {
         files=images("train_city", "train_coast", "test_city", "test_coast", "bus"),
         classes=dict.fromkeys(("bus", "test_city", "test_coast", "train_city", "train_coast"), 6),
     ),
+    "classes are called train, test and plane": Case(
+        files=images("train", "test", "plane"),
+        classes={"plane": 6, "test": 6, "train": 6},
+        told=("the folders test, train they are read as classes",),
+    ),
     "a class called train in a split": Case(
         files=split("train/{}", "val/{}", ("train", "bus")), classes={"bus": 11, "train": 11}, split=(16, 6)
     ),
@@ -126,7 +132,44 @@ CASES = {
         classes=PETS,
         told=("its 4 images have no class folder",),
     ),
-    "images and masks": Case(files=images("images", "masks"), told=("masks",)),
+    "images and masks": Case(
+        files=images("images", "masks"), told=("6 are masks of others, for another task",)
+    ),
+    "images and their masks of another folder": Case(
+        files=images("train", "train_masks"), told=("6 are masks of others, for another task",)
+    ),
+    "masks in each class": Case(
+        files=images("cats/images", "cats/masks", "dogs/images", "dogs/masks"),
+        classes=PETS,
+        told=("12 are masks of others, for another task, such as 'cats/masks/0.png'",),
+    ),
+    "masks beside the images": Case(
+        files={
+            f"{c}/{c} ({n}){end}.png": encoded(noise())
+            for c in PETS
+            for n in range(6)
+            for end in ("", "_mask")
+        },
+        classes=PETS,
+        told=("12 are masks of others",),
+    ),
+    "masks of other names": Case(
+        files=images("cats", "dogs") | {f"masks/m{n}.png": encoded(noise()) for n in range(6)},
+        classes=PETS | {"masks": 6},
+        told=("'masks' may be of another task",),
+    ),
+    "masks as a class": Case(files=images("mask", "no_mask"), classes={"mask": 6, "no_mask": 6}),
+    "two folders for training": Case(
+        files=images("train1/cats", "train1/dogs", "train2/cats", "train2/dogs", count=4)
+        | images("test/cats", "test/dogs", count=3),
+        classes=SPLIT,
+        split=(16, 6),
+        told=("train1 with train2 is for training, test for validation",),
+    ),
+    "folds of their own split": Case(
+        files=split("fold1/train/{}", "fold1/val/{}") | split("fold2/train/{}", "fold2/val/{}"),
+        told=("each has folders for training and validation, with the same classes",),
+    ),
     "one class": Case(files=images("pets/cats"), told=("there is one class only, 'cats'",)),
     "groups above classes": Case(
         files=images("2019/cats", "2019/dogs", "2020/cats", "2020/dogs", count=3),
@@ -188,9 +231,46 @@ CASES = {
     "a table beside the images": Case(
         files=images("images", count=12)
         | {"labels.csv": ("file,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
-        told=("labels.csv",),
-        action="labels.csv",
-        after={"a": 6, "b": 6},
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'labels.csv'",),
+    ),
+    "parts of a set beside their table": Case(
+        files={f"set_part_{1 + n // 6}/img_{n:03}.png": encoded(noise()) for n in range(12)}
+        | {
+            "labels.csv": (
+                "image,kind\n" + "".join(f"img_{n:03},{'ab'[n % 2]}\n" for n in range(12))
+            ).encode()
+        },
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'labels.csv'",),
+    ),
+    "images for testing with the names of those of the table": Case(
+        files=images("train", count=12)
+        | images("test", count=4)
+        | {"train.csv": ("image,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
+        classes={"a": 6, "b": 6},
+        told=("the labels of the images are in 'train.csv'",),
+    ),
+    "a list of boxes": Case(
+        files=images("photos", count=12)
+        | {
+            "list.csv": (
+                "file,class,xmin\n" + "".join(f"{n}.png,{'ab'[n % 2]},1\n" for n in range(12))
+            ).encode()
+        },
+        told=("there is one class only, 'photos'",),
+    ),
+    "parts of a set": Case(files=images("part_1", "part_2", "part_3"), told=("are in no class folder",)),
+    "a list of names and labels": Case(
+        files={f"{n:03}.png": encoded(noise()) for n in range(12)}
+        | {"labels.txt": "".join(f"{n:03}.png {n % 2}\n" for n in range(12)).encode()},
+        classes={"0": 6, "1": 6},
+        told=("the labels of the images are in 'labels.txt'",),
+    ),
+    "boxes of objects": Case(
+        files=images("train/images", "valid/images")
+        | {f"{side}/labels/{n}.txt": b"0 0.5 0.5 0.2 0.2\n" for side in ("train", "valid") for n in range(6)},
+        told=("'train/labels/0.txt' may be for object detection",),
     ),
     "no suffixes": Case(files=images("cats", "dogs", suffix="") | {"cats/LICENSE": b"MIT"}, classes=PETS),
     "wrong suffixes": Case(
@@ -524,6 +604,11 @@ TEXT_FOLDERS: dict[str, Case] = {
         files=reviews("neg", "pos") | reviews("."), told=("12 texts are in no class folder",)
     ),
     "one class": Case(files=reviews("a/pos", "a/b"), classes={"b": 12, "pos": 12}),
+    "classes in file names": Case(
+        files={name.replace("/", "_", 1): text for name, text in reviews("neg", "pos").items()},
+        classes=REVIEWS,
+        told=("the classes are in the names of the files",),
+    ),
 }
 
 

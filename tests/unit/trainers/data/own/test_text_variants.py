@@ -81,17 +81,30 @@ CASES = {
         told=("are also in the training text",),
     ),
     "one letter": Case(content=b"a" * 1000, text=None, told=("of the character 'a' only",)),
+    "one letter in each line": Case(content=b"a\n" * 999, text=None, told=("of the character 'a' only",)),
+    "line ends": Case(content=b"\n" * 999, text=None, told=("of white space only",)),
     "too short": Case(content=b"short text", text=None, told=("the text has 10 characters",)),
     "empty": Case(content=b"", text=None, told=("the file is empty",)),
     "zero bytes": Case(content=b"text " * 900 + b"\0", text=None, told=("zero bytes",)),
     "a program of bytes": Case(content=b"\x7fELF\0\1\2" + bytes(range(200)), text=None, told=("kind",)),
     "PDF": Case(content=b"%PDF-1.4", text=None, told=("Save its text as a .txt file",), name="t.pdf"),
     "PDF without suffix": Case(content=b"%PDF-1.4\n" + PLAIN.encode(), text=None, told=("a PDF",)),
+    "RTF": Case(content=rb"{\rtf1 " + PLAIN.encode(), text=None, told=("an RTF document", "as a .txt file")),
+    "JSON lines": Case(content=b'{"text": "a"}\n' * 90, text=None, told=("ends in .jsonl",)),
+    "words with tags": Case(
+        content=b"EU NNP B-ORG\nrejects VBZ O\ncall NN O\n\n" * 30, text=None, told=("a CoNLL file",)
+    ),
+    "tar": Case(content=bytes(257) + b"ustar" + bytes(250), text=None, told=("a tar archive", "Unpack it")),
     "cut off while compressed": Case(
         content=gzip.compress(PLAIN.encode())[:50], text=None, told=("cannot be unpacked",), name="t.txt.gz"
     ),
     "compressed": Case(content=gzip.compress(PLAIN.encode()), text=PLAIN, name="t.txt.gz"),
     "web page": Case(content=b"<html>" + PLAIN.encode(), text="<html>" + PLAIN, name="t.html"),
+    "web page called a text": Case(
+        content=b"<!DOCTYPE html>" + PLAIN.encode(),
+        text="<!DOCTYPE html>" + PLAIN,
+        told=("the tags of a web page are part of the text",),
+    ),
 }  # fmt: skip
 
 
@@ -119,20 +132,45 @@ def test_an_encoding_must_be_one_of_texts(tmp_path: Path, encoding: str) -> None
     assert not answer["ok"] and f"there is no encoding '{encoding}'" in said(answer)
 
 
-FOLDERS = {
-    "training texts": ({"test.txt": PLAIN, "train.txt": PLAIN, "valid.txt": PLAIN}, "train.txt"),
-    "a text of each class": ({"neg.txt": PLAIN, "pos.txt": PLAIN}, "neg.txt"),
-    "a table and a text": ({"README.md": PLAIN, "data.csv": "a,b\n1,2\n"}, "README.md"),
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("{} How do they go home {}", ("DESC:manner", "NUM:count")),
+        ("{} a fine and quiet film of {} years", ("0", "1")),
+        ("The rates of year {1} rise, as it was said .@{0}", ("negative", "positive")),
+    ],
+)
+def test_lines_that_begin_or_end_with_their_label(tmp_path: Path, line: str, names: tuple[str, str]) -> None:
+    (tmp_path / "t.txt").write_text("".join(line.format(names[n % 2], n * n) + "\n" for n in range(60)))
+    answer = inspected(tmp_path / "t.txt")
+    assert answer["task"] == "text_classification", said(answer)
+    assert answer["preview"]["class_counts"] == dict.fromkeys(names, 30)
+
+
+LIST = "".join(f"photos/{n}.jpg {n % 2}\n" for n in range(30))
+TABLE = "a,b,label\n" + "".join(f"{n},{n * n % 7},{'xy'[n % 2]}\n" for n in range(40))
+FOLDERS: dict[str, tuple[dict[str, str], str, str]] = {
+    "training texts": ({"test.txt": PLAIN, "train.txt": PLAIN, "valid.txt": PLAIN}, "", "train.txt"),
+    "a text of each class": ({"neg.txt": PLAIN, "pos.txt": PLAIN}, "", "neg.txt"),
+    "tables in folders": ({"a/x.csv": TABLE, "b/y.csv": TABLE}, "", "a/x.csv"),
+    "a text": ({"README.md": PLAIN, "book.txt": PLAIN}, "language_modelling", ""),
+    "a table and a text": ({"README.md": PLAIN, "data.csv": TABLE}, "tabular_classification", ""),
+    "a table for training": ({"test.csv": TABLE, "train.csv": TABLE}, "tabular_classification", ""),
+    "a list of images": ({"labels.txt": LIST}, "", ""),
 }
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_one_file_of_a_folder_is_offered(tmp_path: Path, name: str) -> None:
-    files, offered = FOLDERS[name]
+def test_the_only_file_of_a_folder_is_read_and_else_one_is_offered(tmp_path: Path, name: str) -> None:
+    files, task, offered = FOLDERS[name]
     for file, text in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
-    [problem] = inspected(tmp_path)["problems"]
-    assert problem["suggested"] == {"data_path": str(tmp_path / offered)}
+    answer = inspected(tmp_path)
+    assert answer["ok"] is bool(task) and (answer["task"] or "") == task, said(answer)
+    suggested = [problem["suggested"] for problem in answer["problems"] if problem["suggested"]]
+    assert suggested == ([{"data_path": str(tmp_path / offered)}] if offered else []), said(answer)
+    assert name != "a list of images" or "the cells are names of image files" in said(answer)
 
 
 PATHS: dict[str, Callable[[Path], str]] = {
@@ -143,6 +181,12 @@ PATHS: dict[str, Callable[[Path], str]] = {
     "address": lambda path: f"file://{path}",
     "address of this host": lambda path: f"file://localhost{path}",
     "address with codes": lambda path: path.as_uri(),
+    "quoted address": lambda path: f"'{path.as_uri()}'",
+    "address with one slash": lambda path: f"file:{path}",
+    "quotes in quotes": lambda path: f"\"'{path}'\"",
+    "angle brackets": lambda path: f"<{path}>",
+    "invisible marks around": lambda path: f"\u202a{path}\u200b",
+    "variable": lambda path: f"$HOME/{path.relative_to(path.home())}",
     "home": lambda path: f"~/{path.relative_to(path.home())}",
     "double slash": lambda path: str(path).replace("/", "//"),
     "slash at the end": lambda path: f"{path}/",
@@ -171,3 +215,17 @@ def test_nothing_of_the_program_is_suggested(path: str) -> None:
     [problem] = inspected(Path(path))["problems"]
     suggested = problem["suggested"].get("data_path", "")
     assert not Path(suggested).is_relative_to(REPOSITORY) or not suggested, problem
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (r"C:\Users\me\data.csv", "a path of Windows"),
+        (r"\\server\share\data.csv", "a path of Windows"),
+        ("https://example.com/data.csv", "an address on the network"),
+        (".", "this program is in it"),
+        ("/", "this program is in it"),
+    ],
+)
+def test_what_is_no_path_of_data_here_is_named(path: str, words: str) -> None:
+    assert words in said(inspected(Path(path)))

@@ -81,8 +81,5 @@ def test_faults_reach_the_person(tmp_path: Path) -> None:
         "cannot be learnt from running text"
         in fault(write_text(tmp_path / "t2.txt"), task="text_classification").message
     )
-    (tmp_path / "folder").mkdir()
-    write_text(tmp_path / "folder" / "t.txt")
-    assert "such as 't.txt'" in fault(tmp_path / "folder").hint
     with pytest.raises(DataError, match="no path is given"):
         Own(DataOptions()).spec()

@@ -85,8 +85,10 @@ def test_zip_with_one_bad_entry_is_refused(pets: Path, what: str) -> None:
 
 def test_archives_in_a_zip_are_named(tmp_path: Path) -> None:
     add(tmp_path / "outer.zip", "train.zip", b"PK\x03\x04")
+    assert fault(tmp_path / "outer.zip").message == "it is compressed twice."
+    add(tmp_path / "outer.zip", "test.zip", b"PK\x03\x04")
     found = fault(tmp_path / "outer.zip")
-    assert "there is no image in it, but 'train.zip'" in found.message
+    assert "there is no image in it, but 'test.zip', 'train.zip'" in found.message
     assert found.hint.startswith("Unpack what is in it.")
 
 
