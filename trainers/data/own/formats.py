@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,6 +50,17 @@ Write = Callable[[Sequence[Any]], Any]  # a row, empty for a line without one
 def binary_format(start: bytes) -> str:
     """Return the name of a binary format by a file's first bytes, or an empty string."""
     return next((name for magic, name in BINARY.items() if start.lstrip(b" \r\n\t").startswith(magic)), "")
+
+
+def is_json_file(path: Path) -> bool:
+    """Return True if the first line of a file is a JSON object, or a list of them."""
+    with path.open("rb") as file:
+        line = file.readline(2**20)
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value[0] if isinstance(value, list) and value else value, dict)
 
 
 def text_format(text: str) -> str:

@@ -17,27 +17,8 @@ import torch
 
 from trainers.contract.config.sections import parse_reading
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
-from trainers.data.own import image_files
-from trainers.data.own.cache import (
-    SMALL_BYTES,
-    ArrayWriter,
-    MappedArray,
-    Prepared,
-    fingerprint,
-    require_space,
-    write_arrays,
-)
-from trainers.data.own.image_files import (
-    FolderSource,
-    Header,
-    ImageSource,
-    Pixels,
-    Range,
-    Shape,
-    UnreadableImageError,
-    ZipSource,
-    is_image,
-)
+from trainers.data.own import cache, image_files
+from trainers.data.own.image_files import Header, ImageSource, Pixels, Range, Shape
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import Progress
 from trainers.data.own.splits import MappedImageSplit, Rows, split_rows, whole
@@ -86,6 +67,7 @@ class LabelledFile(NamedTuple):
     is_validation: bool | None
 
 
+Files = Sequence[LabelledFile]
 Listed = Mapping[str, tuple[str, bool | None]]  # label and side of each image named in a table
 
 
@@ -103,10 +85,8 @@ def labelled_files(
     if len({label for _, label, _ in labelled}) < 2 and (by_file := by_file_names(names)):
         virtual = {name: by_file[file] for name, file in _by_split_words(list(by_file)).items()}
         labelled, class_depth = _by_folders(list(virtual), unit, problems)
-        message = (
-            f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
-        )
-        problems.note("the classes", message)
+        example = quoted(PurePosixPath(names[0]).name)
+        problems.note("the classes", f"the classes are in the names of the files, such as {example}.")
     else:
         problems.add(tried)
     labelled = [file._replace(name=virtual[file.name]) for file in labelled]
@@ -276,10 +256,8 @@ def check_counts(
     if lone:
         each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
         names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
-        hint = (
-            f"Each class needs at least two {unit}: one to train on, one to validate on. "
-            f"Add {unit}, or leave such classes out."
-        )
+        hint = f"Each class needs at least two {unit}: one to train on, one to validate on. "
+        hint += f"Add {unit}, or leave such classes out."
         num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
         problems.fault(
@@ -313,7 +291,7 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
     images = [
         name
         for name, suffix in suffixes.items()
-        if suffix in IMAGE_SUFFIXES or (suffix not in TEXT_SUFFIXES and is_image(source, name))
+        if suffix in IMAGE_SUFFIXES or (suffix not in TEXT_SUFFIXES and image_files.is_image(source, name))
     ]
     kept = set(images)
     others = [name for name in source.files if name not in kept]
@@ -414,9 +392,8 @@ def _with_given_splits(
         problems.note(validation, message, f"A part of {train} is kept for validation.")
         labelled = [file._replace(is_validation=None) for file in labelled if not file.is_validation]
     else:
-        problems.note(
-            "the data", f"{train} is for training, {validation} for validation, as the folders say."
-        )
+        sides = f"{train} is for training, {validation} for validation"
+        problems.note("the data", f"{sides}, as the folders say.")
     unused = Counter(_part(name, depth) for name in images)
     for folder in sorted(unused.keys() - {*folders, ""}):
         message = f"its {unused[folder]:,} {unit} are not used: "
@@ -538,12 +515,12 @@ class ImageInspection:
     class_names: tuple[str, ...]
     num_images: int
     num_labelled: int
-    files: Sequence[LabelledFile]
+    files: Files
     shape: Shape
     decoded: Mapping[str, Pixels]
     value_range: Range
 
-    def split(self, files: Sequence[LabelledFile]) -> tuple[Rows, Rows, Rows]:
+    def split(self, files: Files) -> tuple[Rows, Rows, Rows]:
         """Return class numbers, and the rows of training and validation: by folders, else 80% and 20%."""
         numbers = self.numbers()
         labels = np.array([numbers[file.label] for file in files], dtype=np.int64)
@@ -556,7 +533,7 @@ class ImageInspection:
         """Return the number of each class."""
         return {name: number for number, name in enumerate(self.class_names)}
 
-    def class_counts(self, files: Sequence[LabelledFile]) -> dict[str, int]:
+    def class_counts(self, files: Files) -> dict[str, int]:
         """Return the number of images of each class."""
         counts = Counter(file.label for file in files)
         return {name: counts[name] for name in self.class_names}
@@ -581,7 +558,7 @@ class Images:
             "reading": self._options.reading,
         }
         if self._labels is not None:
-            about |= {"images": fingerprint(self._path, {}), "label": self._options.label_column}
+            about |= {"images": cache.fingerprint(self._path, {}), "label": self._options.label_column}
         return about
 
     def inspect(self, problems: Problems) -> ImageInspection:
@@ -589,7 +566,9 @@ class Images:
         encoding = str(self._reading.get("encoding", ""))
         is_folder = self._path.is_dir()
         source = (
-            FolderSource(self._path, problems) if is_folder else ZipSource(self._path, problems, encoding)
+            image_files.FolderSource(self._path, problems)
+            if is_folder
+            else image_files.ZipSource(self._path, problems, encoding)
         )
         labelled: list[LabelledFile] = []
         num_images = 0
@@ -646,8 +625,8 @@ class Images:
             DataError: if there are unreadable images that may not be left out.
         """
         shape = inspection.shape
-        require_space(folder, len(inspection.files) * int(np.prod(shape)))
-        writer = ArrayWriter(folder, "images", "|u1", shape)
+        cache.require_space(folder, len(inspection.files) * int(np.prod(shape)))
+        writer = cache.ArrayWriter(folder, "images", "|u1", shape)
         failures: dict[str, str] = {}
         progress = Progress("images decoded", len(inspection.files))
         wanted = [file.name for file in inspection.files]
@@ -664,13 +643,12 @@ class Images:
             check_counts(inspection.class_counts(kept), "usable images", problems)
         if not problems.num_faults and not (len(train) and len(validation)):
             side = "validation" if len(train) else "training"
-            problems.fault(
-                "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
-            )
+            message = f"no readable image is left for {side}."
+            problems.fault("the data", message, "Replace the unreadable ones.")
         problems.check(str(self._path))
-        arrays = write_arrays(folder, labels=labels, train=train, validation=validation)
+        arrays = cache.write_arrays(folder, labels=labels, train=train, validation=validation)
         arrays["images"] = writer.close()
-        images = MappedArray.of(folder, "images", arrays)
+        images = cache.MappedArray.of(folder, "images", arrays)
         measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
             "arrays": arrays,
@@ -680,13 +658,13 @@ class Images:
             "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
         }
 
-    def spec(self, prepared: Prepared) -> DataSpec:
+    def spec(self, prepared: cache.Prepared) -> DataSpec:
         """Describe the prepared images."""
         channels, height, width = prepared.meta["shape"]
         sizes = [len(prepared.array(side)) for side in ("train", "validation")]
         return self._spec(tuple(prepared.meta["class_names"]), (channels, height, width), *sizes)
 
-    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+    def splits(self, prepared: cache.Prepared, device: torch.device) -> tuple[Split, Split]:
         """Return training and validation images, normalised with statistics of the training images."""
         meta, channels = prepared.meta, prepared.meta["shape"][0]
         mean = meta["mean"] if self._options.normalise else [0.0] * channels
@@ -694,7 +672,7 @@ class Images:
         images, labels = prepared.array("images"), prepared.array("labels").all()
         found: list[Split] = []
         for rows in (prepared.array("train").all(), prepared.array("validation").all()):
-            if images.num_bytes <= SMALL_BYTES or device.type != "cpu":
+            if images.num_bytes <= cache.SMALL_BYTES or device.type != "cpu":
                 pixels, targets = whole(images, rows, device), torch.from_numpy(labels[rows])
                 found.append(ImageSplit(pixels, targets, mean=mean, std=std, device=device))
             else:
@@ -728,9 +706,7 @@ class Images:
         )
         return True
 
-    def _read_headers(
-        self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
-    ) -> dict[str, Header]:
+    def _read_headers(self, source: ImageSource, files: Files, problems: Problems) -> dict[str, Header]:
         headers: dict[str, Header] = {}
         failures: dict[str, str] = {}
         names = [file.name for file in files]
@@ -779,10 +755,7 @@ class Images:
         return found
 
     def _without_copies(
-        self,
-        files: Sequence[LabelledFile],
-        decoded: Mapping[str, Pixels],
-        problems: Problems,
+        self, files: Files, decoded: Mapping[str, Pixels], problems: Problems
     ) -> list[LabelledFile]:
         """Report duplicate images; return the files, without duplicates if the user chose that."""
         groups: dict[bytes, list[LabelledFile]] = {}
@@ -841,12 +814,7 @@ def _report_cropped(headers: Mapping[str, Header], shape: Shape, problems: Probl
         problems.note("the images", message, "If the rest matters, cut them into pieces.")
 
 
-def _copies_message(
-    ambiguous: Sequence[Sequence[LabelledFile]],
-    copies: Sequence[LabelledFile],
-    alike: Sequence[Sequence[LabelledFile]],
-    files: Sequence[LabelledFile],
-) -> str:
+def _copies_message(ambiguous: Sequence[Files], copies: Files, alike: Sequence[Files], files: Files) -> str:
     sentences = []
     if ambiguous:
         shown = listed([" = ".join(file.name for file in group[:2]) for group in ambiguous], 3)
@@ -879,7 +847,7 @@ def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
     for _, number, name in sorted(order)[:NUM_THUMBNAILS]:
         try:
             pixels = image_files.decode(inspection.source, name, shape, inspection.value_range)
-        except UnreadableImageError:
+        except image_files.UnreadableImageError:
             continue  # preparing reports it
         encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
         about: dict[str, Any] = dict(zip(("channels", "height", "width"), shape, strict=True))

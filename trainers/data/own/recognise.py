@@ -14,31 +14,15 @@ from pathlib import Path
 
 from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
+from trainers.data.own import sources, table_file
 from trainers.data.own.cache import TemporaryFolder
-from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
+from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, is_json_file, text_format
 from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
 from trainers.data.own.images import IMAGE_SUFFIXES, Images, by_file_names, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.processes import check_time, walk
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
-from trainers.data.own.sources import (
-    OPENERS,
-    PACKED_STARTS,
-    DataFile,
-    PackedFile,
-    TextFolder,
-    source_of,
-    text_names,
-)
 from trainers.data.own.table import TableData, listed_images
-from trainers.data.own.table_file import (
-    LIKE_A_NUMBER,
-    PARQUET_SUFFIXES,
-    SHEET_SUFFIXES,
-    TABLE_SUFFIXES,
-    TEXT_SUFFIXES,
-    find_dialect,
-)
 from trainers.data.own.texts import PlainText
 from trainers.files.plain_files import REPOSITORY
 
@@ -153,7 +137,7 @@ def _nearest(path: Path, folder: Path) -> Path | None:
 
 
 def _kind_of(
-    path: Path, options: DataOptions, problems: Problems, packed: PackedFile | None = None
+    path: Path, options: DataOptions, problems: Problems, packed: sources.PackedFile | None = None
 ) -> AnyKind | None:
     """Return a reader for a file or folder.
 
@@ -165,16 +149,16 @@ def _kind_of(
         return _in_folder(path, options, problems)
     with path.open("rb") as opened:
         start = opened.read(4096)
-    file = packed or DataFile(path)
+    file = packed or sources.DataFile(path)
     message, hint = _why_not_read(start, suffix)
-    packing = next((kind for magic, kind in PACKED_STARTS.items() if start.startswith(magic)), "")
+    packing = next((kind for magic, kind in sources.PACKED_STARTS.items() if start.startswith(magic)), "")
     # Check the first bytes, because any file can have a zip appended to it.
-    is_zip = start.startswith(STARTS) and suffix not in TABLE_SUFFIXES
+    is_zip = start.startswith(STARTS) and suffix not in table_file.TABLE_SUFFIXES
     if not message and packed and (is_zip or packing):
         message, hint = "it is compressed twice.", "Unpack it, and choose the file inside."
     elif not message and packing:
-        return _unpacked(PackedFile(path, packing), options, problems)
-    elif not message and suffix in OPENERS:
+        return _unpacked(sources.PackedFile(path, packing), options, problems)
+    elif not message and suffix in sources.OPENERS:
         message = f"it does not begin like a file ending in {suffix}."
         hint = "It may be incomplete: copy or create it again."
     elif not message and (is_zip or suffix == ".zip"):
@@ -184,10 +168,10 @@ def _kind_of(
     if message:
         problems.fault(path.name, message, hint)
         return None
-    if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
+    if options.task == LANGUAGE_MODELLING and suffix not in table_file.BINARY_SUFFIXES:
         return PlainText(file, options)
     is_json = start.lstrip(MARKS + b" \t\r\n")[:1] in (b"[", b"{")
-    if suffix in TABLE_SUFFIXES and (suffix != ".json" or is_json):
+    if suffix in table_file.TABLE_SUFFIXES and (suffix != ".json" or is_json):
         return _table(file, options, problems)
     try:
         encoding = find_encoding(path)
@@ -196,26 +180,27 @@ def _kind_of(
         message = f"it is of no kind that can be read here: {error.message}"
         problems.fault(path.name, message, TAKEN, line=error.line)
         return None
-    is_tabular = suffix not in PROSE_SUFFIXES and (text_format(text) or _looks_like_table(text))
+    is_tabular = is_json_file(path) or text_format(text) or _looks_like_table(text)
+    is_tabular = is_tabular and suffix not in PROSE_SUFFIXES
     return _table(file, options, problems) if is_tabular else PlainText(file, options)
 
 
 def _why_not_read(start: bytes, suffix: str) -> tuple[str, str]:
     """Return the message and hint for a file of a known format that is not read; empty for other files."""
-    if start.startswith(b"PAR1") and suffix not in PARQUET_SUFFIXES:
+    if start.startswith(b"PAR1") and suffix not in table_file.PARQUET_SUFFIXES:
         return "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
-    if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
+    if start.startswith(STARTS) and suffix in table_file.TEXT_SUFFIXES:
         return "it is a spreadsheet or a zip by its beginning.", "Name it so that it ends in .xlsx or .zip."
     if suffix in NOT_TAKEN:
         return f"files ending in {suffix} are not read.", NOT_TAKEN[suffix]
     name = binary_format(start)
-    if name and suffix not in PROSE_SUFFIXES and (name != WEB_PAGE or suffix in TABLE_SUFFIXES):
+    if name and suffix not in PROSE_SUFFIXES and (name != WEB_PAGE or suffix in table_file.TABLE_SUFFIXES):
         hint = NOT_TAKEN[".pdf"] if name == "a PDF" else AS_TABLE
         return f"it is {name} by its beginning, which is not read.", hint
     return "", ""
 
 
-def _unpacked(packed: PackedFile, options: DataOptions, problems: Problems) -> AnyKind | None:
+def _unpacked(packed: sources.PackedFile, options: DataOptions, problems: Problems) -> AnyKind | None:
     with contextlib.closing(TemporaryFolder("beginning")) as folder:
         return _kind_of(packed.beginning(folder.path), options, problems, packed)
 
@@ -225,7 +210,7 @@ def _in_zip(path: Path, options: DataOptions, problems: Problems) -> AnyKind | N
     names = ZipSource(path, Problems()).files
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return _listed_in_zip(path, names, options, problems) or Images(path, options)
-    tables = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
+    tables = [name for name in names if name.lower().endswith(table_file.TABLE_SUFFIXES)]
     found = tables or [
         name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
     ]
@@ -234,7 +219,7 @@ def _in_zip(path: Path, options: DataOptions, problems: Problems) -> AnyKind | N
         if len(found) > 1:
             others = listed([quoted(name) for name in found if name != chosen[0]])
             problems.note(path.name, f"{quoted(chosen[0])} is read; there are also {others}.")
-        return _unpacked(PackedFile(path, "", chosen[0]), options, problems)
+        return _unpacked(sources.PackedFile(path, "", chosen[0]), options, problems)
     if tables:
         message = f"it holds {len(found):,} tables: {listed(list(map(quoted, found)))}."
         problems.fault(path.name, message, "Unpack it and give one of them.")
@@ -257,7 +242,7 @@ def _listed_in_zip(
     if not options.label_column and by_file_names(names):
         return None
     tried = Problems()
-    labels = listed_images(PackedFile(path, "", table), names, options, tried)
+    labels = listed_images(sources.PackedFile(path, "", table), names, options, tried)
     if labels is None:
         return None
     problems.add(tried)
@@ -273,19 +258,19 @@ def _texts_in(path: Path, names: Iterable[str], options: DataOptions) -> AnyKind
         if name.lower().endswith(IMAGE_SUFFIXES):
             return None
         found += [name] * (not any(map(is_ignored, name.split("/"))))
-    texts = text_names(found)
+    texts = sources.text_names(found)
     if len({name.rpartition("/")[0] for name in texts if "/" in name}) < 2:
         return None
-    source = source_of(path, Problems())
+    source = sources.source_of(path, Problems())
     some = texts[:: -(-len(texts) // 20)]
     if any(is_image(source, name) for name in some if "." not in name.rpartition("/")[2]):
         return None
-    return TableData(TextFolder(path, skip=options.skip_unreadable), options)
+    return TableData(sources.TextFolder(path, skip=options.skip_unreadable), options)
 
 
 def _looks_like_table(text: str) -> bool:
     """Return True if a text with an unknown suffix is more likely a table than prose."""
-    dialect = find_dialect(text)
+    dialect = table_file.find_dialect(text)
     if dialect is None or dialect.share < TABLE_SHARE or text.count("\n") < MIN_TABLE_ROWS:
         return False
     if all(map(_CHAT.match, text.split("\n", 5)[1:5])):
@@ -293,7 +278,8 @@ def _looks_like_table(text: str) -> bool:
     rows = [row for row in dialect.reader(text.split("\n")[:500]) if len(row) == dialect.num_cells]
     columns = [[cell.strip() for cell in cells] for cells in zip(*rows, strict=True) if any(cells)]
     share_of_numbers = [
-        sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells) for cells in columns
+        sum(table_file.LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells)
+        for cells in columns
     ]
     has_numbers = any(share > 0.8 for share in share_of_numbers)
     if dialect.delimiter in (" ", ":"):
@@ -303,7 +289,7 @@ def _looks_like_table(text: str) -> bool:
     return has_numbers or has_labels or (dialect.delimiter == "\t" and dialect.share > 0.98)
 
 
-def _table(file: DataFile, options: DataOptions, problems: Problems) -> AnyKind | None:
+def _table(file: sources.DataFile, options: DataOptions, problems: Problems) -> AnyKind | None:
     """Return a reader for the table, or for the images listed in it if their folder is given."""
     if not options.images_path:
         return TableData(file, options)
@@ -324,7 +310,7 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
     with os.scandir(path) as found:
         entries = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(".")]
     if not any(is_dir for _, is_dir in entries):
-        suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
+        suffixes = (*table_file.TABLE_SUFFIXES, ".txt", ".md", ".zip")
         fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
         # Tables next to images may have their labels; `Images` reports that. Suggest training files first.
         fitting.sort(key=lambda name: "train" not in name.lower())

@@ -161,6 +161,5 @@ def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path
         problems.note("the texts", f"{others:,} are not UTF-8; they are read as {encoding}.")
     if unreadable:
         message = f"{len(unreadable):,} of {len(labelled):,} are empty or cannot be read: "
-        problems.note(
-            "the texts", f"{message}{listed(list(map(quoted, unreadable)), 3)}.", "They are left out."
-        )
+        message += f"{listed(list(map(quoted, unreadable)), 3)}."
+        problems.note("the texts", message, "They are left out.")

@@ -13,23 +13,8 @@ import numpy as np
 import torch
 
 from trainers.contract.config.sections import parse_reading
-from trainers.data.dataset import (
-    LANGUAGE_MODELLING,
-    CharacterSplit,
-    DataOptions,
-    DataSpec,
-    Split,
-    num_windows,
-)
-from trainers.data.own import reading
-from trainers.data.own.cache import (
-    SMALL_BYTES,
-    Array,
-    ArrayWriter,
-    Prepared,
-    require_space,
-    tokenizer_fingerprint,
-)
+from trainers.data import dataset
+from trainers.data.own import cache, reading
 from trainers.data.own.problems import Problems, quoted
 from trainers.data.own.processes import Progress
 from trainers.data.own.reading import ReadingError
@@ -58,7 +43,7 @@ class TextInspection:
     """The number of characters, the count of each code point, and the beginning of the text."""
 
     num_characters: int
-    counts: Array
+    counts: cache.Array
     beginning: str
 
 
@@ -67,7 +52,7 @@ class PlainText:
 
     name = "text"
 
-    def __init__(self, file: DataFile, options: DataOptions) -> None:
+    def __init__(self, file: DataFile, options: dataset.DataOptions) -> None:
         self._source = file.path
         self._file = file
         self._tokenizer = options.tokenizer
@@ -92,7 +77,7 @@ class PlainText:
         return {
             "kind": self.name,
             "reading": self._reading,
-            "tokenizer": tokenizer_fingerprint(self._tokenizer),
+            "tokenizer": cache.tokenizer_fingerprint(self._tokenizer),
         }
 
     def inspect(self, problems: Problems) -> TextInspection:
@@ -130,9 +115,8 @@ class PlainText:
         if self._tokenizer is None and total < LEAST_WINDOWS * (self._length + 1):
             self._too_short(total, "characters", problems)
         elif num_distinct == 1:
-            message = (
-                f"the text consists of the character {quoted(beginning[0])} only: there is nothing to learn."
-            )
+            only = quoted(beginning[0])
+            message = f"the text consists of the character {only} only: there is nothing to learn."
             problems.fault(self._path.name, message, "Give another text.")
         elif num_distinct > MAX_CHARACTERS:
             message = f"it has {num_distinct:,} different characters; at most {MAX_CHARACTERS:,} are allowed."
@@ -149,10 +133,8 @@ class PlainText:
             place += len(text)
         if len(found) > CONTAINED_SHARE * len(wanted):
             example = quoted(min(found, key=validation.index))
-            message = (
-                f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for "
-                f"validation, are also in the training text, such as {example}."
-            )
+            message = f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for "
+            message += f"validation, are also in the training text, such as {example}."
             hint = "The validation loss will be lower than for a new text. Remove what is repeated."
             problems.note(self._path.name, message, hint)
 
@@ -163,9 +145,9 @@ class PlainText:
             "num_distinct": int((inspection.counts > 0).sum()),
             "text": inspection.beginning,
         }
-        return {"task": LANGUAGE_MODELLING, "columns": [], "label_column": None, "preview": preview}
+        return {"task": dataset.LANGUAGE_MODELLING, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, inspection: TextInspection) -> DataSpec | None:
+    def estimate(self, inspection: TextInspection) -> dataset.DataSpec | None:
         """Describe the text before it is prepared; None for a pretrained model's tokens, not counted yet."""
         if self._tokenizer is not None:
             return None
@@ -179,7 +161,7 @@ class PlainText:
             DataError: if there are too few tokens.
         """
         if self._tokenizer is not None:
-            require_space(folder, 4 * inspection.num_characters)
+            cache.require_space(folder, 4 * inspection.num_characters)
             about = self._write_tokens(folder)
             least = LEAST_WINDOWS * (self._length + 1)
             if about["shape"][0] < least:
@@ -189,26 +171,26 @@ class PlainText:
         points = np.flatnonzero(inspection.counts)
         place_of = np.zeros(UNICODE_END, dtype=_token_dtype(len(points)))
         place_of[points] = np.arange(len(points))
-        require_space(folder, place_of.itemsize * inspection.num_characters)
-        writer = ArrayWriter(folder, "tokens", place_of.dtype.str, ())
+        cache.require_space(folder, place_of.itemsize * inspection.num_characters)
+        writer = cache.ArrayWriter(folder, "tokens", place_of.dtype.str, ())
         progress = Progress("million characters written", inspection.num_characters, scale=MEGA)
         for text in reading.text_chunks(self._path, self._encoding):
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))
         return {"arrays": {"tokens": writer.close()}, "vocabulary": "".join(map(chr, points.tolist()))}
 
-    def spec(self, prepared: Prepared) -> DataSpec:
+    def spec(self, prepared: cache.Prepared) -> dataset.DataSpec:
         """Describe the prepared text."""
         tokens = prepared.array("tokens")
         vocabulary = prepared.meta["vocabulary"]
         return self._spec(tuple(vocabulary or ()), len(tokens), tokens.dtype.itemsize)
 
-    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+    def splits(self, prepared: cache.Prepared, device: torch.device) -> tuple[dataset.Split, dataset.Split]:
         """Return windows of the text: its end for validation, the rest for training."""
         tokens = prepared.array("tokens")
         border = len(tokens) - self._num_validation(len(tokens))
         length = self._length
-        if tokens.num_bytes > SMALL_BYTES and device.type == "cpu":
+        if tokens.num_bytes > cache.SMALL_BYTES and device.type == "cpu":
             return (
                 MappedTextSplit(tokens, 0, border, sequence_length=length),
                 MappedTextSplit(tokens, border, len(tokens), sequence_length=length),
@@ -217,23 +199,23 @@ class PlainText:
         values = tokens.all() if tokens.dtype != np.uint16 else tokens.all().astype(np.int32)
         train, validation = torch.from_numpy(values).tensor_split([border])
         return (
-            CharacterSplit(train, sequence_length=length, device=device),
-            CharacterSplit(validation, sequence_length=length, device=device),
+            dataset.CharacterSplit(train, sequence_length=length, device=device),
+            dataset.CharacterSplit(validation, sequence_length=length, device=device),
         )
 
-    def _spec(self, vocabulary: tuple[str, ...], num_tokens: int, token_bytes: int) -> DataSpec:
+    def _spec(self, vocabulary: tuple[str, ...], num_tokens: int, token_bytes: int) -> dataset.DataSpec:
         own = self._tokenizer
         size = len(vocabulary) if own is None else own.vocabulary_size
         num_validation = self._num_validation(num_tokens)
         units = "characters" if own is None else "tokens"
-        return DataSpec(
-            task=LANGUAGE_MODELLING,
+        return dataset.DataSpec(
+            task=dataset.LANGUAGE_MODELLING,
             input_shape=(self._length,),
             num_classes=size,
             vocabulary_size=size,
             class_names=vocabulary,
-            num_train=num_windows(num_tokens - num_validation, self._length),
-            num_validation=num_windows(num_validation, self._length),
+            num_train=dataset.num_windows(num_tokens - num_validation, self._length),
+            num_validation=dataset.num_windows(num_validation, self._length),
             sample_unit=f"passages of {self._length} {units}",
             description=f"Your own text of {num_tokens:,} {units}, {size:,} different ones. The model learns "
             f"which comes next; the last {num_validation:,} are kept for validation.",
@@ -249,7 +231,7 @@ class PlainText:
 
     def _write_tokens(self, folder: Path) -> dict[str, Any]:
         assert self._tokenizer is not None
-        writer = ArrayWriter(folder, "tokens", "<i4", ())
+        writer = cache.ArrayWriter(folder, "tokens", "<i4", ())
         progress = Progress("million characters read as tokens", 0, scale=MEGA)
         for text in reading.text_chunks(self._path, self._encoding):
             for row in self._tokenizer.encode(_PIECE.findall(text), _LONGEST_PIECE):
@@ -259,14 +241,13 @@ class PlainText:
 
     def _too_short(self, num_tokens: int, unit: str, problems: Problems) -> None:
         least = LEAST_WINDOWS * (self._length + 1)
-        message = (
-            f"the text has {num_tokens:,} {unit}; with windows of {self._length}, {least:,} is the least."
-        )
+        windows = f"with windows of {self._length}, {least:,} is the least."
+        message = f"the text has {num_tokens:,} {unit}; {windows}"
         hint = "Give a longer text, or a smaller sequence length."
         problems.fault(self._path.name, message, hint)
 
 
-def _code_points(text: str) -> Array:
+def _code_points(text: str) -> cache.Array:
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
