@@ -185,6 +185,7 @@ READING: Mapping[str, tuple[Any, str]] = {
     "leave_out_totals": (bool, "true or false"),
     "leave_out_last": (Annotated[int, Limit(low=0, high=100)], "a number of rows from 0 to 100"),
     "header": (bool, "true or false"),
+    "transposed": (bool, "true or false"),
     "delimiter": (Annotated[str, Limit(least=1, most=1)], "the character between cells"),
     "encoding": (str, "the name of an encoding such as cp1252"),
     "sheet": (str, "the name of a sheet"),

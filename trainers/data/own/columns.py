@@ -28,6 +28,7 @@ NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", 
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
 COORDINATES = "coordinates"
 EMPTY, MIXED, IGNORED, SPLIT = "empty", "mixed", "ignored", "split"
+LEARNED = (NUMBER, MIXED, CATEGORY, TEXT, DATE, COORDINATES)
 LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME, SPLIT)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
 ORDERS = {"date, day first": "%d", "date, month first": "%m"}
@@ -43,13 +44,18 @@ MISSING_NUMBER = (
     "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "n/d", "s/d", "n.d.",
     "#nv", "#n/v", "#n/d", "#wert!", "#bezug!", "#zahl!", "#valeur!", "#nom?", "#nombre!", "无", "未知",
     "不明", "keine angabe", "n.v.", "o.a.", "fehlt", "unbekannt", "leer", "nd", "nc", "s.o.", "inconnu",
-    "non renseigné", "sin datos", "desconocido",
+    "non renseigné", "sin datos", "desconocido", "0000-00-00", "0000-00-00 00:00:00", "00/00/0000",
+    "00.00.0000", "1.#qnan", "1.#ind", "-1.#ind", "-nan(ind)", "-nan", "#n/a n/a", "not recorded", "(blank)",
+    "(none)", "[null]", "n/s", "n/r", "brak", "brak danych", "н/д", "нет данных", "なし", "없음",
+    "present", "current", "ongoing", "now", "to date", "heute", "aktuell", "actuel", "9999-12-31",
+    "31.12.9999", "12/31/9999", "31/12/9999",
 )  # fmt: skip
 MAX_COUNTED = 20_000
 MAX_EXAMINED = 1000  # only this many characters of a cell are examined
 MIXED_FROM = 0.8  # from this share of numbers on, the other cells are probably mistakes
 MIN_FOR_IDENTIFIER = 10
 MOST_PER_ID = 20  # rows per value; a column with more is a number or category, not an identifier
+MOST_JOINED = 5  # rows per value of an index that tables joined below each other have repeated
 MIN_TEXT_WORDS = 4.0
 MIN_IDEOGRAPHS = 5.0
 MAX_ONE_HOT = 32
@@ -59,7 +65,9 @@ SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
     "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "n°", "№", "#", "编号", "序号",
-    "学号", "номер", "rownames", "matricule", "sku", "ean", "gtin", "isbn", "imei", "ssn",
+    "学号", "номер", "rownames", "matricule", "sku", "ean", "gtin", "isbn", "imei", "ssn", "uid", "pid",
+    "obs", "seqn", "respondent", "sampleid", "subjectid", "sessionid", "deviceid", "storeid", "movieid",
+    "rowid", "recordid", "personid", "passengerid", "eventid", "imageid", "vehicleid", "caseid",
 )  # fmt: skip
 _CODES = "id|code|c[óo]digo|codice|num|num[ée]ro|número|number|nummer|nr|no|n°|r[ée]f|r[ée]f[ée]rence"
 _CODED = (
@@ -72,24 +80,27 @@ ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
     "timestamp", "quarter", "size",
 )  # fmt: skip
-NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
-IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
+NAMELESS = r"column 1|unnamed: [\d.]+|row name|index|level_\d|__index_level_\d__|"
+_SAVED_INDEX = r"Unnamed: [\d.]+|level_\d|__index_level_\d__"  # repeats its numbers after tables are joined
+IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)(\?\S*)?$"
 _SIDES = "|".join((*TRAIN_WORDS, *VALIDATION_WORDS))
 SPLITS = rf"(?i)(?:public|private)?[ _-]?(?:{_SIDES})[ _-]?(?:set|data|集)?[0-9]?"
-IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
-_BODY = r"[0-9][0-9.,'’\x{a0}\x{2009}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
+IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{109f}\x{1780}-\x{17ff}]"
+_BODY = r"[0-9][0-9.,'’´\x{a0}\x{2007}\x{2009}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
 _POINTED = r"(?:^|[^0-9.,])[1-9][0-9]{1,2}\.[0-9]{3}(?:$|[^0-9.,])"
 EUROS = ("€", "EUR", "Euro")  # amounts in euros have two decimals, or points between thousands
 EVERY_THREE = "every separator has three digits after it"
+FLAGGED, FLAGS = "H or L", ("L", "LL", "H", "HH", "↑", "↓", "▲", "▼")  # of laboratories: 129 L, 7.1 (H)
 _NUMBER_HERE = "\u0001"  # replaces the number while the rest of a cell is examined
-_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{2009}\x{202f}]*"
+_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]*"
 # After a number: 1234/-, 12.—, a footnote's 1234* or 1234[2].
 _TAIL = r"(?:/-|\.?[—–]|\.-|\*{1,3}|\[[0-9a-z]{1,2}\]|[†‡])"
 # Letters allowed before a number; other letters make the cell a name, such as A-17.
 _CURRENCIES = re.compile(
     r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
     r"|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron"
-    r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
+    r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|idr|rp\.?|myr|rm|thb|vnd|php|twd|uah|ngn|kes|kshs?"
+    r"|egp|sar|qar|kwd|pkr|bdt|lkr|ars|clp|cop|pen|s/\.?|bs\.?|bgn|isk|euros?|tl|ca\.|c\.)"
 )
 # (decimal mark, thousands separator). Of the pairs that fit the same number of cells, the first one is used.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
@@ -123,6 +134,13 @@ DATE_LETTERS = (
 _ARE_CODES = (
     "min(length(v)) >= 4 AND min(length(v)) = max(length(v)) AND bool_or(starts_with(v, '0')) "
     "AND NOT bool_or(contains(v, '.'))"
+)
+# 1.266 and 970, but no 1.26 and no 1266.
+_ARE_GROUPED = (
+    "min(length(v) - strpos(v, '.')) FILTER (contains(v, '.')) = 3 "
+    "AND max(length(v) - strpos(v, '.')) FILTER (contains(v, '.')) = 3 "
+    "AND max(length(v)) FILTER (NOT contains(v, '.')) = 3 AND max(length(v)) <= 7 "
+    "AND bool_and(v = '0' OR v BETWEEN '1' AND ':') AND count(v) FILTER (contains(v, '.')) >= 10"
 )
 _LIKE_A_DATE = (
     r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
@@ -180,7 +198,11 @@ _SUMS: dict[str, tuple[tuple[str, str], ...]] = {
     "megabytes": (("tb", "1000000"), ("gb", "1000"), ("mb", "1"), ("kb", "1/1000")),
 }  # fmt: skip
 _PART = r"(?:([0-9]+(?:\.[0-9]+|,[0-9]{1,2})?)\s*(?:%s)\.?(?:[\s,T]|and|und)*)?"
-_LIMIT = r"^(?:[<>]=?|[≤≥⩽⩾]|&[lg]t;)\s*"
+_LIMIT = (
+    r"^(?:[<>]=?|[≤≥⩽⩾~≈]|&[lg]t;|(?i:ca\.?|approx\.?|about|etwa|under|over|(?:less|more) than|unter|über"
+    r"|moins de|plus de)\s)\s*"
+)
+_MORE = r"\s(?i:(?:and|or) (?:over|above|older|more)|(?:und|oder) (?:mehr|älter)|et plus)$"
 _UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
 # After a number: x 10^3, and digits of a unit, as in 10^3/µL and mL/min/1.73m2.
 _TIMES = r"\s*[x×*·\s]\s*10 ?(?:\^|\*{1,2}|[eE]) ?([-+]?[0-9]+)"
@@ -198,7 +220,10 @@ _FORM_PATTERNS = {
         r"(?:((?:1[01]|0?[0-9])(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
     ),
     # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
-    FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
+    FRACTION: (
+        r"(?:([0-9]{1,3})[ -])?([0-9]{1,2}(?:\.[0-9])?)\s*(?:/|out of|von|sur)\s*"
+        r"(2|3|4|5|6|8|10|12|16|20|32|64|100)\s*(?:\"|”|″|in\.?|inch(?:es)?)?"
+    ),
     **{
         form: ("(?i)" if form == MINUTES else "(?i)P?") + "".join(_PART % unit for unit, _ in parts)
         for form, parts in _SUMS.items()
@@ -210,7 +235,7 @@ _FORM_PATTERNS = {
         r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s?(?:\"|”|″|''|’’|′′)\s?)?[NSEW]"
     ),
     SERIAL: r"[2-5][0-9]{4}",
-    LIMITED: rf"(?:{_LIMIT}[0-9][0-9., ]*|[0-9][0-9., ]*\+)[^0-9]{{0,12}}",
+    LIMITED: rf"(?:{_LIMIT}[0-9][0-9., ]*|[0-9][0-9., ]*(?:\+|{_MORE}))[^0-9]{{0,12}}",
 }
 # Units of the rewritten numbers; cells with another unit have to be converted first.
 _FORM_UNITS = {
@@ -222,16 +247,8 @@ _FORM_LINES = {
     UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
     FEET: " of inches: 5'11\" is read as 71",
     FRACTION: ": the fraction 1/8 is read as 0.125",
+    **{form: f" of {form}" for form in _SUMS},
     MINUTES: " of minutes: 1h 30min is read as 90",
-    "days": " of days: 6 weeks 2 days is read as 44",
-    "months": " of months: 2 years 3 months is read as 27",
-    "ounces": " of ounces: 5 lb 3 oz is read as 83",
-    "grams": " of grams: 1 kg 250 g is read as 1250",
-    "milligrams": " of milligrams: 1.5 g is read as 1500",
-    "centimetres": " of centimetres: 1 m 75 cm is read as 175",
-    "metres": " of metres: 1.5 km is read as 1500",
-    "millilitres": " of millilitres: 1.5 l is read as 1500",
-    "megabytes": " of megabytes: 1.5 GB is read as 1500",
     LIMITED: "",
     ORDINAL: ": 1st is read as 1",
     DEGREES: " of degrees: 52°30'S is read as -52.5",
@@ -258,20 +275,20 @@ class Notation:
         if self.is_time:
             return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?|\s?uhr)?"
         point = re.escape(self.decimal)
-        mark = {" ": r"[ \x{a0}\x{2009}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
+        marks = {" ": r"[ \x{a0}\x{2007}\x{2009}\x{202f}]", "'": "['’´]"}
+        mark = marks.get(self.thousands, re.escape(self.thousands))
         whole = "[0-9]+"
         if mark:
             indian = f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}"
             whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|{indian}|[0-9]+)"
-        unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
+        before, is_around, after = self.unit.partition(_NUMBER_HERE)
+        after = after if is_around else before
         scale = f"(?:{'|'.join(MAGNITUDES)})?" if self.is_scaled else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
         # 12- EUR is negative, and the hyphen of 3-door is not a sign.
-        is_word = re.search(r"[^\W\d_]", self.unit) and not _CURRENCIES.fullmatch(self.unit)
-        minus = "" if is_word else "-?"
-        return (
-            rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}{minus}{_GAP}{unit}[)+-]?{_TAIL}?"
-        )
+        is_word = re.search(r"[^\W\d_]", after) and not _CURRENCIES.fullmatch(after)
+        end = f"{_GAP}{scale}{'' if is_word else '-?'}{_GAP}\\(?{_unit_pattern(after)}[)+-]?{_TAIL}?"
+        return f"{_SIGN}{_GAP}{_unit_pattern(before)}{_GAP}{_SIGN}{_GAP}{number}{end}"
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL if it is not one."""
@@ -286,13 +303,14 @@ class Notation:
             hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
             return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
         body = f"regexp_extract({cell}, {literal(_BODY)})"
-        gone = {"'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u2009\u202f"
+        gone = {"'": "'’´"}.get(self.thousands, self.thousands) + " \u00a0\u2007\u2009\u202f"
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
         sign = rf"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|[0-9]-|[^-.,/]-$') THEN -1 ELSE 1 END"
         if self.is_scaled:
-            letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
+            longest = "|".join(sorted(MAGNITUDES, key=len, reverse=True))  # M is also in Mrd.
+            letters = f"regexp_extract({cell}, '[0-9]\\s*({longest})', 1)"
             cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())
             sign = f"{sign} * CASE {letters} {cases} ELSE 1 END"
         return f"CASE WHEN {matches} THEN {sign} * TRY_CAST({body} AS DOUBLE) END"
@@ -304,17 +322,28 @@ class Notation:
         names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
         parts = ["a decimal comma"] if self.decimal == "," else []
         parts += [f"{names[self.thousands]} between thousands"] if self.thousands else []
-        parts += [f"the unit {self.unit}"] if self.unit else []
+        what = "flags such as" if self.unit == FLAGGED else "the unit"
+        parts += [f"{what} {self.unit.replace(_NUMBER_HERE, ' … ')}"] if self.unit else []
         parts += ["letters for thousands and millions"] if self.is_scaled else []
         return " and ".join(parts) or "signs of its own"
 
 
 MAGNITUDES = {
-    "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6, "Mio": 1e6, "Mn": 1e6, "mn": 1e6, "M": 1e6, "Mrd.": 1e9,
-    "Mrd": 1e9, "Lakhs": 1e5, "Lakh": 1e5, "Lacs": 1e5, "Lac": 1e5, "Crore": 1e7, "Cr": 1e7, "bn": 1e9,
-    "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4, "亿": 1e8, "億": 1e8,
+    "thousand": 1e3, "Thousand": 1e3, "million": 1e6, "Million": 1e6, "Millionen": 1e6, "billion": 1e9,
+    "Billion": 1e9, "trillion": 1e12, "mln": 1e6, "mil": 1e6, "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6,
+    "Mio": 1e6, "Mn": 1e6, "mn": 1e6, "M": 1e6, "Mrd.": 1e9, "Mrd": 1e9, "Lakhs": 1e5, "Lakh": 1e5,
+    "Lacs": 1e5, "Lac": 1e5, "Crore": 1e7, "Cr": 1e7, "bn": 1e9, "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4,
+    "亿": 1e8, "億": 1e8,
 }  # fmt: skip
 PLAIN = Notation(is_plain=True)
+_NUMBER_TESTS = {
+    "plain": f"{PLAIN.sql('v')} IS NOT NULL",
+    "long": "regexp_matches(v, '^[-+]?[0-9]{4,}')",
+    "pointed": f"regexp_matches(v, {literal(_POINTED)})",  # 123.450
+    "whole": "NOT regexp_matches(v, '[.,]')",
+    "share": "regexp_matches(v, '^0?[.,][0-9]+$')",
+    **{sign: f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,7 +466,7 @@ def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
         columns += _Batch(table, places, reading).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
-    num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, COORDINATES, MIXED) for each in columns)
+    num_features = sum(each.kind in LEARNED for each in columns)
     return _find_identifiers(table, columns, num_features > 2)
 
 
@@ -490,6 +519,7 @@ class _Batch:
         self._chosen = {place: str(wanted.get(name, "")) for place, name in names.items()}
         self._extra = {place: tuple(map(str.lower, missing.get(name, ()))) for place, name in names.items()}
         self._codes: set[int] = set()
+        self._grouped: set[int] = set()  # 1.266 and 970: points are between thousands
         self._whole: set[int] = set()  # all plain numbers are whole
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
@@ -512,7 +542,10 @@ class _Batch:
             ):
                 found[place] = replace(profile, kind=named[0], reason=named[1], confidence="medium")
             elif (
-                is_plain and not self._chosen[place] and not self._extra[place] and not _may_be_date(profile)
+                is_plain
+                and not (self._chosen[place] or self._extra[place])
+                and place not in self._grouped
+                and not _may_be_date(profile)
             ):
                 found[place] = replace(profile, kind=NUMBER)
         rest = [place for place in self._profiles if place not in found]
@@ -531,38 +564,27 @@ class _Batch:
     def _count(self, places: Sequence[int]) -> dict[int, Column]:
         """Return counts of each column: cells, distinct values, plain numbers and mean lengths."""
         plain = PLAIN.sql("v")
+        is_whole = f"bool_and({plain} = floor({plain}))"
         start = f"left(v, {MAX_EXAMINED})"
-        unread = [Column(index=place, name=self._table.names[place], kind="") for place in places]
+        names, num_rows = self._table.names, self._table.num_rows
+        unread = {
+            place: Column(index=place, name=names[place], kind="", num_rows=num_rows) for place in places
+        }
         rows = self._table.query(
-            f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
+            "SELECT col, count(v), count(DISTINCT v), coalesce(avg(length(v)), 0), "
             f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
-            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false), "
-            f"coalesce(bool_and({plain} = floor({plain})), false) FROM {_long_cells(unread)} GROUP BY col"
+            f"count({plain}) FILTER (NOT isnan({plain})), "
+            f"{', '.join(f'coalesce({test}, false)' for test in (_ARE_CODES, _ARE_GROUPED, is_whole))} "
+            f"FROM {_long_cells(list(unread.values()))} GROUP BY col"
         )
         found = {}
-        for place, present, distinct, num_plain, characters, words, has_nan, has_zeros, whole in sorted(rows):
-            self._whole |= {place} if whole else set()
-            if has_zeros and num_plain == present and not self._chosen[place]:
-                self._codes.add(place)
-            nan: tuple[str, ...] = ()
-            if has_nan:
-                spelled = self._table.query(
-                    f"SELECT DISTINCT {column(place)} AS v FROM rows WHERE lower(v) = 'nan' ORDER BY v"
-                )
-                nan = tuple(str(value) for (value,) in spelled)
-            found[place] = Column(
-                index=place,
-                name=self._table.names[place],
-                kind="",
-                num_rows=self._table.num_rows,
-                num_present=present,
-                num_distinct=distinct,
-                num_numbers=num_plain,
-                missing=nan,
-                characters=characters,
-                words=words,
-                is_chosen=bool(self._chosen[place]),
-            )
+        for place, present, distinct, characters, words, num_plain, *are in sorted(rows):
+            is_able = num_plain == present and not self._chosen[place]
+            for places_of, is_such in zip((self._codes, self._grouped, self._whole), are, strict=True):
+                places_of |= {place} if is_such and is_able else set()
+            counts = {"num_present": present, "num_distinct": distinct, "num_numbers": num_plain}
+            means = {"characters": characters, "words": words}
+            found[place] = replace(unread[place], **counts, **means, is_chosen=bool(self._chosen[place]))
         return found
 
     def _collect_values(self, places: Sequence[int]) -> None:
@@ -640,7 +662,7 @@ class _Batch:
 
     def _has_sums(self, place: int, form: str) -> bool:
         """Return False if all cells of a form have the same unit, or one of a single letter such as 34M."""
-        unit = "regexp_replace(lower(v), '[0-9.,\\s]+', '', 'g')"
+        unit = f"regexp_replace(lower({_in_units('v', form)}), '[0-9.,\\s]+', '', 'g')"
         return bool(self._table.value(
             f"SELECT bool_or(regexp_matches(v, '(?i)^P|[0-9]\\D*\\pL\\D*[0-9]')) "
             f"OR (count(DISTINCT {unit}) > 1 AND max(length({unit})) > 1) "
@@ -709,7 +731,7 @@ class _Batch:
                 continue
             fitting = [form for form, count in fits.items() if count == best]
             reason = SERIAL_DAYS if self._profiles[place].form == SERIAL else _doubt_of_order(fitting)
-            reason = self._doubt_of_year(place) if fitting[0] == "%b %y" else reason
+            reason = self._doubt_of_year(place, fitting[0]) or reason
             if reason == NO_YEAR and not self._chosen[place]:
                 continue
             found[place] = replace(
@@ -723,12 +745,18 @@ class _Batch:
             )
         return found
 
-    def _doubt_of_year(self, place: int) -> str:
-        """Return why the number in Jan-21 may not be a year, or an empty string.
+    def _doubt_of_year(self, place: int, form: str) -> str:
+        """Return why the numbers in Jan-21 or 2010-11 may be no year or month; else an empty string.
 
-        It is no year in cells of one month (Set 1, Set 2), with more words than months (Mark 40, Maria 41),
-        or with numbers like the days of a month.
+        There is no month if all cells are a year and the next one, and no year in cells of one month (Set 1,
+        Set 2), with more words than months (Mark 40, Maria 41), or with numbers like the days of a month.
         """
+        if form == "%Y-%m":
+            next_year = "(TRY_CAST(left(v, 4) AS INTEGER) + 1) % 100 = TRY_CAST(right(v, 2) AS INTEGER)"
+            is_season = self._table.value(f"SELECT bool_and({next_year}) FROM vals WHERE col = {place}")
+            return NO_YEAR if is_season else ""
+        if form != "%b %y":
+            return ""
         ((months, words, least, most, has_mark),) = self._table.query(
             f"SELECT count(DISTINCT left({_spelled('v', '%b')}, 3)), count(DISTINCT lower(regexp_extract(v, "
             f"'\\pL+'))), min(y), max(y), bool_and(regexp_matches(v, '[''’]')) FROM (SELECT v, "
@@ -786,21 +814,16 @@ class _Batch:
                 if decimal in ("", point)
             ] + [Notation(is_time=True), Notation(is_time=True, is_short=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
-            tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
-            tests += [f"regexp_matches(v, {literal(_POINTED)})", "NOT regexp_matches(v, '[.,]')"]
-            tests += [f"regexp_matches(v, '[0-9][{sign}]$')" for sign in "+-"]
-            for place, *fits, plain, num_long, num_pointed, num_whole, plus, minus in self._table.query(
-                f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
-                f"WHERE col IN ({_listed(some)}) GROUP BY col"
+            asked = ", ".join(map(_sum_where, [*tests, *_NUMBER_TESTS.values()]))
+            for place, *values in self._table.query(
+                f"SELECT col, {asked} FROM vals WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
-                is_signed = plus + minus >= 0.2 * self._shares[place]["present"]
-                if plus and minus and is_signed and not self._chosen[place]:
+                by_notation = dict(zip(notations, values, strict=False))
+                counts = dict(zip(_NUMBER_TESTS, values[len(notations) :], strict=True))
+                is_signed = counts["+"] + counts["-"] >= 0.2 * self._shares[place]["present"]
+                if counts["+"] and counts["-"] and is_signed and not self._chosen[place]:
                     continue  # grades such as 2+ and 3-
-                by_notation = dict(zip(notations, fits, strict=True))
-                number = self._as_number(
-                    place, by_notation, plain, num_long, num_pointed, num_whole, others[place]
-                )
-                if number is not None:
+                if (number := self._as_number(place, by_notation, counts, others[place])) is not None:
                     found[place] = number
         return found
 
@@ -813,30 +836,22 @@ class _Batch:
         return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
 
     def _as_number(
-        self,
-        place: int,
-        fits: Mapping[Notation, int],
-        plain: int,
-        num_long: int,
-        num_pointed: int,
-        num_whole: int,
-        others: Mapping[str, int],
+        self, place: int, fits: Mapping[Notation, int], counts: Mapping[str, int], others: Mapping[str, int]
     ) -> Column | None:
         """Return the column as numbers, or None if too few cells are numbers.
 
         Args:
             fits: number of cells that are numbers in each format.
-            plain: number of cells that are plain numbers.
-            num_long: number of cells that begin with four digits.
-            num_pointed: number of cells such as 123.450.
-            num_whole: number of cells without points and commas.
+            counts: number of cells that meet each of `_NUMBER_TESTS`.
             others: number of cells of each value without a digit.
         """
+        plain, num_long, num_whole = (counts[name] for name in ("plain", "long", "whole"))
         profile, chosen = self._profiles[place], self._chosen[place]
         present, distinct = self._shares[place]["present"], self._shares[place]["distinct"]
         # Words among numbers are missing values if they are known spellings, or one or two repeated words.
         guessed: set[str] = set()
-        is_rare = sum(others.values()) < 0.3 * profile.num_present
+        most = 0.7 if len(others) == 1 and distinct > MIN_FOR_IDENTIFIER else 0.3
+        is_rare = sum(others.values()) < most * profile.num_present
         if 0 < len(others) <= 2 and min(others.values()) > 1 and is_rare and not _is_ordinal(others):
             guessed = set(others)
             present, distinct = present - sum(others.values()), distinct - len(others)
@@ -849,14 +864,17 @@ class _Batch:
             if min(points) > 0 and sum(points) + num_whole >= 0.95 * present:
                 self._doubts[place] = "numbers, some with a decimal point and some with a decimal comma"
             return None
+        if not chosen and any(each.unit == "%" for each in fits) and counts["share"] >= 0.1 * present:
+            self._doubts[place] = "numbers, some in percent and some as parts of 1"
+            return None
         notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
-        if plain < best or chosen == DECIMAL_COMMA:
+        if plain < best or chosen == DECIMAL_COMMA or place in self._grouped:
             fitting = [each for each, count in fits.items() if count == best]
             usual = replace(fitting[0], decimal=".", thousands="")
             notation = usual if usual in fitting else fitting[0]
             # Is 1,266 a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
             grouped = next((each for each in fitting if each.thousands), None)
-            if num_pointed > 0.5 * best and notation.unit in EUROS:
+            if place in self._grouped or (counts["pointed"] > 0.5 * best and notation.unit in EUROS):
                 grouped = next((each for each in fitting if each.thousands == "."), grouped)
             is_ambiguous = (
                 grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
@@ -866,7 +884,7 @@ class _Batch:
                 confidence = "medium"
                 reason = "longer numbers have no separator" if num_long else EVERY_THREE
         if (num := self._shares[place][LIMITED]) and profile.form in (LIMITED, *_SUMS):
-            limits = f"the limits in {num:,} of {present:,} cells, such as <5 and 5+, are read as 5"
+            limits = f"the limits in {num:,} of {present:,} cells, such as <5, 5+ and ~5, are read as 5"
             reason = f"{limits}; {reason}".rstrip("; ")
         known = {value for value, _ in self._spelled[place]}
         return replace(
@@ -912,7 +930,7 @@ class _Batch:
 
     def _has_words(self, profile: Column) -> bool:
         """Return True for texts rather than numbers, codes or JSON with spaces; examines 1,000 values."""
-        words = r"len(regexp_extract_all(v, '\pL{2,}'))"
+        words = r"len(regexp_extract_all(v, '[\pL\pM]{2,}'))"
         some = f"SELECT v FROM vals WHERE col = {profile.index} LIMIT 1000"
         return bool(self._table.value(f"SELECT avg({words}) >= {MIN_TEXT_WORDS - 1} FROM ({some})"))
 
@@ -950,6 +968,8 @@ def _kind_by_name(profile: Column, *, is_whole: bool) -> tuple[str, str] | None:
         return IDENTIFIER, "phone numbers, by the name of the column"
     if re.fullmatch(_CODE_NAME, profile.name.replace("_", " ")) and 3 <= profile.characters <= 10:
         return CATEGORY, "postcodes, by the name of the column"
+    if not is_whole and re.search(r"(?i)(?:^|[^a-z])(?:version|release|ver)$", profile.name):
+        return CATEGORY, "versions, by the name of the column"
     return None
 
 
@@ -962,9 +982,20 @@ def _listed(places: Iterable[int]) -> str:
     return ", ".join(map(str, places))
 
 
+def _unit_pattern(unit: str) -> str:
+    """Return a regular expression for an optional unit, of words also in capitals and as a plural."""
+    if unit == FLAGGED:
+        return rf"[\[(]?(?:{'|'.join(FLAGS)})?[\])]?"
+    if not re.fullmatch(r"[^\W\d_]{2,}", unit):
+        return f"(?:{re.escape(unit)})?" if unit else ""
+    first = unit[0] if unit[0] in "mM" else f"(?i:{unit[0]})"  # mW is not MW
+    return f"(?:{first}(?i:{unit[1:]})(?:s|es|e|n|en)?)?"
+
+
 def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]:
     """Return the unit of a column's numbers, the counts of cells without a number, and conflicting units."""
-    units: dict[str, int] = {}
+    spelled: dict[str, int] = {}
+    units: dict[str, int] = {}  # star for star, Stars
     others: dict[str, int] = {}
     num_bare = 0
     for text, count in shapes.items():
@@ -972,13 +1003,20 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
             others[text] = count
             continue
         text = re.sub(_TAIL + "$", "", text)
-        before, _, after = (part.strip(f"-+−–(){AROUND_CELLS}") for part in text.partition(_NUMBER_HERE))
-        unit = before + after
-        is_name = re.search(r"[^\W\d_]", before) and not _CURRENCIES.fullmatch(before)
+        before, mark, after = (part.strip(f"-+−–(){AROUND_CELLS}") for part in text.partition(_NUMBER_HERE))
+        unit = f"{before}{mark}{after}" if before and after else before + after
+        is_flag = before in FLAGS or after.strip("[]") in FLAGS
+        unit = unit.strip("[]") if is_flag else unit
+        is_name = re.search(r"[^\W\d_]", before) and not (is_flag or _CURRENCIES.fullmatch(before))
         if unit == "":
             num_bare += count
-        elif not is_name and not re.search(rf"(?<![^\W\d_])\d|{_NUMBER_HERE}", unit) and len(unit) <= 16:
-            units[unit] = units.get(unit, 0) + count
+        elif not is_name and not re.search(r"(?<![^\W\d_])\d", unit) and len(unit) <= 16:
+            spelled[unit] = spelled.get(unit, 0) + count
+    for unit, count in sorted(spelled.items(), key=lambda each: len(each[0])):
+        same = next((each for each in units if re.fullmatch(_unit_pattern(each), unit)), unit)
+        units[same] = units.get(same, 0) + count
+    if units and units.keys() <= set(FLAGS) and num_bare > (sum(units.values()) if len(units) == 1 else 0):
+        return FLAGGED, others, []
     unit = max(units, key=lambda name: units[name], default="")
     num_like = num_bare + sum(units.values())
     is_usual = (
@@ -1010,7 +1048,8 @@ def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
 def _is_ordinal(others: Mapping[str, int]) -> bool:
     """Return True for words that are values and not missing, such as 'more' in 1, 2, 3, more."""
     return any(
-        re.search(r"more|less|over|under|mehr|weniger|inf|yes|no\b|true|false", text) for text in others
+        re.search(r"more|less|over|under|mehr|weniger|\binf(?:\b|é)|yes|no\b|true|false", text)
+        for text in others
     )
 
 
@@ -1044,7 +1083,8 @@ def _rewritten(cell: str, form: str) -> str:
         return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
     is_such = _has_form(cell, form)
     if form == LIMITED:
-        return f"CASE WHEN {is_such} THEN regexp_replace({cell}, {literal(_LIMIT)}, '') ELSE {cell} END"
+        bare = f"regexp_replace({cell}, {literal(f'{_LIMIT}|{_MORE}')}, '', 'g')"
+        return f"CASE WHEN {is_such} THEN {bare} ELSE {cell} END"
     if form == SERIAL:
         date = f"CAST(DATE '1899-12-30' + TRY_CAST({cell} AS INTEGER) AS VARCHAR)"
         return f"CASE WHEN {is_such} THEN {date} ELSE {cell} END"
@@ -1065,14 +1105,13 @@ def _rewritten(cell: str, form: str) -> str:
         ]
         return f"CASE WHEN {is_such} THEN CAST({' + '.join(parts)} AS VARCHAR) ELSE {cell} END"
     first, second, third = (_group(cell, f"^(?:{_FORM_PATTERNS[form]})()$", group) for group in (1, 2, 3))
-    number = f"12 * {first} + coalesce({second}, 0)"
-    if form == FRACTION:
-        number = f"coalesce({first}, 0) + {second} / {third}"
-    if form == ORDINAL:
-        number = first
-    if form == DEGREES:
-        angle = f"{first} + coalesce({second}, 0) / 60 + coalesce({third}, 0) / 3600"
-        number = f"CASE WHEN regexp_matches({cell}, '[SW]$') THEN -1 ELSE 1 END * ({angle})"
+    angle = f"{first} + coalesce({second}, 0) / 60 + coalesce({third}, 0) / 3600"
+    number = {
+        FEET: f"12 * {first} + coalesce({second}, 0)",
+        FRACTION: f"coalesce({first}, 0) + {second} / {third}",
+        ORDINAL: first,
+        DEGREES: f"CASE WHEN regexp_matches({cell}, '[SW]$') THEN -1 ELSE 1 END * ({angle})",
+    }[form]
     return f"CASE WHEN {is_such} THEN CAST({number} AS VARCHAR) ELSE {cell} END"
 
 
@@ -1203,12 +1242,15 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
     """Recognise row indexes and identifiers, from which a model cannot learn anything about other rows."""
-    able = [
-        each
-        for each in columns
-        if not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER and each.all_different
-    ]
-    found = {each.index: _by_name(each, each.index in table.index_columns, has_others) for each in able}
+    found: dict[int, Column] = {}
+    for each in columns:
+        is_first = all(place in found and found[place].kind == INDEX for place in range(each.index))
+        is_nameless = each.name == "column 1" and table.names[1:2] != ["column 2"]
+        is_saved = is_nameless or re.fullmatch(_SAVED_INDEX, each.name)
+        may_repeat = is_saved and is_first and each.num_present <= MOST_JOINED * each.num_distinct
+        is_able = not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER
+        if is_able and (each.all_different or may_repeat):
+            found[each.index] = _by_name(each, each.index in table.index_columns, is_first, has_others)
     for each in columns:
         if each.is_chosen or not each.num_distinct < each.num_present < MOST_PER_ID * each.num_distinct:
             continue
@@ -1240,18 +1282,16 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
     return [found.get(each.index, each) for each in columns]
 
 
-def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
-    """Return a column of distinct values as an index or identifier if its name or the file indicates it."""
+def _by_name(each: Column, is_declared: bool, is_first: bool, has_others: bool) -> Column:
+    """Return a column as an index, if only indexes are before it, or an identifier, by its name or file."""
     if is_declared:
         return replace(each, kind=INDEX, reason="the file declares it as the index of its rows")
-    if each.kind == CATEGORY and each.confidence != "low":
+    if each.kind == CATEGORY and each.confidence != "low" and each.all_different:
         return replace(each, kind=IDENTIFIER, reason="all its values are different, like names of rows")
     if each.kind != NUMBER or not each.all_whole or not each.notation.is_plain:
         return each
-    if each.index == 0 and re.fullmatch(NAMELESS, each.name.lower()):
-        return replace(
-            each, kind=INDEX, reason="whole numbers, all different, in a first column without a name"
-        )
+    if (is_first and re.fullmatch(NAMELESS, each.name.lower())) or each.name.startswith("__index_level_"):
+        return replace(each, kind=INDEX, reason="whole numbers in a first column without a name")
     is_row_number = each.lowest in (0, 1) and each.highest - each.lowest + 1 == each.num_rows
     if is_row_number and has_others and each.name.lower() not in ORDERED_NAMES:
         reason = "each whole number up to the number of rows, once"

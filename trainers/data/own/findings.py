@@ -17,7 +17,7 @@ from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, a
 MAX_CHECKED = 200  # columns
 MIN_SUMMANDS = 4
 FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
-SENTINELS = (-1, -9, -99, -99.9, -999, -999.9, -9999, 99, 999, 9999, 99999, 999999)
+SENTINELS = (-1, -9, -99, -99.9, -999, -999.25, -999.9, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 
@@ -66,9 +66,11 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
         if each.name.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) and each.index != plan.label
         and each.kind not in (columns_module.EMPTY, columns_module.CONSTANT, columns_module.INDEX)
     ]  # fmt: skip
-    categories = [each.name for each in columns if each.kind == columns_module.CATEGORY]
+    first, most = columns[0], columns_module.MAX_ONE_HOT
+    numbered = columns[:1] if first.all_whole and 1 < first.num_distinct <= most else []
+    categories = [each.name for each in columns if each.kind == columns_module.CATEGORY or each in numbered]
     if plan.task == TABULAR_REGRESSION and len(categories) == 1 and categories[0].startswith("column "):
-        called = categories  # without names, the only column of words may be the label
+        called = categories  # without names, the only column of words or classes may be the label
     if called and plan.label_name.lower() not in (*LABEL_NAMES, *OTHER_LABEL_NAMES):
         message = f"{quoted(plan.label_name)} is predicted, but there is also a column {quoted(called[0])}."
         problems.note(
@@ -218,12 +220,8 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     """Report duplicate rows: copies of training rows could be in the validation split."""
     places = [*(plan.texts or plan.used), plan.label]
     some = [columns[place] for place in places]
-    # Rows with few categories are equal by chance.
-    if (
-        len(places) > MAX_CHECKED
-        or max((each.num_distinct for each in some if each.index != plan.label), default=0)
-        < 0.3 * table.num_rows
-    ):
+    most = max((each.num_distinct for each in some if each.index != plan.label), default=0)
+    if len(places) > MAX_CHECKED or most < 0.3 * table.num_rows:  # few categories are equal by chance
         return
     cells = ", ".join(column(place) for place in places)
     distinct = table.value(f"SELECT count(*) FROM (SELECT DISTINCT {cells} FROM rows)")
@@ -231,30 +229,21 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     if copies:
         what = "texts" if plan.texts else "rows"
         are = "is an exact copy" if copies == 1 else "are exact copies"
-        share = copies / table.num_rows
-        message = (
-            f"{copies:,} of {table.num_rows:,} {what} {are} of others: some would be in training and in "
-            "validation."
-        )
-        action = f"Leave out the copies ({copies:,} {'row' if copies == 1 else 'rows'}, {share:.0%})"
+        share = f"{copies:,} {'row' if copies == 1 else 'rows'}, {copies / table.num_rows:.0%}"
+        message = f"{copies:,} of {table.num_rows:,} {what} {are} of others"
+        message += ": some would be in training and in validation."
+        action = f"Leave out the copies ({share})"
         problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
     if plan.texts and plan.class_names:
         texts = ", ".join(column(place) for place in plan.texts)
-        label = column(plan.label)
-        two = table.value(
-            f"SELECT count(*) FROM (SELECT {texts} FROM rows GROUP BY {texts} HAVING "
-            f"count(DISTINCT {label}) > 1)"
-        )
-        if two:
-            problems.note(
-                "the table", f"{two:,} texts occur with more than one label.", "One of the labels is wrong."
-            )
+        several = f"GROUP BY {texts} HAVING count(DISTINCT {column(plan.label)}) > 1"
+        if num := table.value(f"SELECT count(*) FROM (SELECT 1 FROM rows {several})"):
+            message = f"{num:,} texts occur with more than one label."
+            problems.note("the table", message, "One of the labels is wrong.")
 
 
-def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Problems) -> int:
-    """Drop duplicate rows if the user has chosen that; return their number."""
-    if not reading.get("leave_out_copies"):
-        return 0
+def leave_out_copies(table: Table, plan: Plan, problems: Problems) -> int:
+    """Drop duplicate rows; return their number."""
     cells = ", ".join(column(place) for place in (*(plan.texts or plan.used), plan.label))
     num = table.drop(f"row NOT IN (SELECT min(row) FROM rows GROUP BY {cells})")
     if num:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -66,6 +67,17 @@ def binary_format(start: bytes) -> str:
     """Return the name of a binary format by a file's first bytes, or an empty string."""
     name = next((name for magic, name in BINARY.items() if start.lstrip(b" \r\n\t").startswith(magic)), "")
     return "a tar archive" if start[257:262] == b"ustar" else name
+
+
+def is_json_file(path: Path) -> bool:
+    """Return True if the first line of a file is a JSON object, or a list of them."""
+    with path.open("rb") as file:
+        line = file.readline(2**20)
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value[0] if isinstance(value, list) and value else value, dict)
 
 
 def text_format(text: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
 from trainers.data.own.cache import TemporaryFolder
-from trainers.data.own.formats import AS_TABLE, NOT_TAKEN, WEB_PAGE, binary_format, text_format
+from trainers.data.own.formats import AS_TABLE, NOT_TAKEN, WEB_PAGE, binary_format, is_json_file, text_format
 from trainers.data.own.image_files import STARTS, is_image, source_of
 from trainers.data.own.images import IMAGE_SUFFIXES, Images, Listed, by_file_names, table_beside
 from trainers.data.own.problems import Problems, listed, quoted
@@ -185,7 +185,8 @@ def _kind_of(
         message = f"it is of no kind that can be read here: {error.message}"
         problems.fault(path.name, message, TAKEN, line=error.line)
         return None
-    is_tabular = suffix not in PROSE_SUFFIXES and (text_format(text) or _looks_like_table(text))
+    is_tabular = is_json_file(path) or text_format(text) or _looks_like_table(text)
+    is_tabular = is_tabular and suffix not in PROSE_SUFFIXES
     return _table(file, options, problems) if is_tabular else PlainText(file, options)
 
 
@@ -195,8 +196,6 @@ def _why_not_read(start: bytes, suffix: str) -> tuple[str, str]:
         return "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
     if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
         return "it is a spreadsheet or a zip by its beginning.", "Name it so that it ends in .xlsx or .zip."
-    if re.match(rb'\s*\{"[^\n]*\}\r?\n\{"', start) and suffix not in (*TABLE_SUFFIXES, *PROSE_SUFFIXES):
-        return "it is JSON Lines by its beginning.", "Name it so that it ends in .jsonl."
     if suffix in NOT_TAKEN:
         return f"files ending in {suffix} are not read.", NOT_TAKEN[suffix]
     name = binary_format(start)

@@ -13,45 +13,13 @@ import numpy as np
 import torch
 
 from trainers.contract.config.sections import parse_reading
-from trainers.data.dataset import (
-    IMAGE_CLASSIFICATION,
-    TABULAR_REGRESSION,
-    TEXT_CLASSIFICATION,
-    DataOptions,
-    DataSpec,
-    Split,
-    TableColumn,
-    Tokenizer,
-)
-from trainers.data.own.cache import (
-    SMALL_BYTES,
-    ArrayWriter,
-    MappedArray,
-    Prepared,
-    require_space,
-    tokenizer_fingerprint,
-    write_arrays,
-)
-from trainers.data.own.columns import (
-    CATEGORY,
-    COORDINATES,
-    DATE,
-    FILE_NAME,
-    LEFT_OUT,
-    MIXED,
-    NUMBER,
-    SPLIT,
-    TEXT,
-    Column,
-    read_columns,
-)
-from trainers.data.own.features import (
-    chunks,
-    feature_names,
-    split_by,
-    write_features,
-)
-from trainers.data.own.findings import leave_out, report_findings, report_one_hot, totals_of_groups
+from trainers.data import dataset
+from trainers.data import text as text_module
+from trainers.data.own import cache
+from trainers.data.own import columns as columns_module
+from trainers.data.own.columns import Column, read_columns
+from trainers.data.own.features import chunks, feature_names, split_by, write_features
+from trainers.data.own.findings import leave_out_copies, report_findings, report_one_hot, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, Listed, check_counts
 from trainers.data.own.problems import DataError, Problems
 from trainers.data.own.processes import Progress
@@ -60,15 +28,6 @@ from trainers.data.own.splits import MappedRowsSplit, Rows, whole
 from trainers.data.own.table_file import Table, column
 from trainers.data.own.table_plan import Plan, label_place, make_plan, split_of
 from trainers.data.tables import TableSplit, num_validation
-from trainers.data.text import (
-    NUM_SPECIAL,
-    CharacterTokenizer,
-    TextSplit,
-    WordTokenizer,
-    split_words,
-    token_dtype,
-    tokens_tensor,
-)
 
 WORDS = "words"
 CHARACTERS = "characters"
@@ -82,7 +41,7 @@ _TEXTS_AT_ONCE = 4096
 _TEXTS_MEASURED = 20_000
 
 
-def tokenizer_of(reader: Mapping[str, Any], own: Tokenizer | None) -> Tokenizer:
+def tokenizer_of(reader: Mapping[str, Any], own: dataset.Tokenizer | None) -> dataset.Tokenizer:
     """Return the tokenizer of prepared texts.
 
     Args:
@@ -91,7 +50,7 @@ def tokenizer_of(reader: Mapping[str, Any], own: Tokenizer | None) -> Tokenizer:
     """
     if own is not None:
         return own
-    kind = CharacterTokenizer if reader["of"] == CHARACTERS else WordTokenizer
+    kind = text_module.CharacterTokenizer if reader["of"] == CHARACTERS else text_module.WordTokenizer
     return kind(reader["vocabulary"])
 
 
@@ -104,7 +63,7 @@ class MappedTexts(Sequence[str]):
         rows: row numbers of the texts in this sequence.
     """
 
-    def __init__(self, texts: MappedArray, ends: MappedArray, rows: Rows) -> None:
+    def __init__(self, texts: cache.MappedArray, ends: cache.MappedArray, rows: Rows) -> None:
         self._texts = texts
         self._ends = ends
         self._rows = rows
@@ -134,7 +93,7 @@ def write_texts(
     file_bytes: int,
     single_words: bool,
     length: int | None,
-    own: Tokenizer | None,
+    own: dataset.Tokenizer | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the arrays `texts`, `ends`, `inputs`, `targets`, `train` and `validation`.
 
@@ -146,10 +105,10 @@ def write_texts(
     Returns:
         The arrays' metadata, and the description of the tokenizer.
     """
-    require_space(folder, file_bytes)
+    cache.require_space(folder, file_bytes)
     arrays, targets, texts, held = _write_whole(table, plan, folder)
     train, validation = split_by(held, targets, len(targets))
-    ends = MappedArray.of(folder, "ends", arrays)
+    ends = cache.MappedArray.of(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
     reader: dict[str, Any] = {"of": "", "vocabulary": []}
@@ -157,16 +116,16 @@ def write_texts(
         reader = _make_reader(training, single_words=single_words)
     tokenizer = tokenizer_of(reader, own)
     length = length or _usual_length(tokenizer, training)
-    dtype = np.dtype(str(token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
-    require_space(folder, len(targets) * length * dtype.itemsize)
-    writer = ArrayWriter(folder, "inputs", dtype.str, (length,))
+    dtype = np.dtype(str(text_module.token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
+    cache.require_space(folder, len(targets) * length * dtype.itemsize)
+    writer = cache.ArrayWriter(folder, "inputs", dtype.str, (length,))
     progress = Progress("texts written as tokens", len(targets))
     everything = MappedTexts(texts, ends, np.arange(len(targets)))
     for start in range(0, len(everything), _TEXTS_AT_ONCE):
         piece = everything[start : start + _TEXTS_AT_ONCE]
-        writer.append(tokens_tensor(tokenizer, piece, length).numpy())
+        writer.append(text_module.tokens_tensor(tokenizer, piece, length).numpy())
         progress.add(len(piece))
-    arrays |= write_arrays(folder, targets=targets, train=train, validation=validation)
+    arrays |= cache.write_arrays(folder, targets=targets, train=train, validation=validation)
     arrays["inputs"] = writer.close()
     return arrays, reader
 
@@ -176,7 +135,7 @@ def frequent_words(texts: Iterator[str], most: int) -> list[str]:
     counts: Counter[str] = Counter()
     least = 1
     for text in texts:
-        counts.update(split_words(text))
+        counts.update(text_module.split_words(text))
         if len(counts) > MOST_COUNTED:
             while len(counts) > MOST_COUNTED // 2:
                 counts = Counter({word: count for word, count in counts.items() if count > least})
@@ -186,8 +145,9 @@ def frequent_words(texts: Iterator[str], most: int) -> list[str]:
 
 def _write_whole(
     table: Table, plan: Plan, folder: Path
-) -> tuple[dict[str, Any], Rows, MappedArray, list[Rows]]:
-    writer, ends_writer = ArrayWriter(folder, "texts", "|u1", ()), ArrayWriter(folder, "ends", "<i8", ())
+) -> tuple[dict[str, Any], Rows, cache.MappedArray, list[Rows]]:
+    writer = cache.ArrayWriter(folder, "texts", "|u1", ())
+    ends_writer = cache.ArrayWriter(folder, "ends", "<i8", ())
     all_targets, all_held = [], []
     end = 0
     progress = Progress("texts read", table.num_rows)
@@ -203,12 +163,13 @@ def _write_whole(
         all_targets.append(targets)
         progress.add(len(raw))
     arrays = {"texts": writer.close(), "ends": ends_writer.close()}
-    return arrays, np.concatenate(all_targets), MappedArray.of(folder, "texts", arrays), all_held
+    return arrays, np.concatenate(all_targets), cache.MappedArray.of(folder, "texts", arrays), all_held
 
 
 def _make_reader(training: Sequence[str], *, single_words: bool) -> dict[str, Any]:
     if not single_words:
-        words = frequent_words(_counted(training, "texts' words counted"), MAX_WORDS - NUM_SPECIAL)
+        counted = _counted(training, "texts' words counted")
+        words = frequent_words(counted, MAX_WORDS - text_module.NUM_SPECIAL)
         return {"of": WORDS, "vocabulary": words}
     counts: Counter[str] = Counter()
     for text in _counted(training, "texts' characters counted"):
@@ -223,7 +184,7 @@ def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
         progress.add(1)
 
 
-def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
+def _usual_length(tokenizer: dataset.Tokenizer, training: Sequence[str]) -> int:
     step = max(1, len(training) // _TEXTS_MEASURED)
     lengths = [len(tokenizer.encode([text], NO_LIMIT)[0]) for text in training[::step]]
     return int(min(MAX_LENGTH, max(MIN_LENGTH, np.quantile(lengths, LONG_SHARE))))
@@ -248,7 +209,7 @@ class TableData:
 
     name = "table"
 
-    def __init__(self, file: DataFile, options: DataOptions) -> None:
+    def __init__(self, file: DataFile, options: dataset.DataOptions) -> None:
         self._file = file
         self._path = file.path
         self._options = options
@@ -267,7 +228,7 @@ class TableData:
             "skip_unreadable": options.skip_unreadable,
             "reading": options.reading,
             "sequence_length": options.sequence_length,
-            "tokenizer": tokenizer_fingerprint(options.tokenizer),
+            "tokenizer": cache.tokenizer_fingerprint(options.tokenizer),
         }
 
     def inspect(self, problems: Problems) -> TableInspection:
@@ -275,9 +236,8 @@ class TableData:
         try:
             reading = parse_reading(self._options.reading)
         except ValueError as error:
-            problems.fault(
-                "how the table is read", f"allowed: {error}.", "Clear it.", suggested={"data_reading": ""}
-            )
+            where, change = "how the table is read", {"data_reading": ""}
+            problems.fault(where, f"allowed: {error}.", "Clear it.", suggested=change)
             reading = {}
         skip = self._options.skip_unreadable
         path = self._file.local(problems)
@@ -286,9 +246,8 @@ class TableData:
         columns: list[Column] = []
         plan = None
         if table.names and not table.num_rows and not problems.num_faults:
-            problems.fault(
-                self._path.name, "there are no rows.", "Give a table with rows below the column names."
-            )
+            hint = "Give a table with rows below the column names."
+            problems.fault(self._path.name, "there are no rows.", hint)
         if table.num_rows:
             if last := reading.get("leave_out_last", 0):
                 num = table.drop(f"row IN (SELECT row FROM rows ORDER BY row DESC LIMIT {last})")
@@ -301,7 +260,7 @@ class TableData:
             columns = read_columns(table, reading)
             if reading.get("leave_out_copies"):
                 first = make_plan(table, list(columns), self._options, reading, Problems())
-                if first is not None and leave_out(table, first, reading, problems):
+                if first is not None and leave_out_copies(table, first, problems):
                     columns = read_columns(table, reading)
             if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
@@ -311,12 +270,12 @@ class TableData:
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
         """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
-        if self._options.task not in ("auto", IMAGE_CLASSIFICATION):
+        if self._options.task not in ("auto", dataset.IMAGE_CLASSIFICATION):
             return False
         own_folder = self._path.parent
         folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
-        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE, COORDINATES)]
-        named = [each for each in columns if each.kind == FILE_NAME]
+        others = [each for each in columns if each.kind in columns_module.LEARNED]
+        named = [each for each in columns if each.kind == columns_module.FILE_NAME]
         if named and _has_boxes(columns, problems):
             return True
         for each in named or [each for each in columns if each.all_different]:
@@ -352,7 +311,7 @@ class TableData:
         used: set[int] = set()
         if plan is not None:
             used = {*plan.used, *plan.texts, plan.label}
-            if plan.task == TABULAR_REGRESSION:
+            if plan.task == dataset.TABULAR_REGRESSION:
                 label = columns[plan.label]
                 target = {"min": label.lowest, "median": label.quartiles[1], "max": label.highest}
                 preview["target"] = target if label.num_numbers else {}
@@ -375,12 +334,12 @@ class TableData:
             "preview": preview,
         }
 
-    def estimate(self, inspection: TableInspection) -> DataSpec | None:
+    def estimate(self, inspection: TableInspection) -> dataset.DataSpec | None:
         """Describe the table before it is prepared; None for texts, whose vocabulary is not known yet."""
         plan = inspection.plan
-        if plan is None or plan.task == TEXT_CLASSIFICATION:
+        if plan is None or plan.task == dataset.TEXT_CLASSIFICATION:
             return None
-        if plan.task == TABULAR_REGRESSION:
+        if plan.task == dataset.TABULAR_REGRESSION:
             num_rows = inspection.columns[plan.label].num_numbers
             held = num_validation(num_rows)
         else:
@@ -396,7 +355,7 @@ class TableData:
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
         about: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
-        if plan.task != TEXT_CLASSIFICATION:
+        if plan.task != dataset.TEXT_CLASSIFICATION:
             try:
                 arrays, scale = write_features(inspection.table, plan, folder)
             except DataError as error:  # it names the file that was read, which can be an unpacked one
@@ -404,7 +363,7 @@ class TableData:
                     problems.fault(each.where, each.message, each.hint)
                 raise DataError(str(self._path), problems.shown, problems.num_faults) from error
             self._check_classes(folder, arrays, plan, problems)
-            written = [field.name for field in fields(TableColumn)]
+            written = [field.name for field in fields(dataset.TableColumn)]
             columns = [{name: getattr(each, name) for name in written} for each in plan.features]
             about |= {"feature_names": feature_names(plan), "columns": columns, "scale": scale}
             return {"arrays": arrays, **about}
@@ -424,8 +383,8 @@ class TableData:
 
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
-        if plan.task != TABULAR_REGRESSION:
-            targets = MappedArray.of(folder, "targets", arrays).all()
+        if plan.task != dataset.TABULAR_REGRESSION:
+            targets = cache.MappedArray.of(folder, "targets", arrays).all()
             counts = np.bincount(targets, minlength=len(plan.class_names)).tolist()
             few = {name: n for name, n in zip(plan.class_names, counts, strict=True) if n < MIN_PER_CLASS}
             if few:
@@ -436,29 +395,29 @@ class TableData:
             problems.fault("the table", "no row for validation can be read.", hint)
         problems.check(str(self._path))
 
-    def spec(self, prepared: Prepared) -> DataSpec:
+    def spec(self, prepared: cache.Prepared) -> dataset.DataSpec:
         """Describe the prepared table."""
         meta = prepared.meta
         num_train, num_held = len(prepared.array("train")), len(prepared.array("validation"))
         names = tuple(meta["class_names"])
-        if meta["task"] == TEXT_CLASSIFICATION:
+        if meta["task"] == dataset.TEXT_CLASSIFICATION:
             return self._text_spec(prepared, names, num_train, num_held)
         spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
         scale = meta["scale"]
         columns = tuple(
-            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta["columns"]
+            dataset.TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta["columns"]
         )
         return replace(
             spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
         )
 
-    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+    def splits(self, prepared: cache.Prepared, device: torch.device) -> tuple[dataset.Split, dataset.Split]:
         """Return training and validation rows."""
-        make = self._text_split if prepared.meta["task"] == TEXT_CLASSIFICATION else self._table_split
+        make = self._text_split if prepared.meta["task"] == dataset.TEXT_CLASSIFICATION else self._table_split
         train, validation = (make(prepared, side, device) for side in ("train", "validation"))
         return train, validation
 
-    def _table_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
+    def _table_split(self, prepared: cache.Prepared, side: str, device: torch.device) -> dataset.Split:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
@@ -467,7 +426,7 @@ class TableData:
         width = len(scale["mean"])
         plain = {"mean": [0.0] * width, "std": [1.0] * width}
         kept = stored if self._options.normalise else plain
-        if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
+        if inputs.num_bytes > cache.SMALL_BYTES and device.type == "cpu":
             return MappedRowsSplit(inputs, targets, rows, stored=stored, preparation=kept)
         values = whole(inputs, rows, device)
         if not self._options.normalise:
@@ -480,21 +439,21 @@ class TableData:
         split.feature_mean, split.feature_std = (torch.tensor(each) for each in kept.values())
         return split
 
-    def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
+    def _text_split(self, prepared: cache.Prepared, side: str, device: torch.device) -> dataset.Split:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
         tokenizer = tokenizer_of(prepared.meta["reader"], self._options.tokenizer)
-        if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
+        if inputs.num_bytes > cache.SMALL_BYTES and device.type == "cpu":
             return MappedRowsSplit(inputs, targets, rows, texts=texts, tokenizer=tokenizer)
         tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets[rows])
-        return TextSplit(tokens, labels, texts, device=device, tokenizer=tokenizer)
+        return text_module.TextSplit(tokens, labels, texts, device=device, tokenizer=tokenizer)
 
     def _table_spec(
         self, task: str, names: tuple[str, ...], features: Sequence[str], num_train: int, num_held: int
-    ) -> DataSpec:
-        what = "with a number to predict" if task == TABULAR_REGRESSION else f"of {len(names)} classes"
-        return DataSpec(
+    ) -> dataset.DataSpec:
+        what = f"of {len(names)} classes" if names else "with a number to predict"
+        return dataset.DataSpec(
             task=task,
             input_shape=(len(features),),
             num_classes=len(names) or 1,
@@ -511,14 +470,14 @@ class TableData:
         )
 
     def _text_spec(
-        self, prepared: Prepared, names: tuple[str, ...], num_train: int, num_held: int
-    ) -> DataSpec:
+        self, prepared: cache.Prepared, names: tuple[str, ...], num_train: int, num_held: int
+    ) -> dataset.DataSpec:
         reader = prepared.meta["reader"]
         tokenizer = tokenizer_of(reader, self._options.tokenizer)
         inputs = prepared.array("inputs")
         units = reader["of"] or "tokens"
-        return DataSpec(
-            task=TEXT_CLASSIFICATION,
+        return dataset.DataSpec(
+            task=dataset.TEXT_CLASSIFICATION,
             input_shape=inputs.shape[1:],
             num_classes=len(names),
             class_names=names,
@@ -539,7 +498,7 @@ class TableData:
 def _num_images(table: Table, each: Column, is_there: Callable[[str], bool]) -> int:
     """Return how many of the first 20 cells are names of images that are there, with or without a suffix."""
     names = table.query(f"SELECT {each.cell} FROM rows WHERE {each.cell} IS NOT NULL ORDER BY row LIMIT 20")
-    suffixes = ("",) if each.kind == FILE_NAME else IMAGE_SUFFIXES
+    suffixes = ("",) if each.kind == columns_module.FILE_NAME else IMAGE_SUFFIXES
     return sum(
         any(is_there(f"{name}{suffix}") for suffix in suffixes) for (name,) in names if len(name) < 250
     )
@@ -556,7 +515,7 @@ def _files_in(folder: Path) -> Callable[[str], bool]:
 
 
 def listed_images(
-    file: DataFile, images: Path | Sequence[str], options: DataOptions, problems: Problems
+    file: DataFile, images: Path | Sequence[str], options: dataset.DataOptions, problems: Problems
 ) -> Listed | None:
     """Return label and side of each image named in a table; if there are none, add a fault and return None.
 
@@ -570,7 +529,7 @@ def listed_images(
     if not columns or _has_boxes(columns, problems):
         return None
     is_there = _files_in(images) if isinstance(images, Path) else set(images).__contains__
-    able = [each for each in columns if each.kind == FILE_NAME] or [
+    able = [each for each in columns if each.kind == columns_module.FILE_NAME] or [
         each for each in columns if each.all_different and _num_images(table, each, is_there)
     ]
     names = next(iter(able), None)
@@ -585,7 +544,7 @@ def listed_images(
         )
         return None
     label = others[place]
-    split, _ = split_of(table, others, label, IMAGE_CLASSIFICATION, problems)
+    split, _ = split_of(table, others, label, dataset.IMAGE_CLASSIFICATION, problems)
     found = table.query(
         f"SELECT {names.cell}, {label.cell}, {split or 'NULL'} FROM rows WHERE {names.cell} IS NOT NULL AND "
         f"{label.cell} IS NOT NULL AND {f'({split}) IS NOT NULL' if split else 'true'}"
@@ -615,11 +574,11 @@ def _num_words(plan: Plan) -> str:
 
 def _as_read(each: Column) -> str:
     """Return SQL of a cell as it is read, before standardisation."""
-    if each.kind in LEFT_OUT and each.kind != SPLIT:
+    if each.kind in columns_module.LEFT_OUT and each.kind != columns_module.SPLIT:
         return "NULL"
-    if each.kind in (NUMBER, MIXED):
+    if each.kind in (columns_module.NUMBER, columns_module.MIXED):
         return each.number
-    return each.date if each.kind == DATE else each.cell
+    return each.date if each.kind == columns_module.DATE else each.cell
 
 
 def _short(value: Any) -> str:

@@ -36,6 +36,9 @@ LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
 MIN_NUMBERS = 0.3  # share of the cells of a table that is separated by spaces or colons
+MIN_ORDERED = 5  # numbers that are names
+MIN_SAMPLES = 10
+FEATURES = ("gene", "genes", "feature", "features", "variable", "attribute", "probe", "protein", "merkmal")
 MANY_ABOVE = 12  # rows above a table: they are a table too
 MIN_ENDING_EMPTY = 0.05  # of the examined rows; a single longer row is more likely shifted by a delimiter
 LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
@@ -44,6 +47,7 @@ COMMENTS = ("#", "%", "//")
 _UNIT = re.compile(r"[\[(]?\s?(?:[x×]?\s?10(?:\s?(?:\^|\*{1,2}|E)\s?-?\d+|[⁰¹²³⁴-⁹]+)|[^\W\d]).*")
 MAX_COLUMN_NAME = 200
 _QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
+_RULE = re.compile(r"\s*(?:[:+|]*[-=_]{2,}[-=_+:|]*)?\s*")  # a cell of a line drawn between rows
 _ESCAPED = re.compile(r'\\([\\"])')
 LIKE_A_NUMBER = re.compile(
     r"[^\w\s]{0,2}\s?\d(?:[\d.,'’]|[ \u00a0\u2009\u202f](?=\d{3}(?!\d)))*([eE][+-]?\d+)?"
@@ -61,11 +65,13 @@ class Dialect:
         num_above: number of lines above the first row of data.
         num_cells: number of cells in a row.
         names: column names, at most one per cell; None without a header.
+        num_before_blank: number of rows above the first empty one.
         share: fraction of the examined rows that have this number of cells.
         quote: the quote character; empty if quotes are characters of the cells.
         has_escapes: True if a quote within a cell is written \\" and not "".
         may_end_empty: True if some rows end with a delimiter, which is an empty cell too many.
         has_quoted_lines: True if each line is in quotes as a whole.
+        is_transposed: True if the rows are probably features, and the columns samples.
         notes: notes for the user, as sentences.
     """
 
@@ -74,10 +80,12 @@ class Dialect:
     has_escapes: bool = False
     has_quoted_lines: bool = False
     may_end_empty: bool = False
+    is_transposed: bool = False
     comment: str = ""
     ignores_space: bool = False
     num_above: int = 0
     num_cells: int = 0
+    num_before_blank: int = 0
     names: tuple[str, ...] | None = None
     share: float = 0.0
     notes: tuple[str, ...] = ()
@@ -163,10 +171,12 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     delimiter = dialect.delimiter
     if delimiter == "\t" and _has_stray_quotes(lines[first:-1]):
         dialect = replace(dialect, quote="", has_escapes=False)
-    pattern = f"{re.escape(delimiter)} +{dialect.quote}"
+    mark, quote = re.escape(delimiter), dialect.quote or "\0"
+    pattern = f"{mark} +{dialect.quote}|^{quote}[^{quote}]*{quote} +{mark}"
     ignores_space = delimiter in (" ", "  ") or any(re.search(pattern, line) for line in lines[:50])
     dialect = replace(dialect, ignores_space=ignores_space)
     rows: list[NumberedCells] = []
+    num_before_blank = 0
     reader = dialect.reader(line + "\n" for line in lines[first:])
     while True:
         line = first + reader.line_num
@@ -178,6 +188,7 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
             continue
         if any(cells):
             rows.append((line, cells))
+        num_before_blank = num_before_blank or len(rows) * (not any(cells))
     if len(rows) > 2 and len(rows[-1][1]) != len(rows[-2][1]):
         del rows[-1]  # probably truncated, because `lines` is only the beginning of the file
     widths = Counter(len(cells) for _, cells in rows if len(cells) > 1)
@@ -194,6 +205,7 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     return replace(
         dialect,
         num_cells=width,
+        num_before_blank=num_before_blank,
         may_end_empty=num_longer > MIN_ENDING_EMPTY * len(rows),
         share=widths[width] / num_rows,
     ), rows
@@ -222,8 +234,10 @@ def _fit(dialect: Dialect, rows: list[NumberedCells]) -> tuple[float, float]:
 
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
     width = dialect.num_cells
-    at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
-    whole = [cells for _, cells in rows if len(cells) == width]
+    start = _num_above_blank(dialect, rows)
+    at = next(place for place in range(start, len(rows)) if len(rows[place][1]) == width)
+    whole = [cells for _, cells in rows[start:] if len(cells) == width]
+    is_transposed = _is_transposed(whole)
     groups: list[str] = []
     while len(whole) > 3 and _is_title(whole):
         whole, at = whole[1:], at + 1
@@ -265,10 +279,38 @@ def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool |
     return replace(
         dialect,
         num_above=line,
+        is_transposed=is_transposed,
         names=None if names is None else tuple(names),
         comment=comment,
         notes=tuple(notes),
     )
+
+
+def _num_above_blank(dialect: Dialect, rows: list[NumberedCells]) -> int:
+    """Return the number of rows above an empty one that are not of the table, such as a title with commas."""
+    num = dialect.num_before_blank
+    below = [cells for _, cells in rows[num:] if len(cells) == dialect.num_cells]
+    if not (num < MANY_ABOVE and len(below) > 1 and below[0] != rows[0][1]):
+        return 0
+    return num * (any(map(LIKE_A_NUMBER.fullmatch, below[1])) and _is_header(below[0], below[1:]))
+
+
+def _is_transposed(rows: list[list[str]]) -> bool:
+    """Return True if the first cells are names of features, whose values are in columns called s1, s2, ….
+
+    A row has then either numbers or words, and some have repeated words; or the first name says it.
+    """
+    names, [first, *others] = [row[0] for row in rows], rows[0]
+    if len(others) < MIN_SAMPLES or len(set(names)) < len(names) or any(map(LIKE_A_NUMBER.fullmatch, names)):
+        return False
+    kinds = set()
+    for row in rows:
+        cells = list(filter(None, row[1:]))
+        share = sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / max(1, len(cells))
+        is_label = 1 < len(set(cells)) <= 0.5 * len(cells)
+        kinds.add("number" if share > FITS else "mixed" if share > 1 - FITS else "label" if is_label else "")
+    is_named = first.lower() in FEATURES and len({re.sub(r"\d+", "", name) for name in others}) == 1
+    return "number" in kinds and "mixed" not in kinds and ("label" in kinds or is_named)
 
 
 def _is_title(rows: list[list[str]]) -> bool:
@@ -283,7 +325,9 @@ def _is_above_header(rows: list[list[str]]) -> bool:
     first, second, *rest = rows
     num_filled = sum(map(bool, first))
     is_title = num_filled == 1 and _is_header(second, rest)
-    return 0 < num_filled < len(first) and all(second) and (is_title or _is_second_header(first, rows[1:]))
+    return (
+        0 < num_filled < len(first) and all(second[1:]) and (is_title or _is_second_header(first, rows[1:]))
+    )
 
 
 def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]) -> list[str] | None:
@@ -294,9 +338,8 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
     if num_names == width - 1 and not any(row[-1] for row in rows):
         return [*above.pop(), ""]  # every row ends with a delimiter
     if num_names == width - 1 and _are_different(rows):
-        notes.append(
-            "the first line has one name less than the rows have cells: the first column is row names."
-        )
+        note = "the first line has one name less than the rows have cells: the first column is row names."
+        notes.append(note)
         return ["row name", *above.pop()]
     if num_names > width and not any(above[-1][width:]):
         return above.pop()[:width]
@@ -317,18 +360,20 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
 
 def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     """Return True if a row is more likely a header than data like the rows below it."""
-    numbers = [cell for cell in first if LIKE_A_NUMBER.fullmatch(cell)]
-    counted = [int(cell) for cell in numbers if cell.isascii() and cell.isdigit()]
+    numbers = [place for place, cell in enumerate(first) if LIKE_A_NUMBER.fullmatch(cell)]
+    counted = [int(cell) for place in numbers if (cell := first[place]).isascii() and cell.isdigit()]
     steps = {after - before for before, after in itertools.pairwise(counted)}
     is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
     score = 0.0
     rest = [row for row in rest if row != first]  # the names again
+    if _are_ordered(first, numbers):  # such as wavelengths
+        is_counted |= 2 * sum(_are_ordered(row, numbers) for row in rest) < len(rest)
     for place, cell in enumerate(first):
         below = [row[place] for row in rest if row[place]]
         is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
         if below and is_number:
             # Names that count up (0, 1, 2, … or years) are numbers too.
-            score += 0 if is_counted and cell in numbers else -1 if cell in numbers else bool(cell)
+            score += 0 if is_counted and place in numbers else -1 if place in numbers else bool(cell)
         elif cell and below.count(cell) > 0:
             score -= 1
         elif below and len(set(below)) <= 0.5 * len(below):
@@ -336,6 +381,15 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     if score == 0:
         return is_counted or (all(len(cell) < 60 for cell in first) and len(set(first)) == len(first))
     return score > 0
+
+
+def _are_ordered(row: list[str], places: list[int]) -> bool:
+    """Return True for at least five cells of rising or falling numbers."""
+    cells = [row[place] for place in places]
+    if len(cells) < MIN_ORDERED or not all(re.fullmatch(r"-?\d+(\.\d+)?", cell, re.ASCII) for cell in cells):
+        return False
+    steps = [float(after) - float(before) for before, after in itertools.pairwise(cells)]
+    return min(steps) > 0 or max(steps) < 0
 
 
 def _are_different(rows: list[list[str]]) -> bool:
@@ -357,7 +411,8 @@ def _is_second_header(names: list[str], rows: list[list[str]], *, may_be_empty: 
     ]
     cells = [first[place] for place in found]
     is_other = [
-        _UNIT.fullmatch(cell) or (not re.search(r"\d", cell) and (cell or may_be_empty)) for cell in cells
+        _UNIT.fullmatch(cell) or cell[:2] == '{"' or (not re.search(r"\d", cell) and (cell or may_be_empty))
+        for cell in cells
     ]
     return len(found) > 1 and all(is_other)
 
@@ -366,7 +421,8 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *JSON_SUFFIXES, *SHEET_SUFFIXES)
+BINARY_SUFFIXES = (*PARQUET_SUFFIXES, *SHEET_SUFFIXES)
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *BINARY_SUFFIXES)
 MAX_COLUMNS = 10_000
 # DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
@@ -380,7 +436,7 @@ MIN_SECOND = 3  # rows of a second table
 MAX_START = 200  # characters of a row in a message
 ROWS = "rows.csv"
 DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
-AROUND_CELLS = " \t\r\n\u00a0\u2009\u202f\u200b\ufeff"
+AROUND_CELLS = " \t\r\n\u00a0\u2007\u2009\u202f\u200b\u200e\u200f\u202a\u202b\u202c\ufeff"
 # Words of a sum, which may be a part of a cell such as North Total; other totals are a cell of their own.
 SUMS = (
     r"(?:(?:grand|sub|sous|zwischen)?[\s-]*(?:total(?:s|e|en|i|es)?|sum(?:me|ma)?)|totaal"
@@ -389,7 +445,7 @@ SUMS = (
 IDEOGRAPHIC_SUMS = "[小合总總総][计計]|합계"
 _TOTAL = re.compile(
     rf"({SUMS}|{IDEOGRAPHIC_SUMS}|(?:grand|sub)?[\s-]*total(?:s|e|en|i|es)? \w+|overall|mean|average|avg|std"
-    r"|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
+    r"|stdev|median|Ø|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio)\s*:?",
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters
@@ -474,6 +530,7 @@ class Rejected:
     """The rows of a text that are not read.
 
     Attributes:
+        num_names: number of rows that are the column names again.
         num_wrong: number of rows with another number of cells than the others.
         wrong: the first five of them.
         below: those after the last row that is read, at most `MAX_FOOTER`.
@@ -483,6 +540,7 @@ class Rejected:
         open_row: line in which a row begins that does not end, and the number of lines from there; or (0, 0).
     """
 
+    num_names: int = 0
     num_wrong: int = 0
     wrong: list[NumberedCells] = field(default_factory=list)
     below: list[NumberedCells] = field(default_factory=list)
@@ -548,6 +606,8 @@ class Table:
         self._database, self._duckdb = self._open()
         try:
             suffix = path.suffix.lower()
+            if suffix not in TABLE_SUFFIXES and formats.is_json_file(path):
+                suffix = ".json"
             if suffix in PARQUET_SUFFIXES or suffix in JSON_SUFFIXES:
                 self._read_columns(suffix, problems)
             else:
@@ -697,6 +757,18 @@ class Table:
         dialect = self._converted(text, start, problems) or find_dialect(
             start, delimiter=delimiter, has_header=has_header
         )
+        is_transposed = options.get("transposed")
+        if dialect is not None and dialect.is_transposed and is_transposed is None:
+            problems.fault(
+                self.path.name,
+                "its rows look like features, and its columns like samples.",
+                "Swap them, so that each row is a sample.",
+                suggested={"data_reading": json.dumps({"transposed": True})},
+                action="Swap rows and columns",
+            )
+            return
+        if dialect is not None and is_transposed:
+            dialect = find_dialect(_transposed(text, dialect), delimiter=",", has_header=has_header)
         is_poor = dialect is None or dialect.share < FITS
         if suffix in SHEET_SUFFIXES and not is_sheet and is_poor:
             raise ReadingError("the spreadsheet cannot be read: it is a text.", AGAIN_HINT)
@@ -738,21 +810,11 @@ class Table:
         last = dialect.num_cells - 1
         if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
             del self.names[last]
-        if names:
-            self._drop_names_again(names, problems)
-        self._report_rejected(rejected, dialect.num_cells, skip, problems)
-        self._drop_footer(problems)
-
-    def _drop_names_again(self, names: Sequence[str], problems: Problems) -> None:
-        """Drop rows that repeat the column names, as in concatenated tables."""
-        again = " AND ".join(
-            f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
-            for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
-        )
-        if num := self.value(f"SELECT count(*) FROM rows WHERE {again}"):
-            self.drop(again)
+        if num := rejected.num_names:
             lines = "1 line" if num == 1 else f"{num:,} lines"
             problems.note(self.path.name, f"{lines} with the column names again left out.")
+        self._report_rejected(rejected, dialect.num_cells, skip, problems)
+        self._drop_footer(problems)
 
     def _drop_footer(self, problems: Problems) -> None:
         """Drop last rows that have only text in the first cell, or incomplete totals."""
@@ -801,9 +863,8 @@ class Table:
             problems.unreadable(where, message, " ".join(hints), skip=skip, line=line, num_samples=num)
         if num := rejected.num_unreadable:
             line, text = rejected.unreadable
-            message = (
-                f"the quotes of {'1 line' if num == 1 else f'{num:,} lines'} cannot be read: {quoted(text)}."
-            )
+            lines = "1 line" if num == 1 else f"{num:,} lines"
+            message = f"the quotes of {lines} cannot be read: {quoted(text)}."
             problems.unreadable(where, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
         if rejected.open_row[0]:
             line, num = rejected.open_row
@@ -834,7 +895,9 @@ class Table:
             raise ReadingError("its rows are lists or single values, not objects.", JSON_HINT) from error
         _check_described(described)
         quoted_names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
-        is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
+        is_nested = [
+            kind != "BLOB" and (kind.startswith(NESTED) or kind.endswith("]")) for _, kind, *_ in described
+        ]
         if is_json:
             tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
             is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
@@ -846,6 +909,9 @@ class Table:
                 self.index_columns.add(len(cells))
             if not has_parts:
                 text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
+                text = (
+                    f"TRY(decode({quoted_name}))" if kind == "BLOB" else text
+                )  # as some programs write texts
                 cells.append((str(name), text))
             elif is_needed and not re.search(r"\bBLOB\b", kind):
                 value = quoted_name if is_json else f"to_json({quoted_name})"
@@ -990,6 +1056,18 @@ def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
     return [], ""
 
 
+def _transposed(text: Path, dialect: Dialect) -> str:
+    """Swap rows and columns of a text; return it as CSV."""
+    if text.stat().st_size > MAX_ROW_BYTES:
+        message = f"it is larger than {MAX_ROW_BYTES // 2**20} MB."
+        raise ReadingError(f"rows and columns cannot be swapped: {message}", "Swap them before.")
+    with text.open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+        rows = [row for row in dialect.reader(file) if len(row) == dialect.num_cells]
+    with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as to:
+        csv.writer(to, lineterminator="\n").writerows(zip(*rows, strict=True))
+    return text.read_text("utf-8", errors="surrogatepass")
+
+
 def _write_rows(text: Path, dialect: Dialect, *, has_formulas: bool) -> Rejected:
     """Write the rows of a text into the file `ROWS` next to it, as line number and cells; return the others.
 
@@ -1032,11 +1110,14 @@ def _write_rows(text: Path, dialect: Dialect, *, has_formulas: bool) -> Rejected
 def _write_row(writer: Any, line: int, cells: list[str], dialect: Dialect, rejected: Rejected) -> None:
     if dialect.may_end_empty and len(cells) == dialect.num_cells + 1 and not cells[-1]:
         cells = cells[:-1]
-    if len(cells) == dialect.num_cells:
+    names = dialect.names
+    if cells and names and cells[0].strip() == names[0] and tuple(map(str.strip, cells)) == names:
+        rejected.num_names += 1
+    elif len(cells) == dialect.num_cells and not all(map(_RULE.fullmatch, cells)):
         rejected.are_rows()
         rejected.second = (0, 0, 0)
         writer.writerow([line, *cells])
-    elif any(map(str.strip, cells)):
+    elif not all(map(_RULE.fullmatch, cells)):
         rejected.add(line, cells)
 
 
@@ -1051,10 +1132,8 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
             with zipfile.ZipFile(path) as archive:
                 size = sum(info.file_size for info in archive.infolist())
             if size > MAX_SHEET_BYTES:
-                message = (
-                    f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; "
-                    f"{MAX_SHEET_BYTES // 2**20} are the most."
-                )
+                message = f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; "
+                message += f"{MAX_SHEET_BYTES // 2**20} are the most."
                 raise ReadingError(message, "Save the sheet as CSV.")
         workbook = calamine.CalamineWorkbook.from_path(str(path))
         names = workbook.sheet_names

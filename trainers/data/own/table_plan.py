@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +25,14 @@ from trainers.data.own.table_file import Table, column, literal
 
 LABEL_NAMES = (
     "label", "labels", "target", "class", "zielvariable", "zielgröße", "étiquette", "etiqueta", "标签",
-    "ラベル", "метка",
+    "ラベル", "метка", "class_label", "class label", "target_class",
 )  # fmt: skip
 # Other common label names; if another column is the label, a note suggests them.
 OTHER_LABEL_NAMES = (
     "y", "species", "outcome", "diagnosis", "category", "sentiment", "survived", "churn", "stars", "emotion",
     "intent", "klasse", "ziel", "classe", "cible", "clase", "objetivo", "类别", "目标", "分類", "クラス",
 )  # fmt: skip
+CLASS_NAMES = ("label", "labels", "class", "classe", "clase", "klasse", "category", "species", "类别")
 MAX_NAME_WORDS = 7.0  # per cell; a text column with more decides the task
 MIN_OF_TABLE = 4  # features beside texts that are names
 MAX_NUMBER_CLASSES = 20  # integers with at most this many distinct values are classes
@@ -319,9 +321,8 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
             return None
         if texts:
             shown = listed([quoted(columns[place].name) for place in texts])
-            problems.note(
-                "the table", f"predicting a number from texts is not supported: {shown} is left out."
-            )
+            message = f"predicting a number from texts is not supported: {shown} is left out."
+            problems.note("the table", message)
         return TABULAR_REGRESSION
     return TEXT_CLASSIFICATION if texts else TABULAR_CLASSIFICATION
 
@@ -340,7 +341,10 @@ def _are_classes(label: Column, has_text: bool) -> bool:
     is_repeated = label.num_distinct * 5 <= label.num_numbers and label.num_distinct <= MAX_CLASSES
     spans = label.highest - label.lowest + 1
     is_dense = label.all_whole and label.lowest in (0, 1) and spans <= 1.2 * label.num_distinct
-    return is_repeated and is_dense and (has_text or label.name.lower() in LABEL_NAMES)
+    words = set(re.split(r"[\W\d_]+", label.name.lower()))
+    is_named = has_text or not words.isdisjoint(LABEL_NAMES)
+    is_class = label.all_whole and not words.isdisjoint(CLASS_NAMES)
+    return is_repeated and (is_class or (is_dense and is_named))
 
 
 def _candidates(columns: Sequence[Column], label: int) -> list[int]:
@@ -366,11 +370,7 @@ def _text_columns(
         chosen = wanted
     else:
         found = _candidates(columns, label)
-        chosen = (
-            [max(found, key=lambda place: columns[place].words * 1000 + columns[place].characters)]
-            if found
-            else []
-        )
+        chosen = sorted(found, key=lambda at: columns[at].words * 1000 + columns[at].characters)[-1:]
         if len(found) > 1:
             both = [names[place] for place in found]
             action = f"Read {', '.join(both[:3])} together"
@@ -435,9 +435,8 @@ def _classes(
         rare = {name: count for name, count in counts.items() if count < images.MIN_PER_CLASS}
         counts = {name: count for name, count in counts.items() if name not in rare}
         if rare:
-            problems.note(
-                where, f"{len(rare):,} classes with one row each are left out: {listed(list(rare))}."
-            )
+            message = f"{len(rare):,} classes with one row each are left out: {listed(list(rare))}."
+            problems.note(where, message)
     names = images.sort_classes(counts)
     images.check_counts(
         {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
@@ -465,12 +464,10 @@ def _report_several(where: str, labels: Sequence[str], problems: Problems) -> No
         some = {part for found in parts for part in found}
         is_usual = 2 * len(parts) > len(labels) > 2 and len(some) < len(labels) and all(map(len, some))
         if is_usual or (are_lists and parts):
-            message = (
-                f"cells hold several labels, such as {quoted(mark.join(parts[0]))}: each combination is one."
-            )
-            problems.note(
-                where, message, "Only one label for each row can be learned: keep the most important one."
-            )
+            example = quoted(mark.join(parts[0]))
+            message = f"cells hold several labels, such as {example}: each combination is one."
+            hint = "Only one label for each row can be learned: keep the most important one."
+            problems.note(where, message, hint)
             return
 
 
@@ -487,10 +484,8 @@ def _report_alike(
             ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
         )
         what, one = ("labels", "class") if is_label else ("values", "category")
-        message = (
-            f"{what} differ in case, spaces or invisible characters only: {shown}. Each is "
-            f"a {one} of its own now."
-        )
+        message = f"{what} differ in case, spaces or invisible characters only: {shown}. Each is "
+        message += f"a {one} of its own now."
         action = f"Join them: {len(counts):,} classes become {len(groups):,}" if is_label else ""
         suggested = patch(join_labels=True) if is_label else {}
         problems.note(where, message, suggested=suggested, action=action)
@@ -541,9 +536,8 @@ def _features(
     if each.kind in columns_module.LEFT_OUT:
         return
     if each.kind == columns_module.TEXT:
-        problems.note(
-            where, "it holds texts, and this task reads only numbers and categories. It is left out."
-        )
+        message = "it holds texts, and this task reads only numbers and categories. It is left out."
+        problems.note(where, message)
         return
     has_missing = each.num_missing > 0
     if each.kind in (columns_module.NUMBER, columns_module.MIXED):
@@ -583,11 +577,7 @@ def _features(
     _report_alike(where, dict(common), problems)
     values = tuple(images.sort_classes(value for value, _ in common))
     yield Feature(
-        name=each.name,
-        sql=each.cell,
-        values=values,
-        has_other=in_other > 0,
-        has_missing=has_missing,
+        name=each.name, sql=each.cell, values=values, has_other=in_other > 0, has_missing=has_missing
     )
 
 
@@ -604,9 +594,8 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
             column(each.index), f"abs({each.number}) > {columns_module.LARGEST_NUMBER!r}"
         )
         message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
-        hint = (
-            f"Correct them, or use another unit; numbers up to {columns_module.LARGEST_NUMBER:g} can be used."
-        )
+        most = f"{columns_module.LARGEST_NUMBER:g}"
+        hint = f"Correct them, or use another unit; numbers up to {most} can be used."
         problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
@@ -639,10 +628,8 @@ def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -
     some = [each for each in columns if each.num_missing and each.kind != columns_module.DATE]
     if len(some) > MAX_NOTED:
         counts = [each.num_missing for each in some]
-        message = (
-            f"{len(some):,} columns have missing values, {min(counts):,} to {max(counts):,} of "
-            f"{table.num_rows:,} each: {listed([quoted(each.name) for each in some])}."
-        )
+        message = f"{len(some):,} columns have missing values, {min(counts):,} to {max(counts):,} of "
+        message += f"{table.num_rows:,} each: {listed([quoted(each.name) for each in some])}."
         problems.note("the table", message, f"{AS_MEAN} {AS_CATEGORY}")
         return
     for each in some:

@@ -49,7 +49,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
 ) -> None:
     data = own(make_images(tmp_path / "pets", {"cats": 20, "dogs": 20}))
     whole, _ = data.load(CPU)
-    monkeypatch.setattr(images, "SMALL_BYTES", 0)
+    monkeypatch.setattr(images.cache, "SMALL_BYTES", 0)
     mapped, _ = data.load(CPU)
     assert isinstance(mapped, MappedImageSplit) and len(mapped) == len(whole)
     indices = torch.tensor([5, 0, 31, 5])

@@ -31,6 +31,7 @@ from tests.unit.trainers.data.own.test_table_variants import (
     is_refused,
     lines,
     make,
+    parquet,
     plain,
     table,
     told,
@@ -308,6 +309,165 @@ CASES |= {
     "degrees: seconds": form(lambda n: f"{n + 1}°30'36″{'NS'[n % 2]}", first=1.51),
     "no degrees: watts": form(lambda n: f"{n + 1} W", "with the unit W", first=1.0),
 }  # fmt: skip
+
+
+FEATURES_IN_ROWS = f"sample,{','.join(f's{n}' for n in range(NUM))}\n" + "".join(
+    f"{name},{','.join(cells)}\n" for name, cells in TREES.items()
+)
+
+
+def ruled(rule: str) -> str:
+    return lines(lambda n, line: f"| {line.replace(',', ' | ')} |" + f"\n{rule}" * (n == 0))
+
+
+def coded(name: str, write: Callable[[int], str], kind: str, *words: str) -> Case:
+    used = ("height", "width", *[name] * (kind != "identifier"))
+    content = table({"height": HEIGHT, "width": WIDTH, name: each(write), "kind": KIND})
+    return Case(content=content, expected=told(*words, used=used), kinds={name: kind})
+
+
+def dated(write: Callable[[int], str], kind: str) -> Case:
+    return Case(
+        content=table({"when": each(write), **TREES}),
+        expected=told(used=("when", "height", "width")),
+        kinds={"when": kind},
+    )
+
+
+# ---- flags of laboratories, words among numbers, currencies, shares, seasons, versions
+
+
+def day(n: int) -> str:
+    return str(datetime.date(2019, 11, 5) + datetime.timedelta(days=23 * n))
+
+
+FLAG = "flags such as H or L"
+CASES |= {
+    **{
+        f"flags: {write(0)}, {write(1)}": form(write, FLAG, first=129.5)
+        for write in (
+            lambda n: f"{129 + n}.5{(' L', ' H', '', '', '')[n % 5]}",
+            lambda n: f"{129 + n}.5{('', ' (H)', '', ' (L)', '')[n % 5]}",
+            lambda n: f"{129 + n}.5{'LL' * (n % 10 == 1)}",
+            lambda n: f"{('L ', '', 'H ', '')[n % 4]}{129 + n}.5",
+        )
+    },
+    "no flags: litres": form(lambda n: f"{n + 2} L", "the unit L", first=2.0),
+    "points between thousands, next to whole numbers": form(
+        lambda n: f"{n + 200}" if n % 6 == 1 else f"{n + 41}.{419 + n}",
+        "it could also be 41.419",
+        first=41419.0,
+    ),
+    "no thousands: zeros and three decimals": form(
+        lambda n: "0" if n % 6 == 1 else f"{n + 41}.{419 + n}", first=41.419
+    ),
+    **{
+        f"words among numbers: {word}": form(
+            lambda n, word=word, of=of: word if n % of == 1 else f"{n}.5",
+            f"‘{word}’ means missing",
+            first=0.5,
+        )
+        for word, of in {"Free": 2, "нет данных": 6, "1.#QNAN": 6, "(blank)": 6}.items()
+    },
+    **{
+        f"unit: {write(0)}, {write(1)}": form(write, words, first=2.0)
+        for words, write in (
+            ("the unit Rp", lambda n: f"Rp {n + 2}"),
+            ("the unit $ … /month", lambda n: f"${n + 2}/month"),
+            ("the unit star", lambda n: f"{n % 4 + 2} stars" if n % 3 else f"{2 - n % 2} star"),
+            ("the unit kg", lambda n: f"{n + 2} {('kg', 'Kg', 'KG')[n % 3]}"),
+            ("the limits in 20 of 60 cells", lambda n: f"~{n + 2} kg" if n % 3 == 0 else f"{n + 2} kg"),
+        )
+    },
+    "unit: no unit with another capital": form(
+        lambda n: f"{n + 2} {'mM'[n % 2]}W", "different units", kind="ignored"
+    ),
+    "millions in words": form(
+        lambda n: f"${n + 2}.5 million" if n % 2 == 0 else f"${n + 850},000", first=2_500_000.0
+    ),
+    "percent and parts of 1": form(
+        lambda n: f"{n + 5}%" if n % 2 else f"0.{n + 10}", "some in percent", kind="ignored"
+    ),
+    "ratings": form(lambda n: f"{n % 9 / 2 + 0.5}/5", first=0.1),
+    "marks of a direction": form(lambda n: f"\u200e{n + 2}.5", first=2.5),
+    "zero dates": dated(lambda n: "0000-00-00" if n % 6 == 1 else day(n), "date"),
+    "seasons": dated(lambda n: f"{2001 + n % 11}-{2 + n % 11:02}", "category"),
+    "months": dated(lambda n: f"{2001 + n % 11}-{1 + n % 12:02}", "date"),
+    "versions": coded("app version", lambda n: ("1.9", "1.10", "1.11")[n % 3], "category", "versions"),
+    # ---- indexes that were saved and joined
+    **{
+        f"index: {', '.join(indexes)}": Case(
+            content=table({**{name: each(write) for name, write in indexes.items()}, **TREES}),
+            expected=told("row index, ignored"),
+        )
+        for indexes in (
+            {"Unnamed: 0.1": lambda n: five_digits(n), "Unnamed: 0": lambda n: five_digits(n + 60)},
+            {"": lambda n: str(n % 30)},
+        )
+    },
+    "index: at the end": Case(
+        content=table({**TREES, "__index_level_0__": each(five_digits)}),
+        expected=told("row index, ignored"),
+    ),
+    "no index: a class in a first column": Case(
+        content=table({"Unnamed: 0": each(lambda n: str(n % 3)), **TREES}),
+        expected=told(used=("Unnamed: 0", "height", "width")),
+    ),
+    # ---- names that are decimal numbers; rules between rows; JSON of any suffix; features in rows
+    "names that are wavelengths": Case(
+        content=table(
+            {**{f"{400 + k}.5": each(lambda n, k=k: str(n * k % 31)) for k in range(1, 7)}, "kind": KIND}
+        ),
+        expected=told(used=tuple(f"{400 + k}.5" for k in range(1, 7))),
+    ),
+    **{
+        f"rules between rows: {rule}": plain(above + ruled(rule) + above, name="t.txt")
+        for rule, above in {"|---|:-:|---|": "", "+---+---+---+": "+---+---+---+\n"}.items()
+    },
+    "JSON Lines called .txt": plain(
+        "".join(
+            json.dumps({"height": HEIGHTS[n], "width": WIDTHS[n], "kind": KIND[n]}) + "\n" for n in range(NUM)
+        ),
+        name="t.txt",
+    ),
+    "features in rows": Case(
+        content=FEATURES_IN_ROWS,
+        expected=told(
+            "rows look like features", task="", is_faulty=True, suggested=("data_reading", "transposed")
+        ),
+    ),
+    "features in rows, swapped": Case(
+        content=FEATURES_IN_ROWS,
+        options={"reading": '{"transposed": true}'},
+        expected=told("sample: identifier"),
+        first=W0,
+    ),
+    "milliards and millions": form(
+        lambda n: f"{n % 7 + 1},2 Mrd. €" if n % 2 == 0 else f"{3 + n},4 Mio. €", first=1.2e9
+    ),
+    "ages over and under": form(
+        lambda n: {4: "80 and over", 1: "under 1"}.get(n % 9, str(n)), "in 14 of 60 cells", first=0.0
+    ),
+    "title with commas": plain("Trees, bushes, and flowers\n\n" + table(), "Trees, bushes, and flowers"),
+    "names and values above two columns": Case(
+        content="Station,Berlin\nPeriod,2020\n\n" + table({"height": HEIGHT, "kind": KIND}),
+        expected=told("Station, Berlin / Period, 2020", used=("height",)),
+    ),
+    "title above a nameless index": plain(
+        "Trees,,,\n" + lines(lambda n, line: f"{five_digits(n) if n else ''},{line}"), "row index, ignored"
+    ),
+    "texts as bytes": Case(
+        content=parquet(
+            "SELECT i * 29 % 60 + 0.5 AS height, ['oak', 'elm'][i % 2 + 1]::BLOB AS kind FROM range(60) t(i)"
+        ),
+        name="t.parquet",
+        expected=told(used=("height",), classes={"oak", "elm"}),
+    ),
+    "classes of a column called class": Case(
+        content="class,a\n" + "".join(f"{100 + n % 24 * 50},{n * 7 % 31}\n" for n in range(240)),
+        expected=told(label="class", used=("a",), rows=240, classes={str(100 + n * 50) for n in range(24)}),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -958,7 +958,7 @@ def test_a_side_of_the_split_without_labels(tmp_path: Path, name: str) -> None:
 
 def test_a_side_of_the_split_without_readable_rows(tmp_path: Path) -> None:
     split = cycle("train", "train", "train", "train", "test")
-    width = [cell if side == "train" else f"about {cell}" for cell, side in zip(WIDTH, split, strict=True)]
+    width = [cell if side == "train" else f"near {cell}" for cell, side in zip(WIDTH, split, strict=True)]
     path = put(tmp_path, table({"split": split, "height": HEIGHT, "width": width, "kind": KIND}))
     with pytest.raises(DataError, match="no row for validation can be read"):
         own(path, skip_unreadable=True).load(torch.device("cpu"))

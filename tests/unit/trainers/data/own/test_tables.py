@@ -89,7 +89,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
         data = own(path, normalise=normalise)
         whole, _ = data.load(CPU)
         with monkeypatch.context() as patch:
-            patch.setattr(table, "SMALL_BYTES", 0)
+            patch.setattr(table.cache, "SMALL_BYTES", 0)
             mapped, _ = data.load(CPU)
         assert isinstance(mapped, MappedRowsSplit) and len(mapped) == len(whole)
         indices = torch.tensor([3, 0, 3, 20])

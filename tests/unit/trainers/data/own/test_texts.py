@@ -62,7 +62,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
     width = data.prepared.array("tokens").dtype.itemsize
     assert width == (1 if num_distinct <= 256 else 2)
     whole = data.load(CPU)
-    monkeypatch.setattr(texts_module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(texts_module.cache, "SMALL_BYTES", 0)
     mapped = data.load(CPU)
     for ours, theirs in zip(mapped, whole, strict=True):
         assert isinstance(ours, MappedTextSplit) and len(ours) == len(theirs)
