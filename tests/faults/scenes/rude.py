@@ -32,7 +32,7 @@ LONG_STEPS = 100_000
 NUM_RUNS = 200
 RUDE_S = 2.0
 QUIET_CLICKS_S = 2.0
-CLICKS_S = 5.0
+CLICKS_S = 10.0
 GIVE_UP_S = 20.0
 REST_S = 0.02
 # Users perceive a longer response time as a hang.
