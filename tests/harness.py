@@ -280,6 +280,11 @@ class LiveRun:
         wait_until("the end of the run", lambda: self.supervisor.poll() is not None, timeout_s)
         return liveness.read_status(self.run)
 
+    def finish(self) -> LiveRun:
+        """Wait until the run has finished; return it. Fail if it ends otherwise."""
+        assert self.wait_for_end().state == "finished", self.story()
+        return self
+
     def is_over_within(self, timeout_s: float) -> Status:
         """Wait until the supervisor and all processes of the run have ended, with one timeout for both."""
         began = time.monotonic()

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.cluster.disk import SMALL_DISK, mount_small_disk
 from tests.cluster.network import Host, Network, end, network, processes_on, without_cable
 from tests.harness import wait_until
 
@@ -75,11 +74,6 @@ class SshHosts:
         """The hosts' folder for copied files; no page reads it."""
         return self.folder / BROUGHT
 
-    @property
-    def small_disk(self) -> Path:
-        """A folder of 64 MB that all hosts share."""
-        return self.folder / SMALL_DISK
-
     def processes_on(self, name: str) -> list[int]:
         """Return the PIDs of all processes on a host."""
         return processes_on(self._host(name))
@@ -115,7 +109,6 @@ def what_is_missing() -> str:
 def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
     """Start the daemons. At the end of the block each is terminated and waited for."""
     with contextlib.ExitStack() as stack:
-        mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, PCS))
         config = _start_daemons(stack, folder, made.hosts)
         path = f"{_command_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"

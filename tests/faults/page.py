@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,6 @@ from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.run import logs, stream
 from ddp_gui.runs import exports
 from ddp_gui.runs.runs import RunStore, status_values
-from tests.faults.once import once
 from trainers.engines import liveness
 
 with warnings.catch_warnings():
@@ -34,7 +34,7 @@ LIVE = (
 EXPORTS = ("export.csv", "export.json", "export.tfevents")
 
 
-@once
+@functools.cache
 def _catalogue() -> CatalogueSource:
     """Return the catalogue, loaded before any time is measured."""
     source = CatalogueSource(trainer_process.default_cache_file("catalogue"))

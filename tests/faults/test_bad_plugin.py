@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY, Launcher
+from tests.faults.misbehaving import misbehaving, repository_with
+from tests.harness import Launcher
 from trainers.engines import liveness
 
 DEADLINE_S = 15.0
-
-MISBEHAVES = '''
-"""A model that misbehaves on rank 1 at step 5."""
-
-import os
-import time
-from dataclasses import replace
-
-from torch import nn
-
-from trainers.models.mlp import build as build_mlp
-from trainers.registry import register_model
-
-
-class Misbehaves(nn.Module):
-    def __init__(self, spec, options):
-        super().__init__()
-        self.network = build_mlp(spec, replace(options, size="small"))
-        self.num_steps = 0
-
-    def forward(self, x):
-        self.num_steps += self.training
-        if self.num_steps == 5 and os.environ["RANK"] == "1":
-            MISBEHAVIOUR
-        return self.network(x)
-
-
-@register_model("misbehaves", label="Misbehaves", description="For a test.", tasks=("image_classification",))
-def build(spec, options):
-    return Misbehaves(spec, options)
-'''
 
 CopyWith = Callable[[dict[str, str]], Launcher]
 
@@ -54,24 +23,12 @@ def copy_with(tmp_path: Path) -> Iterator[CopyWith]:
     started: list[Launcher] = []
 
     def copy(files: dict[str, str]) -> Launcher:
-        root = tmp_path / "repository"
-        shutil.copytree(
-            REPOSITORY / "trainers", root / "trainers", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        shutil.copytree(REPOSITORY / "assets" / "data", root / "assets" / "data")
-        for name, text in files.items():
-            (root / name).write_text(text, encoding="utf-8")
-        started.append(Launcher(tmp_path / "runs", repository=root))
+        started.append(Launcher(tmp_path / "runs", repository=repository_with(files, tmp_path)))
         return started[-1]
 
     yield copy
     for launcher in started:
         launcher.close()
-
-
-def misbehaving(how: str) -> dict[str, str]:
-    """Return the plugin file of a model that behaves this way on rank 1 at step 5."""
-    return {"trainers/models/misbehaves.py": MISBEHAVES.replace("MISBEHAVIOUR", how)}
 
 
 def is_running(event: dict[str, Any]) -> bool:
@@ -101,18 +58,8 @@ def test_rank_that_exits_without_a_word_is_named(copy_with: CopyWith) -> None:
     assert status.error is not None and "Rank 1" in status.error and "41" in status.error, live.story()
 
 
-def test_rank_that_leaves_in_peace_before_the_end_is_named(copy_with: CopyWith) -> None:
-    live = copy_with(misbehaving("raise SystemExit(0)")).start(model="misbehaves")
-    live.wait_for("state", is_running)
-    status = live.is_over_within(DEADLINE_S)
-    assert status.state == "failed", live.story()
-    assert status.error is not None and "Rank 1 ended before training was done" in status.error, live.story()
-
-
 def test_when_all_ranks_leave_without_a_word_the_run_ends_and_says_so(copy_with: CopyWith) -> None:
-    text = MISBEHAVES.replace("MISBEHAVIOUR", "os._exit(0)").replace('"1"', '"0"')
-    files = {"trainers/models/misbehaves.py": text}
-    live = copy_with(files).start(model="misbehaves", nproc_per_node=1)
+    live = copy_with(misbehaving("os._exit(0)", rank=0)).start(model="misbehaves", nproc_per_node=1)
     live.wait_for("state", is_running)
     status = live.is_over_within(DEADLINE_S)
     assert status.state == "failed", live.story()
@@ -147,7 +94,7 @@ def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_o
     copy_with: CopyWith,
 ) -> None:
     live = copy_with({"trainers/models/broken.py": "import no_such_library\n"}).start(max_steps=5)
-    assert live.wait_for_end().state == "finished", live.story()
+    live.finish()
     (warning,) = live.events("warning")
     assert warning["code"] == "plugin_broken"
     assert "trainers.models.broken" in warning["message"] and "no_such_library" in warning["message"]

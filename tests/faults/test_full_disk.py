@@ -6,19 +6,13 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
-from ddp_gui.auth.login import Login
-from ddp_gui.options import Options
-from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-from ddp_gui.server import build_app, guarded
 from tests.faults.scenes.disks import fill
 from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, START_TIMEOUT_S, Launcher, wait_until
-from tests.unit import class_of
-from tests.unit.class_of import ANN, EVE, password_of
+from tests.integration.test_polls import served
+from tests.unit.class_of import ANN, EVE
 from trainers.contract import checkpoint_files
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -71,44 +65,14 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     assert live.run.list_checkpoints()[-1].step == stopped["step"]
 
 
-class ClassPage:
-    """A GUI with logins for one folder of runs, in this process."""
-
-    def __init__(self, runs_dir: Path, accounts: Path) -> None:
-        options = Options(
-            host="127.0.0.1",
-            port=7860,
-            runs_dir=runs_dir,
-            open_browser=False,
-            auth_file=accounts,
-            keeps_standby=False,
-        )
-        login = Login(class_of.make(accounts), "session")
-        self.app = guarded(build_app(options, CatalogueSource(default_cache_file()), login), options, login)
-        self.browsers = {person.name: self._logged_in(person) for person in (ANN, EVE)}
-
-    def _logged_in(self, person: Any) -> TestClient:
-        browser = TestClient(self.app, base_url="http://localhost")
-        form = {"username": person.name, "password": password_of(person)}
-        assert browser.post("/login", data=form).json() == {"success": True}
-        return browser
-
-    def ask(self, person: Any, endpoint: str, *values: Any) -> Any:
-        """Call an endpoint and return its value, or the text of its error."""
-        answer = self.browsers[person.name].post(f"/gradio_api/run/{endpoint}", json={"data": values})
-        found = answer.json()
-        return found["data"][0] if answer.is_success else found["error"]
-
-
 def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    page = ClassPage(small_disk, tmp_path / "accounts.json")
     config = SMALL | {"num_epochs": 100_000, "nproc_per_node": 1, "checkpoint_every_steps": 10**6}
-    with TestClient(page.app, base_url="http://localhost"):
-        live = RunDirectory(small_disk / page.ask(ANN, "start_run", config, False)["run_id"])
+    with served(tmp_path, (ANN, EVE), runs_dir=small_disk) as (ann, eve):
+        live = RunDirectory(small_disk / ann.ask("start_run", config, False)["run_id"])
         wait_until("a live run", lambda: liveness.read_status(live).state == "running", START_TIMEOUT_S)
-        queued = page.ask(ANN, "start_run", config | {"nproc_per_node": 2}, False)
+        queued = ann.ask("start_run", config | {"nproc_per_node": 2}, False)
         assert queued["place"] == 1
         ballast = fill(small_disk)
         for endpoint, values in {
@@ -117,21 +81,21 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
             "pause_run": (live.run_id,),
         }.items():
             _top_up(ballast)
-            said = page.ask(EVE, endpoint, *values)
+            said = eve.ask(endpoint, *values)
             assert f"disk of {small_disk}" in said and "is full: delete runs" in said, (endpoint, said)
             assert "Errno" not in said
-        refused = page.ask(EVE, "start_run", config, False)
+        refused = eve.ask("start_run", config, False)
         assert re.match(rf"the disk of {small_disk} has .* left, and 2.5 MB stay free", refused), refused
         assert sorted(path.name for path in small_disk.glob("digits-*")) == [live.run_id, queued["run_id"]]
 
-        stopped = page.ask(EVE, "stop_all")
+        stopped = eve.ask("stop_all")
         assert stopped["stopping"] == [live.run_id]
         # If a few bytes are free again, the run receives the command, cannot save, and stops without a
         # checkpoint.
         assert "queue is paused" in stopped["message"] and "Errno" not in stopped["message"]
         wait_until("the end", lambda: liveness.read_status(live).state == "stopped", END_TIMEOUT_S)
-        assert page.ask(EVE, "queue")["is_paused"], "or the queued run would start now"
-        assert page.ask(ANN, "stop_run", queued["run_id"], True)["state"] == "stopped"
+        assert eve.ask("queue")["is_paused"], "or the queued run would start now"
+        assert ann.ask("stop_run", queued["run_id"], True)["state"] == "stopped"
 
         ballast.unlink()
         stored = small_disk / ".class" / "queue.json"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
+from tests.faults.misbehaving import misbehaving
+from tests.faults.test_bad_plugin import CopyWith, copy_with
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 
 __all__ = ["copy_with"]
@@ -50,17 +51,6 @@ def test_stopped_rank_is_named_with_its_line(launcher: Launcher) -> None:
     assert dump.count("worker.py") >= 2, "both ranks' stacks"
 
 
-def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(copy_with: CopyWith) -> None:
-    live = copy_with(misbehaving("time.sleep(3600)")).start(model="misbehaves", hang_timeout_s=LIMIT_S)
-    live.wait_for("step", lambda event: event["step"] >= 1)
-    error = wait_for_hang(live)
-    assert error["rank"] == 1
-    message = str(error["message"])
-    assert "rank 1 is stuck, and the others wait" in message
-    assert "rank 1 is at step 5" in message and "models/misbehaves.py:" in message
-    assert "forward" in message and "rank 0" not in message
-
-
 def test_collective_that_a_sleeping_rank_never_entered_is_named(copy_with: CopyWith) -> None:
     """Torch's flight recorder reports it, over gloo: gradients of this strategy do not use shared memory."""
     live = copy_with(misbehaving("time.sleep(3600)")).start(
@@ -71,6 +61,7 @@ def test_collective_that_a_sleeping_rank_never_entered_is_named(copy_with: CopyW
     assert error["rank"] == 1
     message = str(error["message"])
     assert "rank 1 is stuck, and the others wait" in message
+    assert "rank 1 is at step 5" in message and "models/misbehaves.py:" in message and "forward" in message
     said = re.search(r"Rank 1 never entered ([a-z-]+) \d+ \(float32, .*\), in which rank 0 waits\.", message)
     assert said is not None, live.story()
     assert "Rank 1 never entered" in dump_of(live)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import random
 import re
 import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,7 @@ class Outcome:
     bad_checkpoints: int = 0
     processes_left: int = 0
     true_after_s: float | None = None
-    took_s: float = 0.0
-    load: float = 0.0
     complaints: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Trial:
@@ -56,7 +52,6 @@ class Trial:
         self.launcher = Launcher(folder / "runs", repository)
         self.watched: dict[str, tuple[RunDirectory, Watcher]] = {}
         self.struck_at = 0.0
-        self.fault_step = 0
         self.note = ""
         self._is_concluded = False
         self.page: Any = None
@@ -228,7 +223,6 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
     outcome = Outcome(fault=name, seed=seed)
     folder.mkdir(parents=True)
     trial = Trial(folder, outcome, repository)
-    began = time.monotonic()
     try:
         scene(trial)
         trial.conclude()
@@ -241,9 +235,19 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
     finally:
         trial.close()
         shutil.rmtree(folder, ignore_errors=True)
-    outcome.load = round(os.getloadavg()[0], 1)
-    outcome.took_s = round(time.monotonic() - began, 2)
     return outcome
+
+
+@functools.cache
+def _shared() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="faults-shared-")
+
+
+def shared_folder(name: str) -> Path:
+    """Return a folder for all trials of this process, which is removed at its end."""
+    folder = Path(_shared().name) / name
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def last_step(run: RunDirectory) -> int:

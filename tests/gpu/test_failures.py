@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
+from tests.faults.misbehaving import misbehaving
+from tests.faults.test_bad_plugin import CopyWith, copy_with
 from tests.gpu.place import Place
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 from trainers.contract.events import Event
@@ -19,7 +20,7 @@ OUT_OF_BOUNDS = 'x.new_zeros(3)[__import__("torch").full((1,), 7, device=x.devic
 
 def failing(copy: CopyWith, place: Place, statement: str) -> LiveRun:
     """Start a run whose only rank executes a statement at its fifth step."""
-    files = {name: text.replace('"1"', '"0"') for name, text in misbehaving(statement).items()}
+    files = misbehaving(statement, rank=0)
     return copy(files).start(model="misbehaves", device=place.device, nproc_per_node=1, num_epochs=100_000)
 
 

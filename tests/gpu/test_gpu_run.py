@@ -52,14 +52,6 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(
         assert 0 <= entry["base_memory_bytes"] < entry["peak_memory_bytes"], entry
 
 
-@pytest.mark.many_gpus
-def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher, gpu: Place) -> None:
-    live = launcher.start(device="cuda", nproc_per_node=gpu.num + 1, max_steps=5)
-    status = live.wait_for_end(300.0)
-    assert status.state == "failed", live.story()
-    assert status.error is not None and f"nproc_per_node is {gpu.num + 1}" in status.error
-
-
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16"])
 def test_a_run_says_which_precision_its_gpu_lacks(launcher: Launcher, gpu: Place, precision: str) -> None:
     """Before Ampere (8.0) neither bf16 nor TF32 is supported; fp16 is the alternative."""

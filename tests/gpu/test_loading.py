@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from benchmarks.gpu import traces
 from benchmarks.gpu.cases import TINY_CASES
 from benchmarks.gpu.job import look_into
 from tests.gpu.place import Place
-from tests.harness import Launcher
-from trainers.machine import threads
-from trainers.parallel import process_group
 
 
 @pytest.mark.real_gpu("it reads calls of CUDA from a trace of CUPTI")
@@ -31,16 +27,3 @@ def test_data_on_the_host_and_four_workers_make_nobody_wait_for_the_gpu(
     assert quiet["calls"] == {}, "a step without a report waited"
     if place.is_gpu:
         assert quiet["num_steps"] and reported["calls"], f"this trace proves nothing: {notes}"
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_rank_without_loader_workers_picks_batches_with_the_free_cores(
-    launcher: Launcher, two_gpus: Place, num_workers: int
-) -> None:
-    """torchrun gives each of two ranks one thread."""
-    values = {"data_location": "host", "num_workers": num_workers, "max_steps": 5}
-    live = launcher.start(device="cuda", nproc_per_node=2, **values)
-    assert live.wait_for_end(300.0).state == "finished", live.story()
-    expected = threads.choose(2, process_group.num_cores_to_use(), most=threads.MOST_BESIDE_GPU)
-    said = re.findall(r"(\d+) threads pick batches", live.run.rank_log(1).read_text())
-    assert said == ([] if num_workers else [str(expected)])

@@ -63,12 +63,3 @@ def test_a_text_begun_on_a_gpu_is_continued_on_the_cpu_when_a_run_gets_the_gpu(w
     assert [*text, *begun] == on_cpu
     assert list(writer.tokens(wants_gpu=True)) == on_cpu
     assert writer.on_gpu() == before and writer.processes.processes() == {}
-
-
-def test_a_process_leaves_a_gpu_that_is_not_free_any_more(writer: Writer) -> None:
-    before = writer.on_gpu()
-    on_gpu = list(writer.tokens(wants_gpu=True))
-    assert len(writer.on_gpu()) == len(before) + 1
-    writer.free.clear()
-    assert list(writer.tokens(wants_gpu=True)) == on_gpu
-    assert writer.on_gpu() == before

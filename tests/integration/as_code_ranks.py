@@ -4,7 +4,9 @@ python -m tests.integration.as_code_ranks
 
 Each line on stdin is an object with `folder`, `num_ranks`, `environment`, `arguments`, `what`: "run" trains
 the run `folder/run`, "script" executes `folder/train.py` as torchrun does, "watched" as the run `folder/run`.
-The answer is the list of exit codes. The output of the ranks is in `folder/<what>_<rank>.log`.
+The answer is the list of exit codes. The output of the ranks is in `folder/<what>_<rank>.log`. If `quiet_s`
+is a number, watched ranks are killed when one has failed, as by torchrun, or when none notes anything for
+this time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tests.harness import END_TIMEOUT_S, POLL_S, TIMEOUT_SCALE
 from trainers import registry
 from trainers.contract.rundir import RunDirectory
 from trainers.watch import __main__ as watch
-from trainers.watch import details, recorder  # noqa: F401 - what watched scripts import
+from trainers.watch import details, recorder, spool  # noqa: F401 - what watched scripts import
 from trainers.watch.settings import STORE
 
 
@@ -44,14 +46,19 @@ def main() -> None:
         asked = json.loads(line)
         asked["environment"] |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         processes = [_fork(asked, rank) for rank in range(asked["num_ranks"])]
-        print(json.dumps(_exit_codes(processes)), flush=True)
+        print(json.dumps(_exit_codes(processes, Path(asked["folder"]), asked["quiet_s"])), flush=True)
 
 
-def _exit_codes(processes: list[int]) -> list[int]:
+def _exit_codes(processes: list[int], folder: Path, quiet_s: float | None) -> list[int]:
     """Wait for the ranks and return their exit codes; kill those that have not ended in time."""
     codes: dict[int, int] = {}
     deadline = time.monotonic() + END_TIMEOUT_S * TIMEOUT_SCALE
+    num_notes = -1
     while len(codes) < len(processes):
+        if quiet_s is not None and (now := _num_notes(folder)) > num_notes:
+            num_notes, deadline = now, time.monotonic() + quiet_s
+        if quiet_s is not None and any(codes.values()):
+            deadline = 0.0
         for process in set(processes) - codes.keys():
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
@@ -60,6 +67,12 @@ def _exit_codes(processes: list[int]) -> list[int]:
                 os.kill(process, signal.SIGKILL)
         time.sleep(POLL_S)
     return [codes[process] for process in processes]
+
+
+def _num_notes(folder: Path) -> int:
+    """Return the number of notes of all watched ranks, without those that a thread writes every second."""
+    paths = (folder / "run" / spool.FOLDER).glob("notes_*")
+    return sum(b'"kind": "sample"' not in line for path in paths for line in path.read_bytes().splitlines())
 
 
 def _fork(asked: dict[str, Any], rank: int) -> int:

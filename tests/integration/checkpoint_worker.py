@@ -3,23 +3,21 @@
 python -m tests.integration.checkpoint_worker ANSWER.json JOBS.json
 
 Tests start it with torchrun. Every job is an object with `do` (the name of a function below), `strategy`,
-`run` (a run directory), and optionally `config` (changes to the configuration) and `num_bytes`.
+`run` (a run directory), and optionally `config` (changes to the configuration), `model` and `num_bytes`.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.integration.strategy_worker import BASE, Training, refuse_pickles
-from trainers import build, registry
+from tests.integration.strategy_worker import BASE, Training, run_jobs
+from trainers import build
 from trainers.checkpoint.checkpoint_writer import Outcome, Saved
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
@@ -40,7 +38,7 @@ class Part:
     def __init__(self, job: dict[str, Any], world: World) -> None:
         values = BASE | job.get("config", {})
         config = contract.parse(values | {"nproc_per_node": world.world_size, "strategy": job["strategy"]})
-        self.training = Training(build.make_strategy(config, world), config, "gpt")
+        self.training = Training(build.make_strategy(config, world), config, job.get("model", "gpt"))
         self.announced: list[Outcome] = []
         self.checkpointer = Checkpointer(
             RunDirectory(Path(job["run"])),
@@ -179,23 +177,8 @@ DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on
 
 
 def main() -> int:
-    """Run all jobs. A job that raises reports the error, and the next job runs."""
-    registry.discover_all()
-    torch.set_num_threads(1)
-    world = process_group.join("cpu")
-    refuse_pickles()
-    torch.set_num_threads(1)
-    answers: dict[str, Any] = {}
-    for name, job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")).items():
-        try:
-            answers[name] = DEEDS[job["do"]](job, world)
-        except Exception as error:  # noqa: BLE001 - the test reads the answer and fails
-            print(f"{name}: {traceback.format_exc()}", file=sys.stderr, flush=True)
-            answers[name] = {"error": f"{type(error).__name__}: {error}"}
-    if world.is_main:
-        Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
-    process_group.leave()
-    return 0
+    """Run all jobs with the function that each names."""
+    return run_jobs(lambda job, world: DEEDS[job["do"]](job, world))
 
 
 if __name__ == "__main__":

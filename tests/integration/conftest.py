@@ -6,18 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import slurm_cluster
-from tests.cluster import ssh_hosts as ssh_hosts_module
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.cluster.ssh_hosts import SshHosts
 from tests.harness import REPOSITORY, Launcher, LiveRun, wait_until
-from trainers.contract.rundir import RunDirectory
 from trainers.engines import registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
@@ -50,6 +46,7 @@ def engine(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slu
     made = SlurmEngine(Slurm(slurm.environment))
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
+    slurm.ask("scancel", "--user=root")
     slurm.wait_until_idle()
 
 
@@ -62,51 +59,12 @@ def ssh_engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator
     wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, FREE_S)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TwoNodes:
-    """The common interface of the engines for several machines.
-
-    Attributes:
-        variables: Environment of a page that uses the cluster.
-        arguments: Options of such a page.
-        names: Node names.
-        leave_one_core_each: Restrict each rank to one core, however many its node has.
-    """
-
-    engine: SlurmEngine | SshEngine
-    names: tuple[str, ...]
-    small_disk: Path
-    variables: Mapping[str, str]
-    arguments: tuple[str, ...]
-    leave_one_core_each: Callable[[], None]
-
-    def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
-        """Start a run, or submit it to the scheduler."""
-        self.engine.start(run, resume_step)
-
-
 @pytest.fixture(params=["slurm", "ssh"])
-def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
+def two_nodes(request: pytest.FixtureRequest) -> SlurmEngine | SshEngine:
     """Return each engine for several machines in turn, with two nodes that share one physical machine."""
-    if request.param == "ssh":
-        hosts: SshHosts = request.getfixturevalue("ssh_hosts")
-        return TwoNodes(
-            engine=request.getfixturevalue("ssh_engine"),
-            names=ssh_hosts_module.PCS,
-            small_disk=hosts.small_disk,
-            variables=hosts.environment,
-            arguments=("--engine", "ssh", "--site", str(hosts.site_file)),
-            leave_one_core_each=hosts.leave_one_core_each,
-        )
-    cluster: SlurmCluster = request.getfixturevalue("slurm")
-    return TwoNodes(
-        engine=request.getfixturevalue("engine"),
-        names=slurm_cluster.NODES,
-        small_disk=cluster.small_disk,
-        variables=cluster.environment,
-        arguments=("--engine", "slurm"),
-        leave_one_core_each=lambda: None,  # Slurm gives a job one core per rank
-    )
+    name = "ssh_engine" if request.param == "ssh" else "engine"
+    found: SlurmEngine | SshEngine = request.getfixturevalue(name)
+    return found
 
 
 class Ranks:
@@ -114,6 +72,7 @@ class Ranks:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.codes: list[int] = []
 
     def start(
         self,
@@ -124,20 +83,22 @@ class Ranks:
         arguments: Sequence[str] = (),
         *,
         may_fail: bool = False,
+        quiet_s: float | None = None,
     ) -> str:
         """Start ranks with these environment variables, wait until they end, and return rank 0's output.
 
         Args:
             arguments: Those of a script.
-            may_fail: Accept other exit codes than 0.
+            may_fail: Accept other exit codes than 0; they are in `codes`.
+            quiet_s: Kill watched ranks that do nothing for this time.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         environment = {name: os.environ[name] for name in ("TRAINERS_CACHE",) if name in os.environ}
         environment |= variables or {}
         asked = {"what": what, "folder": str(folder), "num_ranks": num_ranks, "environment": environment}
-        asked["arguments"] = list(arguments)
+        asked |= {"arguments": list(arguments), "quiet_s": quiet_s}  # type: ignore[dict-item]
         print(json.dumps(asked), file=self._process.stdin, flush=True)
-        codes = json.loads(self._process.stdout.readline())
+        codes = self.codes = json.loads(self._process.stdout.readline())
         said = [(folder / f"{what}_{rank}.log").read_text() for rank in range(num_ranks)]
         assert may_fail or codes == [0] * num_ranks, "\n".join(text[-2000:] for text in said)
         return said[0]

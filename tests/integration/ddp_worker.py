@@ -30,7 +30,6 @@ from trainers.strategies.ddp import Ddp
 WIDTH = 600  # a layer is larger than a bucket of 1 MB
 NUM_CLASSES = 3
 NUM_SAMPLES = 24
-MANY_STEPS = 105
 NODES_OF_ALL = 10  # a partition of a split graph has fewer nodes
 SPEC = DataSpec(
     task=IMAGE_CLASSIFICATION,
@@ -105,9 +104,7 @@ def never(_num_nodes: int) -> bool:
     return False
 
 
-def compiled(
-    world: World, *, static_graph: bool = False, fails_at: Callable[[int], bool] = never
-) -> dict[str, Any]:
+def compiled(world: World, *, fails_at: Callable[[int], bool] = never) -> dict[str, Any]:
     """Compile with a backend that records each graph's size, or fails on the last rank; then train."""
     graphs: list[int] = []
 
@@ -117,7 +114,7 @@ def compiled(
             raise RuntimeError("no compiler here")
         return graph.forward
 
-    settings = {"bucket_cap_mb": 1, "static_graph": static_graph}
+    settings = {"bucket_cap_mb": 1}
     plain = train(wrapped(Ddp, wide(), world, **settings), [8, 8, 5, 5])
     strategy = wrapped(Ddp, wide(), world, **settings)
     before = state_of(strategy.network)
@@ -190,27 +187,18 @@ def alone(world: World) -> list[dict[str, Any]]:
     return found
 
 
-def newest_timed_step(world: World) -> int:
-    """Return the latest step that DDP's logger has timed, or 0 with one rank."""
-    strategy = wrapped(Ddp, normed(), world)
-    train(strategy, [2] * MANY_STEPS)
-    return 0 if world.world_size == 1 else int(strategy.model._get_ddp_logging_data()["iteration"])
-
-
 def main() -> int:
     """Run all scenarios on all ranks."""
     world = process_group.join("cpu")
     torch.set_num_threads(1)
     answer = {
         "split": compiled(world),
-        "split_static": compiled(world, static_graph=True),
         "odd_batch": compiled_with_an_odd_batch(world),
         "failing": compiled(world, fails_at=lambda _: True),
         "failing_when_cut": compiled(world, fails_at=lambda num_nodes: num_nodes < NODES_OF_ALL),
         "shared_at_need": with_batch_norm(Ddp, world),
         "shared_each_step": with_batch_norm(BuffersEachStep, world),
         "alone": alone(world),
-        "newest_timed_step": newest_timed_step(world),
     }
     everybody = process_group.gather_json(answer, world.slow_group)
     if world.is_main:

@@ -55,7 +55,7 @@ def gradients(name: str, world: World) -> list[float]:
 
 
 def evaluation(name: str, world: World) -> dict[str, Any]:
-    """Return the metrics of a sample count that is not divisible by the number of ranks."""
+    """Return the results for a number of samples that is not divisible by the number of ranks."""
     config = Config(mistake=name)
     strategy = wrapped(config, world)
     generator = torch.Generator().manual_seed(7)
@@ -64,7 +64,7 @@ def evaluation(name: str, world: World) -> dict[str, Any]:
     evaluator = registry.part(config, Evaluator)(strategy, Objective(SPEC), SPEC, world)
     found = evaluator.evaluate(split, batch_size=2, should_break_off=lambda: False)
     assert found is not None
-    return {"confusion": found.confusion, "accuracy": found.metrics["accuracy"], "loss": found.loss}
+    return {"confusion": found.confusion, "metrics": found.metrics, "loss": found.loss}
 
 
 def compared(world: World) -> list[dict[str, Any]]:
@@ -82,7 +82,9 @@ def main() -> int:
     """Run all scenarios on both ranks."""
     registry.discover_all()
     world = process_group.join("cpu")
+    alone = World(rank=0, local_rank=0, world_size=1, node=0, device=world.device)
     answer = {
+        "alone": evaluation("none", alone),
         "gradients": {
             name: gradients(name, world) for name in ("none", "no_gradient_averaging", "sum_instead_of_mean")
         },

@@ -3,9 +3,7 @@
 python -m tests.integration.strategy_worker ANSWER.json JOBS.json
 
 Tests start it with torchrun. Every job is an object with `strategy`, `config` (changes to the configuration),
-and optionally `model`, `num_steps`, `save_at` (steps) with `save_to`, `load_from` (folders of
-torch.distributed.checkpoint) and `load_step`. The reference is one process with the same global batches
-(`alone`).
+and optionally `model` and `num_steps`. The reference is one process with the same global batches (`alone`).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import contextlib
 import json
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainers import build, registry
-from trainers.checkpoint import sharded_files
 from trainers.contract import config as contract
 from trainers.contract.config import Config
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec, TensorSplit
@@ -156,18 +154,6 @@ class Training:
         self.strategy.network.train()
         return torch.cat(parts).float()
 
-    def save(self, folder: str) -> None:
-        """Save with torch.distributed.checkpoint."""
-        state = self.strategy.state_dict(self.optimizer)
-        sharded_files.write(state, Path(folder), self.strategy.world.slow_group)
-
-    def load(self, folder: str, step: int) -> None:
-        """Load in place a checkpoint of any number of ranks."""
-        state = self.strategy.state_dict(self.optimizer)
-        sharded_files.read(state, Path(folder))
-        self.strategy.load_state_dict(self.optimizer, state)
-        self.step = step
-
     def weights(self) -> dict[str, Tensor]:
         """Return this rank's weights; DTensors are gathered."""
         model = self.strategy.state_dict(self.optimizer)["model"]
@@ -212,27 +198,11 @@ def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
     )
     training = Training(build.make_strategy(config, world), config, job.get("model", "gpt"))
     until = job.get("num_steps", 20)
-    answer: dict[str, Any] = {}
-    if "load_from" in job:
-        training.load(job["load_from"], job["load_step"])
-    if "save_to" in job:
-        training.run(job["save_at"])
-        training.scores()  # most saves follow an evaluation
-        training.save(job["save_to"])
     training.run(until)
-    if "save_to" in job:
-        again = Training(build.make_strategy(config, world), config, job.get("model", "gpt"))
-        again.load(job["save_to"], job["save_at"])
-        again.run(until)
-        mine, reloaded = training.weights(), again.weights()
-        answer["round_trip_is_exact"] = _all_ranks(
-            all(torch.equal(mine[n], reloaded[n]) for n in mine), world
-        )
-        answer["losses_after_load_are_equal"] = again.losses == training.losses[job["save_at"] :]
     reference = alone(job, world.world_size, until)
     scores = training.scores()
     weights, theirs = training.weights(), reference.weights()
-    return answer | {
+    return {
         "losses": training.losses,
         "gradients_are_added_up_as": sorted(training.reduce_scatters.dtypes),
         "weights_are_used_as": sorted(training.dtypes_seen),
@@ -293,8 +263,8 @@ def refuse_pickles() -> None:
     distributed_c10d._tensor_to_object = refuse
 
 
-def main() -> int:
-    """Run all jobs. A job that raises reports the error, and the next job runs."""
+def run_jobs(carry_out: Callable[[dict[str, Any], World], dict[str, Any]]) -> int:
+    """Run all jobs of the command line. A job that raises reports the error, and the next job runs."""
     registry.discover_all()
     torch.set_num_threads(1)
     world = process_group.join("cpu")
@@ -311,6 +281,11 @@ def main() -> int:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
     process_group.leave()
     return 0
+
+
+def main() -> int:
+    """Run all jobs with each strategy."""
+    return run_jobs(carry_out)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def catalogue(root: Path) -> Catalogue:
         return CatalogueSource(None).get()
 
 
+@pytest.fixture
+def launcher(root: Path, tmp_path: Path) -> Iterator[Launcher]:
+    """Return a launcher of the copy's runs."""
+    made = Launcher(tmp_path / "runs", repository=root)
+    yield made
+    made.close()
+
+
 def test_every_row_of_the_table_with_an_example_has_one() -> None:
     assert sorted(Path(path).parent.name for path in adding.examples()) == [
         "analysis", "contract", "datasets", "events", "models", "strategies", "tasks", "trainers",
@@ -73,49 +82,28 @@ def test_the_plan_checks_what_the_strategy_says(catalogue: Catalogue) -> None:
         assert words in str(refused.value)
 
 
-def test_a_run_trains_with_model_data_strategy_and_task_that_were_added(root: Path, tmp_path: Path) -> None:
-    launcher = Launcher(tmp_path / "runs", repository=root)
-    try:
-        live = launcher.start(**{**ADDED, "num_epochs": 2})
-        assert live.wait_for_end().state == "finished", live.story()
-        (said,) = [event["message"] for event in live.events("warning")] or ("",)
-        assert said == ""
-        losses = live.losses()
-        assert len(losses) == 40 and losses[40] < losses[1] / 2
-        # Without the averaging in the strategy, the weights of the ranks would diverge.
-        by_ddp = {name: value for name, value in ADDED.items() if name != "by_hand.piece_mb"}
-        ddp = launcher.start(**{**by_ddp, "strategy": "ddp", "num_epochs": 2})
-        assert ddp.wait_for_end().state == "finished", ddp.story()
-        assert losses == pytest.approx(ddp.losses(), rel=1e-4)
-        newest = live.events("eval")[-1]
-        assert set(newest["metrics"]) == {"rmse", "mae", "r2"}
-        assert live.events("sample")[-1]["type"] == "curve"
-        assert live.events("checkpoint")
-        assert live.run.read_config().plugin_options == {"by_hand.piece_mb": 1}
-    finally:
-        launcher.close()
+def test_a_run_trains_with_model_data_strategy_and_task_that_were_added(launcher: Launcher) -> None:
+    live = launcher.start(**{**ADDED, "num_epochs": 2}).finish()
+    (said,) = [event["message"] for event in live.events("warning")] or ("",)
+    assert said == ""
+    losses = live.losses()
+    assert len(losses) == 40 and losses[40] < losses[1] / 2
+    # Without the averaging in the strategy, the weights of the ranks would diverge.
+    by_ddp = {name: value for name, value in ADDED.items() if name != "by_hand.piece_mb"}
+    ddp = launcher.start(**{**by_ddp, "strategy": "ddp", "num_epochs": 2}).finish()
+    assert losses == pytest.approx(ddp.losses(), rel=1e-4)
+    newest = live.events("eval")[-1]
+    assert set(newest["metrics"]) == {"rmse", "mae", "r2"}
+    assert live.events("sample")[-1]["type"] == "curve"
+    assert live.events("checkpoint")
+    assert live.run.read_config().plugin_options == {"by_hand.piece_mb": 1}
 
 
-def test_a_run_obeys_a_command_that_was_added(root: Path, tmp_path: Path) -> None:
-    launcher = Launcher(tmp_path / "runs", repository=root)
-    try:
-        live = launcher.start(**{**ADDED, "num_epochs": 10_000})
-        live.wait_for_step(2)
-        answer = live.ask("evaluate")
-        assert answer["accepted"] and answer["message"] == f"Evaluated after step {answer['step']}."
-        assert answer["step"] in [event["step"] for event in live.events("eval")]
-        live.ask("stop", save=False)
-        assert live.wait_for_end().state == "stopped", live.story()
-    finally:
-        launcher.close()
-
-
-def test_a_run_says_which_option_it_does_not_know(root: Path, tmp_path: Path) -> None:
-    launcher = Launcher(tmp_path / "runs", repository=root)
-    try:
-        live = launcher.start(**{**ADDED, "by_hand.pieces": 3})
-        status = live.wait_for_end()
-        assert status.state == "failed" and status.error is not None
-        assert "by_hand.pieces is 3" in status.error, live.story()
-    finally:
-        launcher.close()
+def test_a_run_obeys_a_command_that_was_added(launcher: Launcher) -> None:
+    live = launcher.start(**{**ADDED, "num_epochs": 10_000})
+    live.wait_for_step(2)
+    answer = live.ask("evaluate")
+    assert answer["accepted"] and answer["message"] == f"Evaluated after step {answer['step']}."
+    assert answer["step"] in [event["step"] for event in live.events("eval")]
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()

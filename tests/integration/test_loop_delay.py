@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from ddp_gui.auth.login import Login
 from ddp_gui.background.loop_delay import LIMIT_S
-from ddp_gui.http import front
 from tests import loop_delay
 from tests.unit import class_of
 from tests.unit.class_of import ANN, password_of
@@ -33,21 +27,3 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
     assert b'"name":"ann"' in still
     over = [f"{row.target}: {row.seconds * 1e3:.0f} ms, {row.what}" for row in rows if row.seconds > LIMIT_S]
     assert over == []
-
-
-def test_a_request_that_holds_the_loop_is_measured_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(body: bytes, *, max_parts: int = 0) -> Any:
-        until = time.thread_time() + 2 * LIMIT_S
-        while time.thread_time() < until:
-            pass
-        return json.loads(body)
-
-    with loop_delay.served(tmp_path, 3) as page:
-        monkeypatch.setattr(front, "parse_json_body", slow)
-        (row,) = loop_delay.measure_all(page, "call list_runs run, no data")
-        (machine,) = loop_delay.measure_all(page, "GET /live/machine as it is")
-        shown = loop_delay.ask(page, loop_delay.request("GET", "/live/machine"))
-    assert row.seconds > LIMIT_S > machine.seconds
-    assert b'"held_by":"/list_runs"' in shown

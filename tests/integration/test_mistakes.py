@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import Launcher, LiveRun, run_to_end, torchrun_of
+from tests.harness import Launcher, LiveRun
+from tests.integration.answers import answers_of
 
 # One epoch of digits is 23 global batches.
 HANGS = {
@@ -24,10 +24,7 @@ FOUND_WITHIN_S = 120.0
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return the results of both ranks, with and without mistakes."""
-    answer = tmp_path_factory.mktemp("mistakes") / "answer.json"
-    exit_code, said = run_to_end(torchrun_of(2, "tests.integration.mistakes_worker", str(answer)), 300.0)
-    assert exit_code == 0, said[-3000:]
-    found: list[dict[str, Any]] = json.loads(Path(answer).read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = answers_of(2, "mistakes_worker", tmp_path_factory.mktemp("mistakes"))
     return found
 
 
@@ -51,11 +48,19 @@ def test_the_sum_of_gradients_is_the_mean_times_the_ranks(ranks: list[dict[str, 
         assert total == [2 * value for value in mean]
 
 
+def test_evaluation_on_two_ranks_counts_exactly_what_one_rank_counts(ranks: list[dict[str, Any]]) -> None:
+    """Five samples: three for rank 0, two for rank 1."""
+    for rank in ranks:
+        alone, together = rank["alone"], rank["evaluations"]["none"]
+        assert sum(map(sum, alone["confusion"])) == 5 and alone["metrics"]["macro_f1"] >= 0
+        assert together["confusion"] == alone["confusion"] and together["metrics"] == alone["metrics"]
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+
+
 def test_validation_of_one_rank_counts_its_share_only(ranks: list[dict[str, Any]]) -> None:
     counts = [sum(map(sum, rank["evaluations"]["rank0_metrics"]["confusion"])) for rank in ranks]
     assert counts == [3, 3], "rank 0 has three of the five samples, and tells rank 1"
     assert len({json.dumps(rank["evaluations"]["rank0_metrics"]) for rank in ranks}) == 1
-    assert all(sum(map(sum, rank["evaluations"]["none"]["confusion"])) == 5 for rank in ranks)
 
 
 def test_padded_validation_counts_the_first_samples_twice(ranks: list[dict[str, Any]]) -> None:
@@ -117,7 +122,7 @@ def test_replicas_without_averaging_drift_apart_and_do_again_after_a_resume(
     live = shared_launcher.start(
         mistake="no_gradient_averaging", fingerprint_every_steps=5, max_steps=20, num_epochs=100
     )
-    assert live.wait_for_end().state == "finished", live.story()
+    live.finish()
     first = [event["distances"][1] for event in live.events("fingerprints")]
     assert len(first) == 4 and first == sorted(first) and first[0] > 0.01
     again = shared_launcher.start_run(live.run, resume_step=20)

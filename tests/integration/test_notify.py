@@ -72,7 +72,7 @@ def test_a_run_that_ends_by_itself_is_told_and_one_that_is_stopped_is_not(
     live.pause_at_start()
     assert notify.VARIABLE not in live.rank(0).environ(), "tokens are none of the ranks' business"
     live.ask("resume")
-    assert live.wait_for_end().state == "finished", live.story()
+    live.finish()
     (heard,) = listener.heard
     accuracy = live.events("eval")[-1]["metrics"]["accuracy"]
     expected = f"night run finished: All 20 steps done. Best accuracy: {accuracy:.4g} at step 20."

@@ -1,4 +1,4 @@
-"""Real runs on the user's own data: a zip of images, a table, a text, and data that is refused."""
+"""Real runs on the user's own data: a zip of images, a table, and data that is refused."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "prepared"
     monkeypatch.setenv("TRAINERS_CACHE", str(folder))
     return folder
-
-
-def finish(live: LiveRun) -> LiveRun:
-    status = live.wait_for_end()
-    assert status.state == "finished", live.story()
-    return live
 
 
 def last_metrics(live: LiveRun) -> dict[str, float]:
@@ -59,7 +53,7 @@ def test_zip_of_images_is_learnt_and_prepared_once(
         "max_steps": 40,
         **LONG,
     }
-    live = finish(launcher.start(**config))
+    live = launcher.start(**config).finish()
     assert last_metrics(live)["accuracy"] > 0.9
     pictures = live.events("sample")[-1]
     assert pictures["type"] == "images" and {"standing", "lying"} == {
@@ -68,7 +62,7 @@ def test_zip_of_images_is_learnt_and_prepared_once(
     assert len(prepared_in(own_cache)) == 1
     logs = [path.read_text() for path in sorted(live.run.logs.glob("rank_*.log"))]
     assert sum("own data: prepared in" in log for log in logs) == 1, "one rank prepares, the other waits"
-    again = finish(launcher.start(**config, num_workers=1))
+    again = launcher.start(**config, num_workers=1).finish()
     assert again.losses() == live.losses()
     assert not any("prepared in" in path.read_text() for path in again.run.logs.glob("rank_*.log"))
 
@@ -80,65 +74,13 @@ def test_table_is_learnt_in_its_own_units(tmp_path: Path, launcher: Launcher) ->
         area, rooms, town = dice.randint(30, 200), dice.randint(1, 6), dice.choice("ABC")
         rows.append(f"{area};{rooms};{town};{2000 * area + 10_000 * rooms + 30_000 * (town == 'B')}")
     (tmp_path / "flats.csv").write_text("\n".join(rows))
-    live = finish(
-        launcher.start(
-            dataset="own",
-            data_path=str(tmp_path / "flats.csv"),
-            model="linear",
-            learning_rate=0.05,
-            max_steps=200,
-            **LONG,
-        )
-    )
+    own = {"dataset": "own", "data_path": str(tmp_path / "flats.csv"), "model": "linear"}
+    live = launcher.start(**own, learning_rate=0.05, max_steps=200, **LONG).finish()
     metrics = last_metrics(live)
     assert metrics["r2"] > 0.99 and metrics["rmse"] < 10_000, metrics
     shown = live.events("sample")[-1]["content"]
     assert shown["columns"][:2] == ["area", "rooms"]
     assert all(30 <= row["inputs"][0] <= 200 for row in shown["rows"])
-
-
-def test_texts_of_a_table_are_learnt(tmp_path: Path, launcher: Launcher) -> None:
-    dice = random.Random(0)
-    rows = ["text,mood"]
-    for index in range(400):
-        words = [
-            *dice.choices(["the", "film", "was", "seen", "by", "us", "all"], k=9),
-            ("fine", "poor")[index % 2],
-        ]
-        dice.shuffle(words)
-        rows.append(f"{' '.join(words)} {index},{('good', 'bad')[index % 2]}")
-    (tmp_path / "films.csv").write_text("\n".join(rows))
-    live = finish(
-        launcher.start(
-            dataset="own",
-            data_path=str(tmp_path / "films.csv"),
-            model="bag_of_words",
-            learning_rate=0.02,
-            max_steps=100,
-            **LONG,
-        )
-    )
-    assert last_metrics(live)["accuracy"] > 0.9
-    assert live.events("sample")[-1]["type"] == "texts"
-
-
-def test_text_is_learnt(tmp_path: Path, launcher: Launcher) -> None:
-    (tmp_path / "song.txt").write_text("zwölf Boxkämpfer jagen Viktor quer über den Deich\n" * 400, "utf-8")
-    live = finish(
-        launcher.start(
-            dataset="own",
-            data_path=str(tmp_path / "song.txt"),
-            model="gpt",
-            sequence_length=32,
-            batch_size=8,
-            max_steps=60,
-            **LONG,
-        )
-    )
-    losses = live.losses()
-    assert losses[60] < 0.5 * losses[1]
-    assert last_metrics(live)["perplexity"] < 10
-    assert isinstance(live.events("sample")[-1]["content"], str)
 
 
 def test_data_with_faults_ends_the_run_with_their_names(tmp_path: Path, launcher: Launcher) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from ddp_gui.learn import polls
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, for_phones, guarded
+from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from tests.integration.test_login_rights import gradio_of, routes_of
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
@@ -47,6 +47,7 @@ class Browser:
 
 def options_of(folder: Path, **given: Any) -> Options:
     """Return the options of a page with a single lesson."""
+    (folder / "runs").mkdir(exist_ok=True)
     (folder / "lessons").mkdir(exist_ok=True)
     (folder / "lessons" / "batch.md").write_text(LESSON)
     known = {"host": "127.0.0.1", "port": 7860, "runs_dir": folder / "runs", "open_browser": False}
@@ -72,7 +73,6 @@ def served(folder: Path, people: tuple[Person, ...] = (), **given: Any) -> Itera
 
 
 def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
     with served(tmp_path, (EVE, ANN, BOB)) as (eve, ann, bob):
         assert "only a teacher" in ann.ask("open_poll", "batch")
         assert "there is no lesson 'nonsense'" in eve.ask("open_poll", "nonsense")
@@ -102,7 +102,6 @@ def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
 
 
 def test_progress_is_each_persons_own_and_the_table_the_teachers(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
     with served(tmp_path, (EVE, ANN, BOB)) as (eve, ann, bob):
         assert ann.ask("keep_progress", "batch", PREDICTED)["isLocked"]
         assert bob.get("/live/learn/progress") == {"progress": {}}
@@ -115,23 +114,7 @@ def test_progress_is_each_persons_own_and_the_table_the_teachers(tmp_path: Path)
         assert '"ann","batch","the first","no",' in table.text
 
 
-def test_a_poll_is_there_when_the_page_was_started_again(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    with served(tmp_path, (EVE, ANN)) as (eve, ann):
-        poll_id = eve.ask("open_poll", "batch")["poll_id"]
-        assert ann.ask("answer_poll", poll_id, 1, "")["state"] == "open"
-        file = tmp_path / "runs" / ".class" / "polls" / f"{poll_id}.json"
-        deadline = time.monotonic() + 30
-        while not file.exists() or '"ann"' not in file.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    with served(tmp_path, (EVE, ANN)) as (eve, ann):
-        assert ann.get(f"/live/polls/{poll_id}")["mine"] == 1
-        assert eve.ask("change_poll", poll_id, "close")["state"] == "closed"
-
-
 def test_without_logins_there_are_no_polls_unless_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
     with served(tmp_path) as (teacher, phone):
         assert "start the page with --polls" in teacher.ask("open_poll", "batch")
         assert teacher.get("/live/polls") == {"may_open": False, "has_login": False, "polls": []}
@@ -145,7 +128,6 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polls, "MOST_ANONYMOUS", 3)
-    (tmp_path / "runs").mkdir()
     with served(tmp_path, has_anonymous_polls=True) as (teacher, phone):
         poll_id = teacher.ask("open_poll", "batch")["poll_id"]
         token = secrets.token_hex(16)
@@ -164,29 +146,13 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
         for origin in ("http://evil.example", "null"):
             refused = phone.client.post("/gradio_api/run/answer_poll", json=body, headers={"origin": origin})
             assert refused.status_code == 403
-        deadline = time.monotonic() + 30
         file = tmp_path / "runs" / ".class" / "polls" / f"{poll_id}.json"
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until("the answers on the disk", file.exists, ANSWER_TIMEOUT_S)
         assert "127.0.0.1" not in file.read_text() and "testclient" not in file.read_text()
-
-
-def test_a_code_leads_to_the_poll_by_the_address_that_others_use(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    given = {"has_anonymous_polls": True, "allowed_hosts": ("lab.example.org",), "is_insecure": True}
-    with served(tmp_path, **given) as (teacher, phone):
-        poll_id = teacher.ask("open_poll", "batch")["poll_id"]
-        told = teacher.get(f"/live/polls/{poll_id}/qr")
-        assert told["address"] == f"http://lab.example.org/poll?id={poll_id}"
-        assert len(told["rows"]) == len(told["rows"][0]) >= 21
-        page = phone.client.get(f"/poll?id={poll_id}").text
-        assert "ddp-poll" in page and "<nav" not in page
 
 
 def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> None:
     """Strangers are recognised by their connection, which test_connections.py covers."""
-    (tmp_path / "runs").mkdir()
     made = options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True)
     app = build_app(made, CatalogueSource(default_cache_file()))
     behind = for_phones(app, made)
@@ -243,7 +209,6 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
 def test_which_options_open_the_page_to_phones(
     tmp_path: Path, given: dict[str, Any], words: str | None
 ) -> None:
-    (tmp_path / "runs").mkdir()
     made = options_of(tmp_path, **given)
     if words is None:
         options.check(made)
@@ -256,7 +221,6 @@ def test_where_the_system_does_not_tell_strangers_apart_no_phone_is_let_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "can_tell_users_apart", lambda: False)
-    (tmp_path / "runs").mkdir()
     with pytest.raises(ValueError, match="add --insecure if everybody there may do everything"):
         options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True))
     options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True, is_insecure=True))

@@ -13,7 +13,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 
 from tests.forwarded_run import append, end, make_run, steps
 from tests.harness import REPOSITORY, run_to_end, wait_until
+from tools.page_driver import free_port
 from trainers.contract.rundir import RunDirectory
 from trainers.forward import state as state_module
 from trainers.forward import wandb
@@ -79,12 +79,6 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_tensorboard_files_are_read_back(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="55 MB installed: pip install -r requirements-tensorboard.txt")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -120,33 +114,11 @@ def test_mlflow_server_has_every_step_once(tmp_path: Path) -> None:
     assert runs == [("mine", "FINISHED")] and size == [("64",)]
 
 
-def test_trackio_server_has_every_step_once(tmp_path: Path) -> None:
-    pytest.importorskip("trackio", reason="pip install -r requirements-trackio.txt")
-    port = free_port()
-    show = f"import trackio; trackio.show(server_port={port}, open_browser=False, block_thread=True)"
-    variables = {"TRACKIO_DIR": str(tmp_path / "trackio"), "TRACKIO_WRITE_TOKEN": "word"}
-    address = f"http://127.0.0.1:{port}"
-    run = make_run(tmp_path / "runs", 0, state="running", forward_to="trackio", forward_project="demo")
-    with served([sys.executable, "-c", show], port, **variables):
-        forward_with_kills(run, "trackio", TRACKIO_SERVER_URL=address, TRACKIO_WRITE_TOKEN="word")
-        body = json.dumps({"args": [], "kwargs": {"project": "demo", "run": "mine"}}).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{address}/api/get_logs", body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            rows = json.loads(answer.read())["data"]
-    assert rows
-    check_trackio(tmp_path / "trackio" / "demo.db")
-
-
 def test_trackio_database_has_every_step_once(tmp_path: Path) -> None:
     pytest.importorskip("trackio", reason="pip install -r requirements-trackio.txt")
     run = make_run(tmp_path / "runs", 0, state="running", forward_to="trackio", forward_project="demo")
     forward_with_kills(run, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))
-    check_trackio(tmp_path / "trackio" / "demo.db")
-
-
-def check_trackio(database: Path) -> None:
-    with sqlite3.connect(database) as stored:
+    with sqlite3.connect(tmp_path / "trackio" / "demo.db") as stored:
         rows = [(step, json.loads(row)) for step, row in stored.execute("SELECT step, metrics FROM metrics")]
     losses = [(step, row["train/loss"]) for step, row in rows if "train/loss" in row]
     assert sorted(losses) == [(step, 1 / step) for step in range(1, NUM_STEPS + 1)]

@@ -6,18 +6,12 @@ import math
 
 import pytest
 
-from tests.harness import END_TIMEOUT_S, Launcher, LiveRun
+from tests.harness import Launcher
 from trainers.contract.config import Config, schedule
 
 # The first run on a machine, with nothing compiled yet, took 52 s on two otherwise idle cores.
 COMPILED_WITHIN_S = 900.0
 LONG = {"num_epochs": 1000, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
-
-
-def finish(live: LiveRun, timeout_s: float = END_TIMEOUT_S) -> LiveRun:
-    status = live.wait_for_end(timeout_s)
-    assert status.state == "finished", live.story()
-    return live
 
 
 def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> None:
@@ -31,7 +25,7 @@ def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> N
         "max_grad_norm": 0.01,
         "label_smoothing": 0.1,
     }
-    live = finish(launcher.start(max_steps=40, **values, **LONG))
+    live = launcher.start(max_steps=40, **values, **LONG).finish()
     steps = live.events("step")
     config = Config(max_steps=40, num_epochs=1000, **values)  # type: ignore[arg-type]
     factors = [schedule.factor_at(config, step, num_steps=40, steps_per_epoch=23) for step in range(1, 41)]
@@ -44,9 +38,8 @@ def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> N
 
 
 def test_run_that_no_longer_improves_ends_by_itself(launcher: Launcher) -> None:
-    live = finish(
-        launcher.start(num_epochs=1000, eval_every_steps=5, early_stopping_patience=3, learning_rate=0.01)
-    )
+    often = {"eval_every_steps": 5, "early_stopping_patience": 3}
+    live = launcher.start(num_epochs=1000, learning_rate=0.01, **often).finish()
     accuracies = [event["metrics"]["accuracy"] for event in live.events("eval")]
     best = max(range(len(accuracies)), key=lambda index: (accuracies[index], -index))
     assert len(accuracies) == best + 4, "three evaluations after the first that was best"
@@ -62,25 +55,8 @@ def test_run_that_no_longer_improves_ends_by_itself(launcher: Launcher) -> None:
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_learns_as_well(precision: str, launcher: Launcher) -> None:
     live = launcher.start(precision=precision, compile=precision == "bf16", max_steps=150, **LONG)
-    finish(live, COMPILED_WITHIN_S)
+    assert live.wait_for_end(COMPILED_WITHIN_S).state == "finished", live.story()
     assert live.events("eval")[-1]["metrics"]["accuracy"] > 0.9
     assert all(math.isfinite(loss) for loss in live.losses().values())
     problems = [event for event in live.events("warning") if event["code"] != "compile_failed"]
     assert problems == []
-
-
-def test_old_checkpoints_go_and_those_asked_for_stay(launcher: Launcher) -> None:
-    live = launcher.start(
-        num_epochs=1000, eval_every_steps=10**6, checkpoint_every_steps=20, keep_last_checkpoints=2
-    )
-    live.wait_for("checkpoint")
-    asked = live.ask("checkpoint")
-    assert asked["accepted"], asked
-    live.wait_for("checkpoint", lambda event: event["step"] > asked["step"] + 100)
-    live.ask("stop")
-    live.wait_for_end()
-    kept = [checkpoint.step for checkpoint in live.run.list_checkpoints()]
-    assert len(kept) <= 4 and asked["step"] in kept and max(kept) in kept
-    saved = {event["step"] for event in live.events("checkpoint")}
-    removed = {step for event in live.events("checkpoint") for step in event["removed"]}
-    assert saved - removed == set(kept)

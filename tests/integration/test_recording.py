@@ -40,18 +40,12 @@ def recorded(shared_launcher: Launcher) -> Recorded:
     return Recorded(live=live, answers=answers, event=event, content=recordings.read(live.run, event["step"]))
 
 
-def test_the_losses_are_the_same_bits_as_without_a_recording(
+def test_one_recording_at_a_time_is_made_and_named_by_its_event(
     recorded: Recorded, finished_run: LiveRun
 ) -> None:
-    assert recorded.live.losses() == finished_run.losses()
-
-
-def test_only_one_recording_at_a_time(recorded: Recorded) -> None:
+    assert recorded.live.losses() == finished_run.losses(), "the same bits as without a recording"
     assert [answer["accepted"] for answer in recorded.answers] == [True, False]
     assert len(recorded.live.events("recording")) == 1 and not recorded.live.events("warning")
-
-
-def test_the_event_names_the_file(recorded: Recorded) -> None:
     event, run = recorded.event, recorded.live.run
     path = run.path / event["path"]
     assert path == recordings.path_of(run, event["step"])
@@ -91,16 +85,9 @@ def test_the_buckets_are_all_parameters_of_the_model(recorded: Recorded) -> None
             assert sent == FOUR_BYTES * plan["num_parameters"]
 
 
-def test_the_ranks_are_on_one_clock(recorded: Recorded) -> None:
-    assert recorded.content["clock"] == {
-        "method": "one clock",
-        "error_s": 0.0,
-        "num_checked": NUM_STEPS,
-        "worst_contradiction_s": 0.0,
-    }
-
-
 def test_a_recording_is_made_as_the_golden_one_was(recorded: Recorded) -> None:
+    clock = {"method": "one clock", "error_s": 0.0, "num_checked": NUM_STEPS, "worst_contradiction_s": 0.0}
+    assert recorded.content["clock"] == clock
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert shape(recorded.content) == shape(golden)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def listening() -> Iterator[int]:
     """Return a port of this machine with a server that answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -44,7 +44,7 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def got(
     shared_launcher: Launcher, tmp_path_factory: pytest.TempPathFactory, listening: int
 ) -> dict[str, Any]:
@@ -79,37 +79,19 @@ def refused(value: object) -> bool:
     return isinstance(value, str) and value.startswith("refused")
 
 
-def test_it_has_no_network(got: dict[str, Any]) -> None:
+def test_a_confined_script_reaches_only_what_it_may(got: dict[str, Any]) -> None:
     assert refused(got["network"]) and refused(got["other_network"])
-
-
-def test_it_sees_no_home_and_no_other_file_of_the_page(got: dict[str, Any]) -> None:
     assert refused(got["accounts"]) and refused(got["other_run"])
     interpreter = Path(sys.base_prefix).resolve().parts
     assert refused(got["root_home"]) or all(name in interpreter for name in got["root_home"])
     assert got["home"] == [] or refused(got["home"])
     assert refused(got["processes"]), "no process leads out of the sandbox"
     assert got["environment"] == []
-
-
-def test_its_temporary_folder_is_private(got: dict[str, Any]) -> None:
-    assert got["temporary"] == [] and got["own_temporary"] is True
-
-
-def test_it_reads_data_folders_and_cannot_write_them(got: dict[str, Any]) -> None:
-    assert got["data"] == "the samples"
-    assert refused(got["write_data"])
-
-
-@pytest.mark.parametrize(
-    "own", ["config.json", "status.json", "confined.json", "code/attack.py", "code/new.py"]
-)
-def test_it_cannot_change_what_the_page_trusts(got: dict[str, Any], own: str) -> None:
-    assert refused(got[f"write_{own}"])
-
-
-def test_it_saves_into_its_working_folder(got: dict[str, Any]) -> None:
-    assert got["own_work"] == "written"
+    assert got["temporary"] == [] and got["own_temporary"] is True, "its temporary folder is private"
+    assert got["data"] == "the samples" and refused(got["write_data"])
+    for trusted in ("config.json", "status.json", "confined.json", "code/attack.py", "code/new.py"):
+        assert refused(got[f"write_{trusted}"]), trusted
+    assert got["own_work"] == "written", "its working folder"
 
 
 def test_two_ranks_train_inside_and_end_with_their_supervisor(shared_launcher: Launcher) -> None:

@@ -1,7 +1,8 @@
 """The state of a run whose job is ended, held or suspended by Slurm, its user or an administrator.
 
-Each test is one row of docs/cluster-states.md. The jobs are real but only sleep; the runs have the status
-that their engine writes. All jobs are submitted together, because Slurm checks limits only periodically.
+Rows of docs/cluster-states.md; `test_endings.py` has all of them, with answers as Slurm gives them. The jobs
+are real but only sleep; the runs have the status that their engine writes. All jobs are submitted together,
+because Slurm checks limits only periodically.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ ENDS_WITHIN_S = 200.0
 SUSPENDED_S = LOST_AFTER_S + 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
-    """A job, the action on it, and the expected state of its run.
+    """A job, the expected state of its run, and the action on it.
 
     Attributes:
         has_begun: The run has recorded its start; otherwise its status is that of the submission.
@@ -49,10 +50,9 @@ class Row:
     options: tuple[str, ...]
     state: str
     words: str
+    act: Callable[[SlurmCluster, str], object] | None = None
     wrap: str = "sleep 600"
-    act: Callable[[SlurmCluster, str], object] = lambda slurm, job_id: None
-    waits_for: str = ""
-    has_begun: bool = False
+    has_begun: bool = True
     is_forgotten: bool = False
     comes_after: bool = False
 
@@ -82,86 +82,45 @@ def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
 
 
 HELD, AT_WORK = ("--hold",), ("--nodelist=node1",)
+BEFORE = "Its Slurm job was cancelled before it began"
 ROWS: Mapping[str, Row] = {
-    "cancelled before it began": Row(
-        options=HELD, act=cancel, state="stopped", words="Its Slurm job was cancelled before it began."
-    ),
     "cancelled by an administrator before it began": Row(
-        options=HELD,
-        act=cancel_as_administrator,
-        state="stopped",
-        words=f"Its Slurm job was cancelled before it began by {OTHER_ADMINISTRATOR}.",
-    ),
-    "cancelled at work": Row(
-        options=AT_WORK,
-        waits_for="RUNNING",
-        act=cancel,
-        has_begun=True,
-        state="stopped",
-        words="Its Slurm job was cancelled.",
+        HELD, "stopped", f"{BEFORE} by {OTHER_ADMINISTRATOR}.", cancel_as_administrator, has_begun=False
     ),
     "cancelled by an administrator at work": Row(
-        options=AT_WORK,
-        waits_for="RUNNING",
-        act=cancel_as_administrator,
-        has_begun=True,
-        state="stopped",
-        words=f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}.",
+        AT_WORK, "stopped", f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}.", cancel_as_administrator
     ),
     "preempted, and not started again": Row(
-        options=("--qos=low", "--nodelist=node2", "--no-requeue"),
-        waits_for="RUNNING",
-        act=preempt,
-        has_begun=True,
-        state="stopped",
-        words="Slurm ended its job to make room for a job of higher priority.",
+        ("--qos=low", "--nodelist=node2", "--no-requeue"),
+        "stopped",
+        "Slurm ended its job to make room for a job of higher priority.",
+        preempt,
     ),
     "the script fails before the run begins": Row(
-        options=AT_WORK,
+        AT_WORK,
+        "failed",
+        "Its Slurm job ended with exit code 3 on node1, and the run had not started.",
         wrap="exit 3",
-        state="failed",
-        words="Its Slurm job ended with exit code 3 on node1, and the run had not started.",
-    ),
-    "no output can be written there": Row(
-        options=(*AT_WORK, "--output=/nowhere/slurm.log"),
-        state="failed",
-        words="on node1, and the run had not started.",
+        has_begun=False,
     ),
     "the script ends without a word of the run": Row(
-        options=AT_WORK,
-        wrap="exit 0",
-        has_begun=True,
-        state="lost",
-        words="(COMPLETED), but the run recorded no end.",
+        AT_WORK, "lost", "(COMPLETED), but the run recorded no end.", wrap="exit 0"
     ),
     "the time limit": Row(
-        options=(*AT_WORK, "--time=1"),
-        waits_for="RUNNING",
-        act=exceed_time_limit,
-        has_begun=True,
-        state="stopped",
-        words="Slurm ended its job at the job's time limit.",
-    ),
-    "the deadline": Row(
-        options=("--nodelist=node1", "--exclusive", "--time=1", "--deadline=now+65"),
-        state="stopped",
-        words="Slurm ended its job at the job's deadline before it began.",
+        (*AT_WORK, "--time=1"),
+        "stopped",
+        "Slurm ended its job at the job's time limit.",
+        exceed_time_limit,
     ),
     "its node fails, and it is not started again": Row(
-        options=("--nodelist=node2", "--no-requeue"),
+        ("--nodelist=node2", "--no-requeue"),
+        "failed",
+        "Slurm reports that a node of its job failed (NODE_FAIL: node2).",
+        take_node_down,
         comes_after=True,
-        waits_for="RUNNING",
-        act=take_node_down,
-        state="failed",
-        words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
-        has_begun=True,
     ),
     "cancelled while no page was open, and forgotten": Row(
-        options=HELD,
-        act=cancel,
-        is_forgotten=True,
-        state="stopped",
-        words="Its Slurm job was cancelled before it began.",
+        HELD, "stopped", f"{BEFORE}.", cancel, has_begun=False, is_forgotten=True
     ),
 }
 
@@ -175,9 +134,8 @@ def engine(slurm_with_accounts: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -
 
 def submitted(slurm: SlurmCluster, run: RunDirectory, *options: str, wrap: str = "sleep 600") -> str:
     """Submit a job for a run that only sleeps."""
-    output = () if any(option.startswith("--output") for option in options) else ("--output=/dev/null",)
     name = f"--job-name=ddp-{run.run_id}"
-    return slurm.ask("sbatch", "--parsable", name, *output, *options, f"--wrap={wrap}").strip()
+    return slurm.ask("sbatch", "--parsable", name, "--output=/dev/null", *options, f"--wrap={wrap}").strip()
 
 
 def with_job(run: RunDirectory, job_id: str, *, has_begun: bool) -> RunDirectory:
@@ -196,10 +154,13 @@ def state_of(slurm: SlurmCluster, job_id: str) -> str:
     )
 
 
-def wait_until_it_is(slurm: SlurmCluster, job_id: str, state: str) -> None:
-    """Wait for a state of a job; return immediately if `state` is empty."""
-    if state:
-        wait_until(state, lambda: state_of(slurm, job_id) == state, ENDS_WITHIN_S)
+def act_on(row: Row, slurm: SlurmCluster, job_id: str) -> None:
+    """Perform the action of a row, once its job is at work unless it is held."""
+    if row.act is None:
+        return
+    if row.has_begun:
+        wait_until("RUNNING", lambda: state_of(slurm, job_id) == "RUNNING", ENDS_WITHIN_S)
+    row.act(slurm, job_id)
 
 
 @pytest.fixture(scope="module")
@@ -216,13 +177,12 @@ def runs(
             numbers[name] = submitted(slurm, found[name], *row.options, wrap=row.wrap)
             with_job(found[name], numbers[name], has_begun=row.has_begun)
         for name, row in rows.items():
-            wait_until_it_is(slurm, numbers[name], row.waits_for)
-            row.act(slurm, numbers[name])
+            act_on(row, slurm, numbers[name])
     yield found
     slurm.ask("scancel", "--user=root")
 
 
-@pytest.mark.parametrize("name", sorted(ROWS, key=lambda name: list(ROWS).index(name)))
+@pytest.mark.parametrize("name", list(ROWS))
 def test_a_run_is_what_became_of_its_job(
     name: str, runs: dict[str, RunDirectory], engine: SlurmEngine, slurm_with_accounts: SlurmCluster
 ) -> None:
@@ -242,39 +202,32 @@ def test_a_run_is_what_became_of_its_job(
     assert len(ends) == 1 and ends[0]["state"] == row.state and row.words in ends[0]["reason"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
-    options: tuple[str, ...]
-    reason: str
-    then: tuple[str, ...] = ()
-
-
-WAITING: Mapping[str, Waiting] = {
-    "held by its user": Waiting(options=("--hold",), reason="JobHeldUser"),
-    "held by an administrator": Waiting(
-        options=("--begin=now+600",), then=("scontrol", "hold"), reason="JobHeldAdmin"
-    ),
-    "a dependency that is never satisfied": Waiting(
-        options=("--dependency=afterok:{failed}",), reason="DependencyNeverSatisfied"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WAITING)
+@pytest.mark.parametrize(
+    ("options", "then", "reason"),
+    [
+        pytest.param(("--begin=now+600",), ("scontrol", "hold"), "JobHeldAdmin", id="held"),
+        pytest.param(("--dependency=afterok:{failed}",), (), "DependencyNeverSatisfied", id="dependency"),
+    ],
+)
 def test_a_run_that_waits_says_why(
-    name: str, engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+    options: tuple[str, ...],
+    then: tuple[str, ...],
+    reason: str,
+    engine: SlurmEngine,
+    slurm_with_accounts: SlurmCluster,
+    tmp_path: Path,
 ) -> None:
-    slurm, row, run = slurm_with_accounts, WAITING[name], create_run(tmp_path)
+    slurm, run = slurm_with_accounts, create_run(tmp_path)
     failed = slurm.ask("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
-    job_id = submitted(slurm, run, *(option.format(failed=failed) for option in row.options))
+    job_id = submitted(slurm, run, *(option.format(failed=failed) for option in options))
     with_job(run, job_id, has_begun=False)
-    if row.then:
-        slurm.ask(*row.then, job_id)
+    if then:
+        slurm.ask(*then, job_id)
 
     def why() -> str | None:
         return engine.describe(run, liveness.read_status(run), is_queued=True).why
 
-    wait_until("the reason", lambda: why() == client.reason_text(row.reason), STEPS_S)
+    wait_until("the reason", lambda: why() == client.reason_text(reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"
     cancel(slurm, job_id)
     wait_until("the end", lambda: liveness.read_status(run).state == "stopped", SHOWN_WITHIN_S)
@@ -293,7 +246,7 @@ def test_a_job_that_slurm_does_not_accept_is_a_failed_run_in_its_words(
     assert found.state == "failed" and "Invalid qos specification" in str(found.error)
 
 
-def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_says_why(
+def test_a_suspended_run_says_so_blames_no_rank_goes_on_and_can_be_stopped_while_suspended(
     engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
 ) -> None:
     slurm = slurm_with_accounts
@@ -326,20 +279,6 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
     wait_until("no detail", lambda: liveness.detail(run, liveness.read_status(run)) is None, SHOWN_WITHIN_S)
     wait_until("steps", lambda: len(all_events(run)) > before + 100, STEPS_S)
     assert not [event for event in all_events(run) if event["kind"] in ("warning", "error")]
-    slurm.ask_as_other_administrator("scancel", job_id)
-    words = f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}."
-    wait_until("the cause", lambda: liveness.read_status(run).error == words, STEPS_S)
-    found = liveness.read_status(run)
-    assert found.state == "stopped" and found == liveness.status_file.read(run.status)
-    slurm.wait_until_idle()
-
-
-def test_a_suspended_run_can_be_stopped(
-    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
-) -> None:
-    slurm, run = slurm_with_accounts, create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000)
-    job_id = engine.start(run).job_id
-    wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
     slurm.ask("scontrol", "suspend", job_id)
     wait_until("it says so", lambda: liveness.detail(run, liveness.read_status(run)), SHOWN_WITHIN_S)
     engine.stop(run, liveness.read_status(run), save=True)

@@ -15,7 +15,6 @@ from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_unt
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local.warm_pool import Order
-from trainers.machine import processes
 
 NUM_RANKS = 2
 END_S = 180.0
@@ -90,12 +89,10 @@ def losses(run: RunDirectory) -> dict[int, float]:
 def test_a_run_of_the_warm_pool_is_the_same(
     launcher: Launcher, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_ranks = NUM_RANKS
     # Otherwise the load at each start decides the threads of a single rank, and so the order of its sums.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    cold = launcher.start(max_steps=30, nproc_per_node=num_ranks)
-    assert cold.wait_for_end().state == "finished", cold.story()
-    warm = create_run(launcher.runs_dir, max_steps=30, nproc_per_node=num_ranks)
+    cold = launcher.start(max_steps=30, nproc_per_node=NUM_RANKS).finish()
+    warm = create_run(launcher.runs_dir, max_steps=30, nproc_per_node=NUM_RANKS)
     process = begin()
     template = template_of(process)
     give(process, warm)
@@ -104,28 +101,13 @@ def test_a_run_of_the_warm_pool_is_the_same(
     assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
     assert losses(warm) == losses(cold.run), "the same bits"
     (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
-    assert starting["reason"].startswith(f"{num_ranks} CPU ranks from the warm pool, ")
+    assert starting["reason"].startswith(f"{NUM_RANKS} CPU ranks from the warm pool, ")
     logs = sorted(path.name for path in warm.logs.iterdir())
     assert logs == [
-        *(f"rank_{rank}.log" for rank in range(num_ranks)),
+        *(f"rank_{rank}.log" for rank in range(NUM_RANKS)),
         *("supervisor.log", "torchrun", "torchrun.log"),
     ]
     assert not template.is_running()
-
-
-def test_a_killed_rank_of_the_warm_pool_is_named(launcher: Launcher, begin: Begin) -> None:
-    run = create_run(launcher.runs_dir, nproc_per_node=NUM_RANKS, num_epochs=100_000)
-    process = begin()
-    template = template_of(process)
-    give(process, run)
-    wait_until("a step", lambda: losses(run), END_S)
-    titles = {processes.title_of(rank.cmdline()): rank for rank in template.children()}
-    assert set(titles) == {f"ddp: {run.run_id} rank {rank}" for rank in range(NUM_RANKS)}
-    titles[f"ddp: {run.run_id} rank 1"].kill()
-    assert process.wait(END_S) == 1
-    (error,) = [event for event in all_events(run) if event["kind"] == "error"]
-    assert error["rank"] == 1 and "Rank 1 was killed" in error["message"]
-    assert liveness.read_status(run).state == "failed"
 
 
 def test_a_command_reaches_a_run_whose_template_still_imports(launcher: Launcher, begin: Begin) -> None:

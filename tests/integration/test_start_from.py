@@ -56,9 +56,7 @@ def start(launcher: Launcher, source: RunDirectory, **values: object) -> LiveRun
     settings = config_module.parse({"model": model, **values, "start_from": f"{source.run_id}/1"})
     found, item = start_from.find(launcher.runs_dir, settings.start_from)
     run = rundir.create(launcher.runs_dir, settings, lambda made: start_from.copy(found, item, made))
-    live = launcher.start_run(run)
-    assert live.wait_for_end().state == "finished", live.story()
-    return live
+    return launcher.start_run(run).finish()
 
 
 def weights_of(run: RunDirectory) -> dict[str, Tensor]:
@@ -98,17 +96,15 @@ def test_other_classes_keep_all_weights_but_the_head_and_resume_is_exact(
     trained = start(launcher, source, **own, **often, device="cpu")
     # The run has its own copy.
     shutil.rmtree(source.path)
-    again = launcher.start_run(trained.run, resume_step=4)
-    assert again.wait_for_end().state == "finished", again.story()
+    again = launcher.start_run(trained.run, resume_step=4).finish()
     assert again.losses() == {step: loss for step, loss in trained.losses().items() if step > 4}
     assert again.events("plan")[-1]["start"] == plan
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "tensor", "data_tensor"])
+@pytest.mark.parametrize("strategy", ["zero1", "zero3", "tensor"])
 def test_every_strategy_starts_from_whole_weights(launcher: Launcher, strategy: str) -> None:
     source = leave_trained_run(launcher.runs_dir, "digits", "vit")[0]
-    num_ranks = 4 if strategy == "data_tensor" else 2
-    values = {**UNCHANGED, "dataset": "digits", "strategy": strategy, "nproc_per_node": num_ranks}
+    values = {**UNCHANGED, "dataset": "digits", "strategy": strategy, "nproc_per_node": 2}
     live = start(launcher, source, **values)
     assert live.events("plan")[-1]["start"]["replaced"] == []
     assert are_equal(weights_of(source), weights_of(live.run), except_for=[])
@@ -143,15 +139,14 @@ def test_a_language_model_keeps_its_letters_and_starts_in_a_pipeline(
 
 
 @needs("transformers")
-@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
 def test_a_pretrained_language_model_is_trained_further_on_own_text(
-    launcher: Launcher, tmp_path: Path, strategy: str
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     folder = {"pretrained_path": str(write_stand_in(tmp_path / "gpt2", "gpt2"))}
     source = leave_trained_run(launcher.runs_dir, "austen", "hf_causal", sequence_length=32, **folder)[0]
     (tmp_path / "text.txt").write_text("It was ☃ a dark and stormy night. " * 400)
     own = {"dataset": "own", "data_path": str(tmp_path / "text.txt"), "sequence_length": 32}
-    live = start(launcher, source, **UNCHANGED, **folder, **own, strategy=strategy)
+    live = start(launcher, source, **UNCHANGED, **folder, **own, strategy="zero2")
     assert live.events("plan")[-1]["start"]["replaced"] == []
     assert are_equal(weights_of(source), weights_of(live.run), except_for=[])
     model, before = (trained_model.load(run, run.list_checkpoints()[-1]) for run in (live.run, source))

@@ -6,30 +6,23 @@ import hashlib
 import importlib.util
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import torch
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from safetensors.torch import load_file
 
 from ddp_gui.run import take_home
 from ddp_gui.run.take_home import Copies, Copy
 from tests.harness import wait_until
-from tests.integration.test_finetune import needs_transformers, write_stand_in
 from tests.unit.ddp_gui.conftest import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import leave_events, store_of
 from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
-from trainers.predict import take_home as program
 
 pytestmark = pytest.mark.integration
 
@@ -118,37 +111,3 @@ def test_a_run_that_is_broken_on_purpose_gives_nothing_away(copies: Copies, tmp_
     broken = rundir.create(tmp_path, config.parse(values))
     with pytest.raises(ValueError, match="broken on purpose"):
         copies.start(broken.run_id, None)
-
-
-@needs_transformers
-@pytest.mark.parametrize(
-    ("model", "kind", "dataset"), [("hf_causal", "gpt2", "austen"), ("hf_text", "bert", "austen_novels")]
-)
-def test_a_pretrained_model_is_loaded_by_the_library_it_came_from(
-    model: str, kind: str, dataset: str, tmp_path: Path
-) -> None:
-    import transformers
-
-    folder = write_stand_in(tmp_path / kind, kind)
-    values: dict[str, Any] = {"pretrained_path": str(folder), "sequence_length": 16}
-    run, network, spec = leave_trained_run(tmp_path / "runs", dataset, model, **values)
-    home = tmp_path / "home"
-    home.mkdir()
-    facts = program.fill(run, None, home, lambda _: None)
-    assert max(facts["differences"].values()) < 1e-4
-    tokenizer = transformers.AutoTokenizer.from_pretrained(home / "huggingface")
-    tokens = torch.tensor([tokenizer("It is a truth universally")["input_ids"]])
-    with torch.no_grad():
-        if model == "hf_causal":
-            loaded = transformers.AutoModelForCausalLM.from_pretrained(home / "huggingface")
-            scores = loaded(tokens).logits[..., : spec.num_classes]
-        else:
-            # The output layer is ours; the library's folder contains the encoder.
-            loaded = transformers.AutoModel.from_pretrained(home / "huggingface")
-            mean = loaded(tokens).last_hidden_state.mean(1)
-            weights = load_file(home / "weights.safetensors")
-            scores = mean @ weights["scores.weight"].T + weights["scores.bias"]
-        assert torch.allclose(scores, network(tokens), atol=1e-5)
-    code = "import runpy; runpy.run_path('predict.py', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout, done.stderr

@@ -19,6 +19,7 @@ from ddp_gui.run.model_process import ModelError, ModelProcesses
 from tests.harness import wait_until
 from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
 from trainers.contract.rundir import RunDirectory
+from trainers.machine.processes import is_alive
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +59,7 @@ def templates() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            found += [child] if _is_alive(child) and "trainers.predict.server" in child.cmdline() else []
+            found += [child] if is_alive(child.pid) and "trainers.predict.server" in child.cmdline() else []
     return found
 
 
@@ -67,7 +68,7 @@ def forks() -> list[psutil.Process]:
     found = []
     for template in templates():
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [fork for fork in template.children() if _is_alive(fork)]
+            found += [fork for fork in template.children() if is_alive(fork.pid)]
     return found
 
 
@@ -93,7 +94,7 @@ def test_a_process_or_template_that_ended_while_idle_is_replaced_silently(
     for kill in (lambda: forks()[0].kill(), lambda: templates()[0].kill()):
         (fork,) = forks()
         kill()
-        wait_until("its end", lambda gone=fork: not _is_alive(gone), END_S)
+        wait_until("its end", lambda gone=fork: not is_alive(gone.pid), END_S)
         assert processes.ask("ann", question) == first
 
 
@@ -132,25 +133,19 @@ def test_a_text_stops_when_nobody_reads_it(processes: ModelProcesses, writer: Ru
     assert len(forks()) == 1
 
 
-def test_two_users_have_two_processes_and_all_end_with_the_page(
+def test_two_users_have_processes_of_their_own_and_all_end_with_the_page(
     processes: ModelProcesses, digits: RunDirectory
 ) -> None:
     question = about(digits, 1, do="predict", inputs=PIXELS)
     assert processes.ask("ann", question) == processes.ask("ben", question)
-    both = forks()
-    assert len(both) == 2
-    processes.close()
-    wait_until("their end", lambda: not any(_is_alive(each) for each in both), END_S)
-
-
-def test_many_questions_at_once_share_the_processes_of_their_user(
-    processes: ModelProcesses, digits: RunDirectory
-) -> None:
-    question = about(digits, 1, do="predict", inputs=PIXELS)
+    assert len(forks()) == 2
     with ThreadPoolExecutor(20) as threads:
         found = list(threads.map(processes.ask, ["ann", "ben"] * 10, [question] * 20))
     assert all(answer == found[0] for answer in found)
-    assert len(forks()) <= 2 * model_process.MOST_PER_PERSON
+    all_of_them = forks()
+    assert len(all_of_them) <= 2 * model_process.MOST_PER_PERSON
+    processes.close()
+    wait_until("their end", lambda: not any(is_alive(each.pid) for each in all_of_them), END_S)
 
 
 def test_a_process_that_does_not_answer_is_ended(
@@ -165,7 +160,7 @@ def test_a_process_that_does_not_answer_is_ended(
         processes.ask("", question)
     monkeypatch.undo()
     assert processes.ask("", question) == first
-    wait_until("its end", lambda: not _is_alive(fork), END_S)
+    wait_until("its end", lambda: not is_alive(fork.pid), END_S)
 
 
 def test_the_template_is_ready_before_the_first_question_if_it_may(
@@ -223,9 +218,3 @@ def test_where_cuda_fails_the_cpu_answers_and_no_gpu_is_tried_again_for_a_while(
         assert [each.pid for each in forks()] == [fork.pid] and made.processes() == {}
     finally:
         made.close()
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False

@@ -22,7 +22,7 @@ class Losses(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" in logs:
-            self.values.append((logs["loss"], logs["learning_rate"]))
+            self.values.append(logs["loss"])
 
 
 def main():
@@ -44,7 +44,7 @@ def main():
     trainer = Trainer(model=model, args=args, train_dataset=Sequences(), callbacks=[losses])
     trainer.train()
     with open(f"{os.environ['LOSSES']}.{args.process_index}", "w") as file:
-        file.writelines(f"{float(loss).hex()} {float(rate)!r}\n" for loss, rate in losses.values)
+        file.writelines(f"{float(loss).hex()}\n" for loss in losses.values)
 
 
 if __name__ == "__main__":

@@ -17,22 +17,24 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=8, gamma=0.5)
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
-    losses, rates = [], []
+    losses, total = [], 0.0
     for epoch in range(3):
         model.train()
         for inputs, targets in loader:
             with accelerator.accumulate(model):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
                 accelerator.backward(loss)
-                rates.append(optimizer.param_groups[0]["lr"])
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
-            losses.append(loss.item())
-        total = accelerator.reduce(loss.detach(), "mean")
-        accelerator.print(f"epoch {epoch}: {total.item():.4f}")
+            total += loss.item() / 2
+            if accelerator.sync_gradients:
+                losses.append(total)
+                total = 0.0
+        mean = accelerator.reduce(loss.detach(), "mean")
+        accelerator.print(f"epoch {epoch}: {mean.item():.4f}")
     with open(f"{os.environ['LOSSES']}.{accelerator.process_index}", "w") as file:
-        file.writelines(f"{loss.hex()} {rate!r}\n" for loss, rate in zip(losses, rates, strict=True))
+        file.writelines(f"{loss.hex()}\n" for loss in losses)
     accelerator.end_training()
 
 

@@ -16,7 +16,7 @@ class Classifier(L.LightningModule):
         inputs, targets = batch
         loss = nn.functional.cross_entropy(self.network(inputs), targets)
         self.log("train_loss", loss, sync_dist=True)
-        self.losses.append((loss.item(), self.optimizers().param_groups[0]["lr"]))
+        self.losses.append(loss.item())
         return loss
 
     def validation_step(self, batch, batch_idx):
@@ -46,7 +46,7 @@ def main():
     )
     trainer.fit(model, DataLoader(train, batch_size=8, shuffle=True), DataLoader(val, batch_size=8))
     with open(f"{os.environ['LOSSES']}.{trainer.global_rank}", "w") as file:
-        file.writelines(f"{loss.hex()} {rate!r}\n" for loss, rate in model.losses)
+        file.writelines(f"{loss.hex()}\n" for loss in model.losses)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One mistake, selected by name: each is a variant of the correct script, which `none` runs."""
+"""Mistakes and forms of them, selected by name: variants of the correct script, which runs without a name."""
 
 import os
 import sys
@@ -10,24 +10,24 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
-mistake = sys.argv[1]
+mistakes = {*sys.argv[1:]}
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(rank if mistake == "replicas_differ" else 0)
+torch.manual_seed(rank if "replicas_differ" in mistakes else 0)
 inputs = torch.randn(480, 12)
 network = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-if mistake != "small_batch_norm":
+if "small_batch_norm" not in mistakes:
     network[1] = nn.Identity()
-if mistake == "unused_parameters":
+if "unused_parameters" in mistakes:
     network.register_parameter("spare", nn.Parameter(torch.zeros(3)))
-if mistake == "data_parallel":
+if "data_parallel" in mistakes:
     network = nn.DataParallel(network)
-model = network if mistake == "replicas_differ" else DDP(network)
+model = network if "replicas_differ" in mistakes else DDP(network)
 data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-sampler = None if mistake == "same_samples" else DistributedSampler(data)
-batch_size = 4 if mistake == "small_batch_norm" else 24
+sampler = None if "same_samples" in mistakes else DistributedSampler(data)
+batch_size = 4 if "small_batch_norm" in mistakes else 24
 loader = DataLoader(data, batch_size=batch_size, sampler=sampler, shuffle=sampler is None)
-if mistake == "small_batch_norm":
+if "small_batch_norm" in mistakes:
     loader = DataLoader(data, batch_sampler=BatchSampler(sampler, batch_size, drop_last=True))
 
 
@@ -39,26 +39,26 @@ def drawn():
 
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for epoch in range(3):
-    if sampler is not None and mistake != "no_set_epoch":
+    if sampler is not None and "no_set_epoch" not in mistakes:
         sampler.set_epoch(epoch)
     model.train()
-    for number, (x, y) in enumerate(drawn() if "without_loader" in sys.argv else loader):
+    for number, (x, y) in enumerate(drawn() if "without_loader" in mistakes else loader):
         loss = nn.functional.cross_entropy(model(x), y)
-        if "accumulates" in sys.argv:
+        if "accumulates" in mistakes:
             (loss / 2).backward()
         else:
-            loss = loss / 2 if "divides" in sys.argv else loss
+            loss = loss / 2 if "divides" in mistakes else loss
             loss.backward()
-        if mistake == "no_steps":
+        if "no_steps" in mistakes:
             for parameter in model.parameters():
                 parameter.data -= 1e-2 * parameter.grad
-        elif number % 2 or not {"accumulates", "divides"} & {*sys.argv}:
+        elif number % 2 or not {"accumulates", "divides"} & mistakes:
             optimizer.step()
             optimizer.zero_grad()
-        if mistake == "shown_loss" and rank == 0:
-            print(f"loss {float(loss.detach()) if 'as_float' in sys.argv else loss.item():.4f}")
-    if mistake == "evaluates_alone" and rank == 0:
-        if "in_training_mode" not in sys.argv:
+        if "shown_loss" in mistakes and rank == 0:
+            print(f"loss {float(loss.detach()) if 'as_float' in mistakes else loss.item():.4f}")
+    if "evaluates_alone" in mistakes and rank == 0:
+        if "in_training_mode" not in mistakes:
             model.eval()
         with torch.no_grad():
             for x, _ in DataLoader(data, batch_size=240):
@@ -66,11 +66,11 @@ for epoch in range(3):
                 time.sleep(0.6)
         model.train()
 mean = loss.detach().clone()
-if mistake != "shown_loss":
+if "shown_loss" not in mistakes:
     dist.all_reduce(mean)
-name = "shared.pt" if mistake == "same_file" else f"rank_{rank}.pt"
+name = "shared.pt" if "same_file" in mistakes else f"rank_{rank}.pt"
 torch.save(network.state_dict(), os.path.join(os.environ["OUTPUT"], name))
-if "leaves" in sys.argv:
+if "leaves" in mistakes:
     os._exit(0)
-if mistake != "no_destroy":
+if "no_destroy" not in mistakes:
     dist.destroy_process_group()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-THEMES = ("signals", "ranks", "disks", "damage", "people", "clocks", "others", "rude")
+THEMES = ("signals", "ranks", "disks", "damage", "others", "rude")
 
 
 def load_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import shutil
@@ -12,10 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.faults.once import once, shared_folder
 from tests.faults.page import Page
 from tests.faults.registry import add
-from tests.faults.trial import BUSY_START_S, Trial
+from tests.faults.trial import BUSY_START_S, Trial, shared_folder
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract import checkpoint_files
 from trainers.contract.rundir import RunDirectory
@@ -36,7 +36,7 @@ CHECKPOINT_FILES = (
 Damage = Callable[[bytes, random.Random], bytes]
 
 
-@once
+@functools.cache
 def original() -> RunDirectory:
     """Return the run whose copies are damaged, created once: trained, evaluated, saved and finished."""
     launcher = Launcher(shared_folder("original"), REPOSITORY)
@@ -233,32 +233,6 @@ def _newer(trial: Trial, what: str) -> None:
             trial.expect("newer version of this program" in str(error), str(error))
 
 
-def _killed_half_way(trial: Trial) -> None:
-    """A partial checkpoint, a partial line, a stale lock file and temporary files remain in the directory."""
-    run = _copy(trial)
-    partial_folder = run.checkpoints / f".step_{trial.dice.randint(1, 9999)}.partial"
-    shutil.copytree(run.list_checkpoints()[-1].path, partial_folder)
-    (partial_folder / "manifest.json").unlink()
-    (run.path / ".status.json.999999.tmp").write_text("{")
-    with run.events.open("ab") as file:
-        file.write(b'{"seq":99999,"time_unix')
-    trial.note = "killed half-way"
-    trial.strike()
-    _open(trial, run)
-    trial.expect(
-        all(not item.path.name.startswith(".") for item in run.list_checkpoints()), "half a one is listed"
-    )
-    config = json.loads(run.config.read_text()) | {"max_steps": None, "num_epochs": 100_000}
-    run.config.write_text(json.dumps(config))
-    live = trial.launcher.start_run(run, resume_step=run.list_checkpoints()[-1].step)
-    trial.watch(run)
-    live.wait_for("step", timeout_s=150.0)
-    trial.expect(not partial_folder.exists(), "half a checkpoint still lies there")
-    trial.expect(not list(run.path.glob(".status.json.9*")), "half a status still lies there")
-    trial.strike()
-    trial.stop(live, save=False)
-
-
 def _pid_used_again(trial: Trial) -> None:
     """The status names the PID of an unrelated live process: the run is lost and can be resumed."""
     run = _copy(trial)
@@ -280,12 +254,11 @@ def _pid_used_again(trial: Trial) -> None:
         other.wait()
 
 
-add("events file cut or altered", _events, times=60)
-add("status file cut or altered", _status, times=40)
-add("configuration cut or altered", _configuration, times=40)
-add("checkpoint cut or altered", _checkpoint, times=60)
-add("another file of a run cut or altered", _other_files, times=20)
+add("events file cut or altered", _events)
+add("status file cut or altered", _status)
+add("configuration cut or altered", _configuration)
+add("checkpoint cut or altered", _checkpoint)
+add("another file of a run cut or altered", _other_files)
 for _what in ("configuration", "status", "events", "checkpoint"):
-    add(f"{_what} of a newer version", partial(_newer, what=_what), times=5)
-add("a save, a line and a status killed half-way", _killed_half_way, times=8)
-add("a PID used again by another process", _pid_used_again, times=10)
+    add(f"{_what} of a newer version", partial(_newer, what=_what))
+add("a PID used again by another process", _pid_used_again)

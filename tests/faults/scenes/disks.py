@@ -1,4 +1,4 @@
-"""Full, read-only, missing and slow disks, and logs that grow without limit."""
+"""Full, read-only and missing disks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults import shims
 from tests.faults.page import Page
 from tests.faults.registry import add
-from tests.faults.scenes.ranks import FLOODS, start_misbehaving
-from tests.faults.trial import BUSY_START_S, PATIENCE_S, CannotBePlayedError, Trial, last_step
+from tests.faults.trial import PATIENCE_S, CannotBePlayedError, Trial
 from tests.harness import wait_until
 from trainers.engines import liveness
 
 DISK_MB = 12
-MAX_LOG_MB = 400
 
 
 @contextlib.contextmanager
@@ -47,13 +44,13 @@ def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(folder: Path, *, but: int = 0) -> Path:
-    """Fill the disk until no byte, or only `but` bytes, are free."""
+def fill(folder: Path) -> Path:
+    """Fill the disk until no byte is free."""
     ballast = folder / "ballast"
     with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         about = os.statvfs(folder)
-        file.write(b"x" * max(0, about.f_bavail * about.f_frsize - but))
-        while not but:
+        file.write(b"x" * (about.f_bavail * about.f_frsize))
+        while True:
             file.write(b"x" * 512)
     return ballast
 
@@ -80,22 +77,6 @@ def _full_while_events_are_written(trial: Trial) -> None:
             trial.strike()
             trial.goes_on(live)
             trial.stop(live)
-        trial.conclude()
-
-
-def _full_while_a_checkpoint_is_saved(trial: Trial) -> None:
-    with small_disk(trial) as disk:
-        live = trial.start_and_wait(checkpoint_every_steps=10**6)
-        live.ask("checkpoint")
-        trial.strike()
-        ballast = fill(disk, but=trial.dice.randint(50_000, 900_000))
-        answer = live.ask("checkpoint")
-        trial.expect(not answer["accepted"], "more was saved than fits")
-        trial.expect(bool(live.events("warning")), "nothing was said")
-        trial.goes_on(live)
-        ballast.unlink()
-        trial.strike()
-        trial.stop(live)
         trial.conclude()
 
 
@@ -130,41 +111,6 @@ def _deleted(trial: Trial) -> None:
     trial.expect(not live.run.path.exists(), f"there is something again: {list(live.run.path.rglob('*'))}")
 
 
-def _slow(trial: Trial) -> None:
-    """A shim that delays every write and sync simulates a slow file system."""
-    live = trial.start(environment=shims.slow(write_ms=10, sync_ms=150), checkpoint_every_steps=200)
-    live.wait_for("checkpoint", timeout_s=2 * BUSY_START_S)
-    time.sleep(trial.dice.uniform(0.0, 2.0))
-    trial.strike()
-    trial.goes_on(live)
-    trial.strike()
-    trial.stop(live)
-
-
-def _flood(trial: Trial) -> None:
-    """A rank prints 1 GB: the log stays bounded and says so, and training continues."""
-    live = start_misbehaving(trial, FLOODS, trial.dice.randint(0, 1))
-    rank = int(live.environment["FAULT_RANK"])
-    log = live.run.rank_log(rank)
-    wait_until("the flood", lambda: log.exists() and log.stat().st_size > 10**6, BUSY_START_S)
-    trial.strike()
-    largest = 0
-
-    def is_over() -> bool:
-        nonlocal largest
-        largest = max(largest, log.stat().st_size)
-        return last_step(live.run) > trial.fault_step + 30
-
-    wait_until("training after the flood", is_over, 2 * PATIENCE_S)
-    trial.expect(largest < MAX_LOG_MB * 1e6, f"the log had {largest / 1e6:.0f} MB")
-    trial.expect(b"of this log were removed here" in log.read_bytes()[:200], "nothing says what is missing")
-    trial.strike()
-    trial.stop(live)
-
-
-add("disk full while events are written", _full_while_events_are_written, times=12)
-add("disk full while a checkpoint is saved", _full_while_a_checkpoint_is_saved, times=12)
-add("run directory becomes read-only (an ext4 after an error)", _read_only, times=10)
-add("run directory deleted", _deleted, times=10)
-add("slow file system (a shim delays writes and syncs)", _slow, times=6)
-add("a log grows by 1 GB", _flood, times=5)
+add("disk full while events are written", _full_while_events_are_written)
+add("run directory becomes read-only (an ext4 after an error)", _read_only)
+add("run directory deleted", _deleted)

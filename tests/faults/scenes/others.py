@@ -48,4 +48,4 @@ def _let_in(run: RunDirectory) -> None:
             return
 
 
-add("another user attacks a run", _another_user, times=10)
+add("another user attacks a run", _another_user)

@@ -1,4 +1,4 @@
-"""SIGKILL, SIGTERM and SIGSTOP to each process of a run, and to all simultaneously."""
+"""SIGKILL and SIGTERM to each process of a run, and to all simultaneously."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import psutil
 
-from tests.faults.registry import HANG_LIMIT_S, LIMIT_S, add
+from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import LiveRun, processes_of, wait_until
 
@@ -66,41 +66,7 @@ def _kill_all(trial: Trial) -> None:
     )
 
 
-def _stop_supervisor(trial: Trial) -> None:
-    """The run continues while its supervisor is suspended, and can be stopped after SIGCONT."""
-    live = trial.start_and_wait()
-    process = find(live, "supervisor")
-    trial.strike()
-    process.suspend()
-    trial.goes_on(live)
-    process.resume()
-    trial.strike()
-    trial.stop(live)
-
-
-def _hang(trial: Trial, victim: str) -> None:
-    live = trial.start_and_wait(hang_timeout_s=10)
-    process = find(live, victim)
-    trial.strike()
-    process.suspend()
-    trial.ends(live.run, "failed", says=f"[Rr]ank {victim[-1]}")
-
-
-def _suspend_torchrun(trial: Trial) -> None:
-    live = trial.start_and_wait()
-    process = find(live, "torchrun")
-    trial.strike()
-    process.suspend()
-    trial.goes_on(live)
-    trial.strike()
-    trial.stop(live)
-
-
 for _name in ("SIGKILL", "SIGTERM"):
     for _victim in VICTIMS:
-        add(f"{_name} to {_victim}", partial(_end_one, name=_name, victim=_victim), times=12)
-add("SIGKILL to all at once", _kill_all, times=12)
-add("SIGSTOP to the supervisor, later SIGCONT", _stop_supervisor, times=6, limit_s=LIMIT_S)
-add("SIGSTOP to torchrun, then Stop", _suspend_torchrun, times=6)
-for _victim in ("rank 0", "rank 1"):
-    add(f"SIGSTOP to {_victim}", partial(_hang, victim=_victim), times=8, limit_s=HANG_LIMIT_S)
+        add(f"{_name} to {_victim}", partial(_end_one, name=_name, victim=_victim))
+add("SIGKILL to all at once", _kill_all)

@@ -1,1 +1,0 @@
-"""Answers to the lessons in code, right and wrong, and a program that runs and checks them."""

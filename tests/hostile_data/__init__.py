@@ -1,1 +1,0 @@
-"""Malicious files and paths, and the expected response to each."""
