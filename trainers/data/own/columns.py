@@ -1012,7 +1012,7 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
             num_bare += count
         elif not is_name and not re.search(r"(?<![^\W\d_])\d", unit) and len(unit) <= 16:
             spelled[unit] = spelled.get(unit, 0) + count
-    for unit, count in sorted(spelled.items(), key=lambda each: len(each[0])):
+    for unit, count in sorted(spelled.items(), key=lambda each: (len(each[0]), -each[1], each[0].swapcase())):
         same = next((each for each in units if re.fullmatch(_unit_pattern(each), unit)), unit)
         units[same] = units.get(same, 0) + count
     if units and units.keys() <= set(FLAGS) and num_bare > (sum(units.values()) if len(units) == 1 else 0):

@@ -17,9 +17,8 @@ import torch
 
 from trainers.contract.config.sections import parse_reading
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
-from trainers.data.own import image_files
+from trainers.data.own import cache, image_files
 from trainers.data.own.cache import (
-    SMALL_BYTES,
     ArrayWriter,
     MappedArray,
     Prepared,
@@ -709,7 +708,7 @@ class Images:
         images, labels = prepared.array("images"), prepared.array("labels").all()
         found: list[Split] = []
         for rows in (prepared.array("train").all(), prepared.array("validation").all()):
-            if images.num_bytes <= SMALL_BYTES or device.type != "cpu":
+            if images.num_bytes <= cache.SMALL_BYTES or device.type != "cpu":
                 pixels, targets = whole(images, rows, device), torch.from_numpy(labels[rows])
                 found.append(ImageSplit(pixels, targets, mean=mean, std=std, device=device))
             else:

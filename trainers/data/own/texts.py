@@ -21,9 +21,8 @@ from trainers.data.dataset import (
     Split,
     num_windows,
 )
-from trainers.data.own import reading
+from trainers.data.own import cache, reading
 from trainers.data.own.cache import (
-    SMALL_BYTES,
     Array,
     ArrayWriter,
     Prepared,
@@ -213,7 +212,7 @@ class PlainText:
         tokens = prepared.array("tokens")
         border = len(tokens) - self._num_validation(len(tokens))
         length = self._length
-        if tokens.num_bytes > SMALL_BYTES and device.type == "cpu":
+        if tokens.num_bytes > cache.SMALL_BYTES and device.type == "cpu":
             return (
                 MappedTextSplit(tokens, 0, border, sequence_length=length),
                 MappedTextSplit(tokens, border, len(tokens), sequence_length=length),

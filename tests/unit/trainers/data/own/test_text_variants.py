@@ -90,7 +90,7 @@ CASES = {
     "PDF": Case(content=b"%PDF-1.4", text=None, told=("Save its text as a .txt file",), name="t.pdf"),
     "PDF without suffix": Case(content=b"%PDF-1.4\n" + PLAIN.encode(), text=None, told=("a PDF",)),
     "RTF": Case(content=rb"{\rtf1 " + PLAIN.encode(), text=None, told=("an RTF document", "as a .txt file")),
-    "JSON lines": Case(content=b'{"text": "a"}\n' * 90, text=None, told=("ends in .jsonl",)),
+    "JSON lines": Case(content=b'{"text": "a"}\n' * 90, text=None, told=("there is one column only",)),
     "words with tags": Case(
         content=b"EU NNP B-ORG\nrejects VBZ O\ncall NN O\n\n" * 30, text=None, told=("a CoNLL file",)
     ),
