@@ -68,7 +68,8 @@ def main() -> None:
             login_node.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
         _check_accounts(options.auth_file)
-        # Gradio reads it at import; its default is a folder shared by all users of this machine.
+        # Gradio reads GRADIO_TEMP_DIR at import; the default is a folder that all users of this machine
+        # share.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
         if options.plugins is not None:
             os.environ[PLUGINS_VARIABLE] = str(options.plugins)
@@ -116,7 +117,7 @@ def _give_up(words: str) -> NoReturn:
 
 
 def _report(step: str) -> None:
-    """Print the current step of the start, which can take half a minute on a busy machine."""
+    """Print the current step of the start: starting can take half a minute on a busy machine."""
     print(step, flush=True)
 
 
@@ -153,12 +154,14 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--cpu-ranks",
         type=_count,
         metavar="N",
-        help="concurrent CPU ranks; more wait (default: no limit; with logins, the cores)",
+        help="maximum number of CPU ranks that train at the same time; further runs wait in the queue "
+            "(default: no limit; with logins, the number of cores)",
     )
     parser.add_argument(
         "--no-standby",
         action="store_true",
-        help="keep no ranks ready while no run is live: saves their memory",
+        help="do not start ranks in advance while no run is live: a start takes longer, but idle ranks use "
+            "no memory",
     )
     parser.add_argument(
         "--engine",
@@ -169,18 +172,18 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",
-        help="defaults and limits of runs there (docs/site.md); not for this machine alone",
+        help="site file with defaults and limits for runs on a cluster or on several machines (docs/site.md)",
     )  # fmt: skip
     parser.add_argument(
         "--ssh", metavar="LOGIN-NODE",
-        help="with the engine of a login node, from your own machine: run the page there and show it here",
+        help="from your own machine: run the page on this login node of a cluster and show it here",
     )  # fmt: skip
     parser.add_argument(
         "--project",
         metavar="FOLDER",
-        help="with --ssh: this project's folder there (default: the same as here)",
+        help="with --ssh: this project's folder on the login node (default: the same path as here)",
     )
-    # Git is asked for the commit of a checkout only then. argparse accepts abbreviations.
+    # Run git for the commit only if --version is given. argparse also accepts abbreviations of the option.
     asks_for_version = any(len(word) > 2 and "--version".startswith(word) for word in arguments)
     parser.add_argument(
         "--version",
@@ -203,18 +206,19 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--auth-header", metavar="HEADER",
-        help="the proxy of --proxy-from authenticates users, and sends each user's name in this header",
+        help="HTTP header in which the proxy of --proxy-from sends the name of the user that it has "
+            "authenticated",
     )  # fmt: skip
     group.add_argument(
         "--teacher", action="append", default=[], metavar="NAME",
         help="with --auth-header: a user who is a teacher; all others are students; can be repeated",
     )  # fmt: skip
     group.add_argument(
-        "--insecure", action="store_true", help="other users may do everything, without a login"
+        "--insecure", action="store_true", help="allow every user of the network to do everything, without a login"
     )
     group.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
-        help="students may train on the files below it, in addition to their uploads; can be repeated",
+        help="a folder whose files students may train on, in addition to their own uploads; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--lessons",
@@ -225,14 +229,14 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--polls",
         action="store_true",
-        help="without logins: open lessons as polls; phones can open these with a QR code, and nothing else",
+        help="without logins: allow polls, which phones open with a QR code; phones can open nothing else",
     )
     group.add_argument(
         "--root-path", default="", metavar="/PREFIX", help="path prefix at which a proxy serves the page"
     )
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
-        help="a name by which browsers reach this page; can be repeated",
+        help="a host name under which browsers open this page; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--proxy-from", default="", metavar="ADDRESSES",
@@ -243,10 +247,10 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show_login_node(arguments: argparse.Namespace) -> str | None:
-    """Show the page of a login node; return why that ended, None after Ctrl+C.
+    """Show the page of a login node until it ends; return the reason for the end, or None after Ctrl+C.
 
     Raises:
-        ValueError: if other options do not go with --ssh.
+        ValueError: if another option cannot be combined with --ssh.
         OSError: if the port cannot be used, or ssh is not installed.
     """
     options = _for_login_node(arguments)
@@ -276,7 +280,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
         those = " or ".join(f"--engine {each.name}" for each in kinds if each.is_on_login_node)
         raise ValueError(f"--ssh is for the login node of a cluster: add {those}")
     if not arguments.ssh or arguments.ssh.startswith("-"):
-        raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host, as you type it after ssh")
+        raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host name, as in the command ssh HOST")
     if installation.is_installed() and arguments.project is None:
         raise ValueError("--ssh needs --project FOLDER: the checkout on the login node")
     given = vars(arguments)
@@ -284,7 +288,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     if not_there:
         option = f"--{not_there[0].replace('_', '-')}"
         raise ValueError(
-            f"{option} cannot be combined with --ssh, which shows the page only to you: leave it out"
+            f"{option} cannot be combined with --ssh, which shows the page only to you: remove {option}"
         )
     said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
     options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
@@ -307,11 +311,11 @@ def make_folders(runs_dir: Path) -> Path:
         folder = uploads.folder_beside(runs_dir)
         return uploads.make_incoming(folder)
     except OSError as error:
-        what = "runs" if folder == runs_dir else "uploads, which is next to that of the runs,"
+        what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
         raise ValueError(
             f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
-            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
-            "the same path"
+            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, choose a folder that has "
+            "the same path on every node"
         ) from error
 
 
@@ -319,7 +323,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     """Return the validated options.
 
     Raises:
-        ValueError: if they contradict each other, with advice.
+        ValueError: if options contradict each other; the message says how to fix them.
     """
     from ddp_gui import options
     from ddp_gui.auth.account_file import checked_name
@@ -394,7 +398,7 @@ def _check_accounts(file: Path | None) -> None:
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:
-    """Return the number of accounts, or None if the engine does not limit it.
+    """Return the number of accounts, or None if the engine does not need it.
 
     Raises:
         AccountError: if the file of accounts cannot be read.

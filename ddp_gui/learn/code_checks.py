@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ddp_gui.learn.code_facts import Facts, Printed, RankFacts, means
 
-# Shares of samples: padding repeats a few of them, and a last batch may be dropped.
+# Tolerances as shares of the samples: padding repeats a few samples, and the last batch may be dropped.
 MOST_SHARED, LEAST_USED = 0.1, 0.9
-# A factor of the gradient is recognised within this relative distance.
+# Relative tolerance for recognising a factor of the gradient.
 FACTOR_WITHIN = 0.04
-# All-reduces below this share of the gradient are of losses and counts.
+# All-reduces smaller than this share of the gradient are assumed to reduce losses and counts.
 SMALL_SHARE = 0.2
 MOST_WORDS = 400
 
@@ -25,11 +25,12 @@ class Wanted:
 
     Attributes:
         epochs: passes over the data.
-        decay: factor of the learning rate after each epoch; 1: it is constant.
-        accumulate: backward passes in each optimizer step.
-        num_samples: training samples; 0 if it may be any number.
-        saves: how often a checkpoint is saved, at least.
-        about: names of the checks that the lesson is about: there, a missing loss or file is an error too.
+        decay: factor of the learning rate after each epoch; 1: constant.
+        accumulate: backward passes per optimizer step.
+        num_samples: number of training samples; 0: any number.
+        saves: minimum number of saved checkpoints.
+        about: names of the checks that are the subject of the lesson, in which a missing loss or file is also
+        an error.
     """
 
     epochs: int
@@ -42,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A failed check: a code, which selects the hints, and the measurement in words."""
+    """A failed check: a code, which selects the hints, and the measurement as text."""
 
     code: str
     words: str
@@ -53,7 +54,7 @@ Check = Callable[[Facts, Wanted], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of one check: None was found if it passed or was not reached."""
+    """The result of one check; `found` is None if the check passed or was not reached."""
 
     name: str
     label: str
@@ -62,7 +63,7 @@ class Result:
 
 
 def check(facts: Facts, wanted: Wanted, names: Sequence[str]) -> list[Result]:
-    """Return the results of the checks in order; none is reached after the first that fails."""
+    """Return the results of the checks in order; the checks after the first failure are not reached."""
     found: list[Result] = []
     is_failed = False
     for name in names:
@@ -98,11 +99,11 @@ def _ranks(facts: Facts, _wanted: Wanted) -> Finding | None:
         if about.world_size != number:
             return _found("alone", f"The process group of rank {rank} has {about.world_size} rank.")
         if not about.steps:
-            return _found("idle", f"Rank {rank} did no optimizer step.")
+            return _found("idle", f"Rank {rank} performed no optimizer step.")
     counts = [len(about.steps) for about in facts.ranks]
     if len(set(counts)) > 1:
         words = ", ".join(f"rank {rank} did {count:,}" for rank, count in enumerate(counts))
-        return _found("uneven", f"The ranks did different numbers of optimizer steps: {words}.")
+        return _found("uneven", f"The ranks performed different numbers of optimizer steps: {words}.")
     return None
 
 
@@ -139,11 +140,11 @@ def _mean_gradient(facts: Facts, _wanted: Wanted) -> Finding | None:
     if _is_near(factor, number) and number > 1:
         return _found("summed", f"{words}: a sum over {number} ranks is not divided by {number}.")
     if _is_near(factor, parts) and parts > 1:
-        return _found("not_divided", f"{words}: {parts} backward passes were added up.")
+        return _found("not_divided", f"{words}: the gradients of {parts} backward passes were summed instead of averaged.")
     if parts > 1 and _is_near(factor, parts * number):
-        return _found("summed", f"{words}: it is a sum over {number} ranks and {parts} backward passes.")
+        return _found("summed", f"{words}: the gradient is a sum over {number} ranks and {parts} backward passes.")
     if any(_is_near(factor, 1 / each) for each in (number, parts, number * parts) if each > 1):
-        return _found("divided_twice", f"{words}: it was divided once too often.")
+        return _found("divided_twice", f"{words}: the gradient was divided once too often.")
     if sum(not _is_near(each, 1) for each in factors) > len(factors) / 2:
         return _found("other_gradient", "Most steps used a gradient that is not the mean over their samples.")
     return None
@@ -160,7 +161,7 @@ def _schedule(facts: Facts, wanted: Wanted) -> Finding | None:
     share, expected = rates[-1] / rates[0], wanted.decay ** (wanted.epochs - 1)
     if share > 0.95 * expected:
         return None
-    words = f"The learning rate fell to {share:.1%} of its first value; {expected:.1%} is right"
+    words = f"The learning rate fell to {share:.1%} of its initial value instead of {expected:.1%}"
     return _found("schedule", f"{words} after {wanted.epochs - 1} epochs: the schedule is too fast.")
 
 

@@ -20,7 +20,7 @@ MOST_DELAY_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command as all ranks know it; only rank 0 knows `id` and `why`.
+    """A command to a run. All ranks get its name and arguments; only rank 0 knows `id` and `why`.
 
     Every argument of every command is a field.
     """
@@ -56,7 +56,9 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveNumber:
-    """A required positive number; a user's value is validated like the configuration field of its name."""
+    """A required positive number. A user's value is validated like the configuration field of the same
+    name.
+    """
 
     name: str
     kind: ClassVar[type] = float
@@ -98,7 +100,7 @@ Argument = Switch | PositiveNumber | WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Texts of a command that the page sends without further work.
+    """Texts of a command that the page sends to a run unchanged.
 
     Attributes:
         help: description for the list of endpoints.
@@ -139,7 +141,7 @@ COMMANDS: dict[str, Definition] = {
         arguments=(PositiveNumber(name="learning_rate"),),
         endpoint=Endpoint(
             name="set_learning_rate",
-            help="Change the learning rate of a live run; a schedule continues from it as its full rate.",
+            help="Change the learning rate of a live run; its schedule continues with this peak rate.",
             answer="Setting the learning rate to {learning_rate:g}.",
         ),
     ),
@@ -147,8 +149,8 @@ COMMANDS: dict[str, Definition] = {
         arguments=(WholeNumber(name="num_steps", default=3, most=MOST_RECORDED_STEPS),),
         endpoint=Endpoint(
             name="record_steps",
-            help="Ask a run to record some of its steps on all ranks, part by part.",
-            answer="Recording starts at the next step that all ranks agree on; steps asked for: {num_steps}.",
+            help="Ask a run to record a trace of its next steps on all ranks.",
+            answer="Recording starts at the next step that all ranks agree on; number of steps: {num_steps}.",
         ),
     ),
     "slow_rank": Definition(
@@ -158,8 +160,8 @@ COMMANDS: dict[str, Definition] = {
         ),
         endpoint=Endpoint(
             name="slow_rank",
-            help="Let a rank of a live run sleep for this time in each step, to see which ranks wait; 0 "
-            "ends it.",
+            help="Make a rank of a live run sleep for this time in each step, to show which ranks wait; 0 "
+                "ends the slowdown.",
             answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
     ),
@@ -184,7 +186,7 @@ def parse(raw: Any) -> Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """A line that is not a command; `id` and `name` are empty if it has none."""
+    """A line that is not a valid command; `id` and `name` are empty if the line has none."""
 
     message: str
     hint: str = "It was ignored."
@@ -196,7 +198,7 @@ class Incoming:
     """Reads the commands that are appended to a run's file.
 
     Args:
-        offset: those from this byte on; None: those that are sent from now on.
+        offset: read commands from this byte on; None: only commands that are sent from now on.
     """
 
     def __init__(self, path: Path, offset: int | None = None) -> None:

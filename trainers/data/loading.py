@@ -37,9 +37,9 @@ class MicroBatch(NamedTuple):
 class ShardedBatches:
     """Shuffles identically on every rank and distributes each global batch round-robin over the replicas.
 
-    No sample is repeated or dropped: the last global batch may be smaller and uneven. A rank without a
-    sample in it computes one with weight 0, so that every rank joins the all-reduce. The position in an
-    epoch is counted in samples, so that a resumed run can have another number of ranks.
+    No sample is repeated or dropped, so the last global batch may be smaller and uneven. A rank without a
+    sample in this batch computes one with weight 0, so that every rank joins the all-reduce. The position in
+    an epoch is counted in samples, so that a resumed run can have another number of ranks.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class ShardedBatches:
     def _shard(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)
         mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
-        # Replica 0 has the most samples; every rank goes through the number of pieces that it needs.
+        # Replica 0 has the most samples, so every rank iterates over the number of pieces that replica 0
+        # needs.
         most = -(-num_global // self._num_replicas)
         num_pieces = -(-most // self._batch_size)
         for piece in range(num_pieces):
@@ -124,8 +125,8 @@ class Batch(NamedTuple):
 class Loader:
     """Yields a split's micro-batches of an epoch, augmented and prepared on the model's device.
 
-    All random numbers are drawn here, in the training process and in order, so that a resumed run draws the
-    same ones with any number of workers.
+    The training process draws all random numbers in order, so that a resumed run draws the same numbers with
+    any number of workers.
     """
 
     def __init__(self, split: Split, batches: ShardedBatches, config: Config, device: torch.device) -> None:
@@ -187,13 +188,14 @@ class Loader:
             batch_size=None,
             sampler=self._indices,
             num_workers=config.num_workers,
-            # Python 3.14's default imports torch in each worker and pickles the split, which not every
-            # plug-in allows.
+            # Use fork: Python 3.14's default start method imports torch in each worker and pickles the split,
+            # which plug-ins need not support.
             multiprocessing_context="fork" if config.num_workers and facilities.are_available() else None,
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
             persistent_workers=config.num_workers > 0,
             pin_memory=config.pin_memory and self._device.type == "cuda",
-            # DataLoader draws a seed for its workers, which must not advance training's generator.
+            # DataLoader draws a seed for its workers; a separate generator keeps training's generator
+            # unchanged.
             generator=torch.Generator().manual_seed(config.seed),
         )
 

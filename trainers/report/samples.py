@@ -19,7 +19,7 @@ from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
 
 PLACE_BYTES = 8192
-# Length and checksum of the JSON: a reader detects half-written data by them.
+# Length and checksum of the JSON, by which a reader detects half-written data.
 _HEAD = struct.Struct("<II")
 
 
@@ -57,7 +57,7 @@ class SampleBoard:
             whole = self._content[start : start + PLACE_BYTES]
             length, checksum = _HEAD.unpack_from(whole)
             text = whole[_HEAD.size : _HEAD.size + length]
-            # A sample that is being written right now is read the next time.
+            # The checksum differs while a sample is being written: the next call reads it.
             if length and len(text) == length and zlib.crc32(text) == checksum:
                 self._newest[place] = json.loads(text)
         return [self._newest[place] for place in sorted(self._newest)]

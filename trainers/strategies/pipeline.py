@@ -30,8 +30,8 @@ LossOf = Callable[[Tensor], Tensor]
 @register_strategy(
     "pipeline",
     label="Pipeline",
-    description="Each rank has some of the layers; micro-batches pass from one rank to the next.",
-    sharing="Each rank has some of the layers; micro-batches pass from the first rank to the last and back.",
+    description="Each rank holds consecutive layers; micro-batches pass from one rank to the next.",
+    sharing="Each rank holds consecutive layers; micro-batches pass from the first rank to the last and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains `network.pipeline_stages(world_size)`, one stage per rank."""
@@ -65,7 +65,7 @@ class Pipeline(ShardedStrategy):
         if not callable(getattr(network, "pipeline_stages", None)):
             return "it does not define stages (it has no pipeline_stages)"
         if has_batch_norm(network):
-            return "its batch norms would see the pieces of a batch instead of the batch"
+            return "its batch norms would normalise each micro-batch instead of the whole batch"
         return None
 
     def wrap(self, network: nn.Module) -> None:
@@ -188,7 +188,9 @@ class Pipeline(ShardedStrategy):
 
 
 class _NotYetComputed(nn.Module):
-    """The model that the loop calls; it returns its inputs, and `PipelineLoss.backward` computes later."""
+    """The model that the training loop calls. It returns its inputs; `PipelineLoss.backward` computes the
+    passes.
+    """
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -199,7 +201,9 @@ class _NotYetComputed(nn.Module):
 
 
 class PipelineLoss:
-    """The loss of a batch that is computed in `backward`, where the schedule runs both passes together."""
+    """The loss of a batch. `backward` computes it, because the schedule runs forward and backward
+    together.
+    """
 
     def __init__(
         self, pipeline: Pipeline, criterion: Criterion, inputs: Tensor, targets: Tensor, weight: float
@@ -210,7 +214,7 @@ class PipelineLoss:
 
     def backward(self, gradient: Tensor | None = None) -> None:
         """Run the batch forward and backward through all stages; every rank must call it."""
-        del gradient  # always 1: fp16 is not allowed, because each stage would choose a different scale
+        del gradient  # always 1: only fp16 scales the loss, and pipelines do not support fp16
         self._total = self._pipeline.run(self._inputs, self._loss_of)
 
     def detach(self) -> Tensor:

@@ -11,23 +11,23 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_to_append
 from trainers.machine import os_errors
 
-# As in the engines: set where a supervisor owns the run.
+# Same as in the engines: variable that is set for ranks under a supervisor.
 SUPERVISED = "TRAINERS_SUPERVISED"
-# As in `engines/local/torchrun.py`: the file by which the ranks of a machine meet.
+# Same as in `engines/local/torchrun.py`: variable with the file for the rendezvous of a machine's ranks.
 STORE = "TRAINERS_STORE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where a script runs.
+    """Settings of a script's process.
 
     Attributes:
         run_dir: the run's directory.
         code_dir: the folder of the script's own files.
-        on_cpu: requests for a GPU have no effect.
+        on_cpu: True if requests for a GPU have no effect.
         num_ranks: the number of ranks on each machine.
-        resume_step: the checkpoint that `watch.load` loads; None: the run begins.
-        store: the file through which the ranks of this machine meet; empty: as the script says.
+        resume_step: the checkpoint that `watch.load` loads; None: a new run.
+        store: the file for the rendezvous of this machine's ranks; empty: the script's own rendezvous.
         meeting: torchrun's MASTER_ADDR and MASTER_PORT; None: all ranks are on this machine.
     """
 
@@ -50,5 +50,5 @@ def redirect_output(run: RunDirectory, rank: int) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     os_errors.keep_going_without_log()
-    # A log is a file, which Python would write in blocks: a line is seen when it is printed.
+    # Python would write to a file in blocks; line buffering shows each line immediately.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -38,9 +38,8 @@ from trainers.machine.host import RUN_FOLDER
 
 @contextlib.contextmanager
 def folder_for_ranks(num_workers: int) -> Iterator[None]:
-    """Create a temporary folder for the ranks, name it in the environment, and remove it at the end.
-
-    Runs without loader workers have none, unless this system has no files in memory.
+    """Create a temporary folder for the ranks, set it in the environment, and remove it at the end. Without
+    loader workers no folder is created, unless this system lacks in-memory files.
     """
     if num_workers == 0 and facilities.has_memory_files():
         yield
@@ -78,7 +77,7 @@ def start(
     commands_offset: int,
     template: Template | None = None,
 ) -> tuple[subprocess.Popen[bytes], Ranks | None]:
-    """Start torchrun for a run; return it, and its ranks to be watched; None in a sandbox.
+    """Start torchrun for a run; return the process and its ranks for the hang watch (None in a sandbox).
 
     Args:
         commands_offset: Offset in `commands.jsonl` from which the ranks read.
@@ -112,8 +111,8 @@ def start_ranks(
 
     Args:
         variables: Added to its environment: the rendezvous, and settings for the ranks.
-        meeting: torchrun's arguments for the rendezvous; empty: the ranks meet on this machine.
-        machine: Number of this machine; its torchrun has an own log.
+        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        machine: Number of this machine, whose torchrun has its own log.
         template: Becomes torchrun, if it is alive; it is not used for scripts.
 
     Raises:
@@ -157,7 +156,7 @@ class Template:
 
 
 def with_board(variables: Mapping[str, str], board: HeartbeatBoard | None) -> dict[str, str]:
-    """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
+    """Return the environment of ranks under a supervisor, with the address of its heartbeat memory."""
     address = {} if board is None else {heartbeats.ADDRESS: board.address}
     return {SUPERVISED: "1", **variables, **address}
 
@@ -178,7 +177,7 @@ def launch(
     Raises:
         OSError: If it cannot be started.
     """
-    for left in (details, log):  # in a copied run they may be links to other places
+    for left in (details, log):  # in a copied run they may be links to other folders
         plain_files.remove(left)
     variables = environment.for_a_child(variables)
     if template is not None:
