@@ -1,4 +1,6 @@
-"""Runs in notebooks with the installed program (docs/notebooks.md): what `ddp_gui.notebook` has."""
+"""Runs in notebooks with the installed program (docs/notebooks.md). Exports the names of
+`ddp_gui.notebook`.
+"""
 
 from __future__ import annotations
 

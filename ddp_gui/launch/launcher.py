@@ -181,8 +181,8 @@ def checkpoint_to_resume(run: RunDirectory, step: int | None, plan: Plan) -> Che
     num_steps = num_steps_from(checkpoint, plan)
     if checkpoint.step >= num_steps and liveness.read_status(run).state == "finished":
         raise ValueError(
-            f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
-            "one, or train more epochs from there"
+            f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an "
+            "earlier checkpoint, or train more epochs"
         )
     return checkpoint
 

@@ -302,8 +302,8 @@ def _count_events(run: RunDirectory) -> int:
         batch, end, num_damaged = event_reader.read_batch(run.events, offset)
         if num_damaged:
             raise ValueError(
-                f"events.jsonl in the zip has {num_damaged:,} lines that are no events after byte "
-                f"{offset:,}; allowed: none"
+                f"events.jsonl in the zip has {num_damaged:,} lines after byte {offset:,} that are not "
+                "events; allowed: none"
             )
         num_events += len(batch)
         if end == offset:

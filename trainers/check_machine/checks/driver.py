@@ -1,4 +1,4 @@
-"""The check of driver, torch build ("wheel") and GPUs ("cards"): whether they are compatible."""
+"""Checks that the driver, the torch build ("wheel") and the GPUs ("cards") are compatible."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Probe:
     Attributes:
         error: Why the process failed; None if it succeeded.
         uuids: The visible GPUs that torch can use.
-        left_out: The GPUs for which this torch has no kernels, as text.
-        obstacle: Why torch can use none of them, with a remedy.
+        left_out: Descriptions of the GPUs for which this torch has no kernels.
+        obstacle: Why torch can use no GPU, with a remedy.
         strategies: The available strategies, each with the network that it can train.
     """
 
