@@ -112,7 +112,7 @@ class Uploads:
             or source.is_symlink()
             or not source.is_file()
         ):
-            raise ValueError("this file is not uploaded any more: choose it again")
+            raise ValueError("the uploaded file was not found: choose the file again")
         return source
 
     def keep(self, uploaded: str) -> Path:

@@ -1,4 +1,6 @@
-"""Tabular classification: accuracy, and as a sample the decision surface (2 features) or validation rows."""
+"""Tabular classification: accuracy, and a sample with the decision surface (2 features) or validation
+rows.
+"""
 
 from __future__ import annotations
 
