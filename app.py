@@ -155,13 +155,13 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         type=_count,
         metavar="N",
         help="maximum number of CPU ranks that train at the same time; further runs wait in the queue "
-            "(default: no limit; with logins, the number of cores)",
+        "(default: no limit; with logins, the number of cores)",
     )
     parser.add_argument(
         "--no-standby",
         action="store_true",
         help="do not start ranks in advance while no run is live: a start takes longer, but idle ranks use "
-            "no memory",
+        "no memory",
     )
     parser.add_argument(
         "--engine",
@@ -214,7 +214,9 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
         help="with --auth-header: a user who is a teacher; all others are students; can be repeated",
     )  # fmt: skip
     group.add_argument(
-        "--insecure", action="store_true", help="allow every user of the network to do everything, without a login"
+        "--insecure",
+        action="store_true",
+        help="allow every user of the network to do everything, without a login",
     )
     group.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",

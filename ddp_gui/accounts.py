@@ -116,7 +116,9 @@ def _list(file: AccountFile) -> None:
 
 def _found(accounts: Accounts, name: str) -> Account:
     if name not in accounts:
-        raise AccountError(f"account {name} does not exist; the accounts are: {', '.join(accounts) or 'none'}")
+        raise AccountError(
+            f"account {name} does not exist; the accounts are: {', '.join(accounts) or 'none'}"
+        )
     return accounts[name]
 
 

@@ -194,7 +194,9 @@ class Connection:
             self._ssh.wait()
         finally:
             self._end()
-        return self._last_lines[-1] if self._last_lines else f"ssh ended with exit code {self._ssh.returncode}"
+        return (
+            self._last_lines[-1] if self._last_lines else f"ssh ended with exit code {self._ssh.returncode}"
+        )
 
     def _lines(self) -> Iterator[str]:
         assert self._ssh.stdout is not None

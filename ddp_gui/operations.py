@@ -151,9 +151,7 @@ class Operation:
         return [api.store.open(run_id, to_change=self.run == "change"), *others]
 
     def described(self, function: Function) -> Function:
-        """Give a wrapper function the name, documentation and signature of the operation, and return the
-        function.
-        """
+        """Give a wrapper function the operation's name, documentation and signature, and return it."""
         made: Any = function
         made.__name__, made.__signature__ = self.name, self.signature
         made.__annotations__ = {name: each.annotation for name, each in self.signature.parameters.items()}
@@ -374,8 +372,6 @@ def _post(about: Operation, route: Route, method: Function) -> Function:
 
 
 async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
-    """Answer a request whose file operation failed, with status 507 for a full disk, otherwise 503, and a
-    sentence.
-    """
+    """Answer a request whose file operation failed: 507 for a full disk, otherwise 503."""
     is_full = isinstance(error, OSError) and error.errno in NO_SPACE
     return JSONResponse({"detail": text_of(error)}, status_code=507 if is_full else 503)

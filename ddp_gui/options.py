@@ -76,9 +76,7 @@ class Options:
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
-        """Number of CPU ranks that the queue allocates at the same time; with login at most the number of
-        cores.
-        """
+        """Number of CPU ranks that the queue allocates; with login at most the number of cores."""
         if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, host_module.num_cores())
@@ -169,7 +167,9 @@ def check_files(options: Options) -> None:
                 f"used ({error.strerror}): pass a certificate and its private key, both in PEM format"
             ) from error
     if options.site_file is not None and not options.site_file.is_file():
-        raise ValueError(f"--site: the file {options.site_file} does not exist (docs/site.md describes its format)")
+        raise ValueError(
+            f"--site: the file {options.site_file} does not exist (docs/site.md describes its format)"
+        )
 
 
 def check_address(host: str, port: int) -> None:

@@ -1,6 +1,4 @@
-"""Runs in notebooks with the installed program (docs/notebooks.md). Exports the names of
-`ddp_gui.notebook`.
-"""
+"""Exports `ddp_gui.notebook` of the installed program (docs/notebooks.md)."""
 
 from __future__ import annotations
 

@@ -333,7 +333,9 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         reporter.warning("no_cuda", message, obstacle.remedy)
     if config.precision == "tf32" and world.device.type == "cpu":
         reporter.warning(
-            "tf32_idle", "TF32 has no effect on the CPU: the run computes in fp32.", "Choose bf16, or keep fp32."
+            "tf32_idle",
+            "TF32 has no effect on the CPU: the run computes in fp32.",
+            "Choose bf16, or keep fp32.",
         )
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)

@@ -30,7 +30,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure all-reduces between ranks; started by torchrun.")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
-        "--seconds-per-size", type=float, default=TIME_PER_SIZE_S, help="approximate time to measure each size"
+        "--seconds-per-size",
+        type=float,
+        default=TIME_PER_SIZE_S,
+        help="approximate time to measure each size",
     )
     parser.add_argument(
         "--up-to-bytes", type=int, help="skip larger tensors, which take minutes on a slow link"

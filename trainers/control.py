@@ -170,9 +170,7 @@ def _set_learning_rate(job: Job, command: Command) -> None:
 
 @handles("record")
 def _record(job: Job, command: Command) -> None:
-    """Replace the observer by a recorder for the next steps; the recorder then restores the usual
-    observer.
-    """
+    """Replace the observer by a recorder, which restores the usual observer after the steps."""
     step, usual = job.progress.step, job.observer
     refusal = (
         "A recording is already in progress."

@@ -52,9 +52,7 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
 
 
 def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
-    """Close the pipes in every process that this rank forks: otherwise torchrun takes that process for the
-    rank.
-    """
+    """Close the pipes in forks of this rank, which torchrun would otherwise take for the rank."""
 
     def close_all() -> None:
         for number, (device, inode) in pipes.items():

@@ -221,7 +221,9 @@ def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
 
     def decorate(task: type[TaskType]) -> type[TaskType]:
         if not (getattr(task, "loss_words", "") and getattr(task, "first_metric", "")):
-            raise ValueError(f"task {name} lacks names that the page shows: define loss_words and first_metric")
+            raise ValueError(
+                f"task {name} lacks names that the page shows: define loss_words and first_metric"
+            )
         entry: Task = task()
         _add(_tasks, name, entry, "task")
         return task
@@ -269,9 +271,7 @@ def check_mistake(config: Config) -> None:
 
 
 def part(config: Config, usual: type[Part]) -> type[Part]:
-    """Return the class for a part of training: `usual`, or its wrong subclass in a run that is broken on
-    purpose.
-    """
+    """Return the class for a part of training: `usual`, or the subclass of the configured mistake."""
     entry = _mistakes.get(config.mistake)
     return entry.part if entry is not None and issubclass(entry.part, usual) else usual
 

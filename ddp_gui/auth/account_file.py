@@ -91,7 +91,9 @@ def _scrypt(password: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-NAME_IN_WORDS = "1 to 32 lower-case letters without accents, digits, dots and dashes, beginning with a letter or digit"
+NAME_IN_WORDS = (
+    "1 to 32 lower-case letters without accents, digits, dots and dashes, beginning with a letter or digit"
+)
 
 
 class AccountError(ValueError):
@@ -138,8 +140,10 @@ class AccountFile:
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
             if private_files.make_private(self.path):
-                print(f"Other users of this machine could access {self.path}; its permissions are now "
-                    "corrected.")
+                print(
+                    f"Other users of this machine could access {self.path}; its permissions are now "
+                    "corrected."
+                )
             return accounts
         except FileNotFoundError:
             raise AccountError(f"the file {self.path} does not exist") from None

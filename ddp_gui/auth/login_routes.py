@@ -148,9 +148,7 @@ class HeaderGate:
             await self._app(scope, receive, send_not_kept)
 
     def _pop_person(self, scope: Scope) -> Person:
-        """Return the user that the proxy's header names, and remove the header, so that no other code reads
-        it.
-        """
+        """Return the user in the proxy's header, and remove the header, so that no other code reads it."""
         wanted = self._header.lower().encode("ascii")
         values = [value for name, value in scope["headers"] if name.lower() == wanted]
         scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
@@ -166,16 +164,20 @@ def _name(values: list[bytes], header: str) -> str:
     """
     if not any(values):
         raise Refused(
-            401, "You are not logged in: the proxy in front of this page did not send a name in the header "
-                f"{header}."
+            401,
+            "You are not logged in: the proxy in front of this page did not send a name in the header "
+            f"{header}.",
         )
     if len(values) > 1 or b"," in values[0]:
-        raise Refused(400, f"The proxy in front of this page must send exactly one name in the header {header}.")
+        raise Refused(
+            400, f"The proxy in front of this page must send exactly one name in the header {header}."
+        )
     written = values[0].decode("latin-1")
     if not (written.isascii() and written.isprintable()):
         raise Refused(
-            400, f"The name in the header {header} contains non-ASCII characters. The proxy must send an "
-                "ASCII name."
+            400,
+            f"The name in the header {header} contains non-ASCII characters. The proxy must send an "
+            "ASCII name.",
         )
     try:
         return checked_name(written)

@@ -220,7 +220,9 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             minutes = f"{time_limit_s / 60:,.0f} minutes"
-            raise InspectionError(f"inspecting the data took more than {minutes}, so it was stopped") from error
+            raise InspectionError(
+                f"inspecting the data took more than {minutes}, so it was stopped"
+            ) from error
         for file in (output, errors):
             file.seek(0)
         if exit_code != 0:

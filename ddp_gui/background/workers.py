@@ -230,9 +230,7 @@ def _answering_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it returns an encoded response, which FastAPI would encode on the event
-    loop.
-    """
+    """Make a function return an encoded response, because FastAPI would encode it on the event loop."""
 
     @functools.wraps(function)
     def answer(*values: Any, **named: Any) -> Response:

@@ -29,9 +29,7 @@ MAX_PARENTS = 50
 
 
 class Owners:
-    """Finds the runs of processes. Caches results that cannot change, so that scanning all processes is
-    cheap.
-    """
+    """Finds the runs of processes. Caches results that cannot change, to scan all processes cheaply."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir.resolve()
@@ -160,9 +158,7 @@ def _last_line(error: AskError) -> str:
 
 
 def _machine() -> list[Any]:
-    """Return the facts that the answer depends on, in addition to files: GPUs, driver, visible devices,
-    boot.
-    """
+    """Return the facts, other than files, that affect the answer: GPUs, driver, visible devices, boot."""
     boot = (facilities.read("/proc/sys/kernel/random/boot_id") or "").strip()
     named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
     return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]
@@ -198,18 +194,14 @@ class Machine(Capacity):
 
     @property
     def max_loader_processes(self) -> int:
-        """Maximum number of loader processes of a run: with login the number of cores, otherwise a few per
-        core.
-        """
+        """Maximum number of loader processes: with login the number of cores, otherwise a few per core."""
         if self.has_login:
             return self.num_cores
         return max(FEWEST_LOADER_PROCESSES_OFFERED, LOADER_PROCESSES_PER_CORE * self.num_cores)
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank per core, but at least four if ranks may share cores, so that users can try several
-        ranks.
-        """
+        """One rank per core; at least four if ranks may share cores, so that users can try several."""
         most = max(FEWEST_CPU_RANKS_OFFERED * self.has_more_ranks_than_cores, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 

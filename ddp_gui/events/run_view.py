@@ -170,9 +170,7 @@ class RunView:
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return up to fifty complete checkpoints, latest first. Returns the same list object until they
-        change.
-        """
+        """Return up to fifty complete checkpoints, latest first; the same list until they change."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:

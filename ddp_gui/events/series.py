@@ -35,9 +35,7 @@ MAX_COMPARISONS = 200
 
 
 class Fingerprints:
-    """The comparisons of a run in the order of their steps. For a very long run, only some of the older ones
-    are kept.
-    """
+    """The comparisons of a run by step. For a very long run, only some of the older ones are kept."""
 
     def __init__(self) -> None:
         self._all: list[Event] = []
@@ -242,9 +240,7 @@ class Series:
         return traces | _all_of(evaluated, first, last, evaluated.fields, chart_view)
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
-        """Return the number of samples that all ranks together had processed after given steps; NaN if
-        unknown.
-        """
+        """Return the number of samples that all ranks had processed after given steps; NaN if unknown."""
         return samples_at(steps, _count(self.plan.get("global_batch")), _count(self.plan.get("num_train")))
 
     def smoothed(self, name: str, span: float, over: Smoothing, first: int, last: int) -> Numbers:

@@ -118,9 +118,7 @@ class Table:
         return int(np.searchsorted(self._seq[: self.length], seq))
 
     def between(self, low: float, high: float, axis: Axis) -> tuple[int, int]:
-        """Return the positions of the rows of a range, plus one row on each side, so that lines reach the
-        edges.
-        """
+        """Return the positions of the rows of a range, plus one row on each side for lines to the edges."""
         x = self.x(axis)
         first, last = np.searchsorted(x, low, "left"), np.searchsorted(x, high, "right")
         return max(0, int(first) - 1), min(self.length, int(last) + 1)
@@ -248,9 +246,7 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
 
 
 def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
-    """Return True if the range of an axis is large enough for its precision; otherwise the library panics
-    without an exception.
-    """
+    """Return True if an axis is long enough for its precision; otherwise the library panics."""
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
     # The library uses four times as many ranges; the remaining factor is a margin.

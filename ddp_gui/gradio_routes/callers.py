@@ -33,9 +33,7 @@ def make_own(call: dict[str, Any], *, waits: bool) -> None:
 
 
 def own_address(scope: Scope, path: str) -> Scope:
-    """Rewrite a request for a session's events, so that it refers to the current user's session of this
-    name.
-    """
+    """Rewrite a request for a session's events to the current user's session of this name."""
     if not current_user().name:
         return scope
     if path.startswith(HEARTBEAT):
@@ -68,9 +66,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
 
 
 def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
-    """Drop the oldest sessions of the user with the most sessions, because Gradio keeps unfetched results
-    forever.
-    """
+    """Drop the oldest sessions of the user with the most, because Gradio keeps unfetched results."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
         _forget(queue, _oldest_of_most(messages))

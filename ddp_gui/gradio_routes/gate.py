@@ -306,23 +306,24 @@ class Gate:
         if not scope["path"].startswith("/"):
             raise Refused(400, "A path must begin with a slash.")
         if len(scope["path"]) > MAX_PATH_LENGTH:
-            raise Refused(414, f"The path of the URL is too long; allowed: at most {MAX_PATH_LENGTH:,} characters.")
+            raise Refused(
+                414, f"The path of the URL is too long; allowed: at most {MAX_PATH_LENGTH:,} characters."
+            )
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
             # Without a valid Host, Gradio's page would stay empty, because it requests all files from that
             # host.
             raise Refused(
-                400, f"{NO_HOST} Or start the page with --allow-host NAME, with the host name in the "
-                    "browser's URL."
+                400,
+                f"{NO_HOST} Or start the page with --allow-host NAME, with the host name in the "
+                "browser's URL.",
             )
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads_module.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
     def _hosts_of(self, scope: Scope) -> list[str]:
-        """Return the values of the Host header, or the first name of `--allow-host` if a proxy has replaced
-        the header.
-        """
+        """Return the Host values, or the first name of `--allow-host` if a proxy has replaced Host."""
         hosts = _values(scope, b"host")
         # Never replace other names, which a page of another site could send (DNS rebinding).
         is_lost = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))

@@ -151,9 +151,7 @@ def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
 
 
 def _check_values(values: Any, functions: Functions, number: int | None) -> None:
-    """Refuse missing values, and types that a field of the form never has, because Gradio does not check
-    these.
-    """
+    """Refuse missing values and impossible types, because Gradio does not check these."""
     if number is None:
         number = next((each for each, name in functions.names.items() if name == functions.called), None)
     wanted = functions.inputs.get(number) if number is not None else None

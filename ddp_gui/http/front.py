@@ -65,9 +65,7 @@ LAST_PORT = 65_535
 
 
 class Hosts:
-    """Host names that this server accepts: this machine's names, and every IP address, because DNS rebinding
-    needs a name.
-    """
+    """Accepted hosts: this machine's names, and every IP address, because DNS rebinding needs a name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         short = socket.gethostname().lower()
@@ -137,9 +135,7 @@ _KEPT_BY = {b"cache-control", b"etag"}
 
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
-    """Return the Content-Security-Policy of this server's pages: only its own files and these inline scripts
-    run.
-    """
+    """Return the policy of this server's pages: only its own files and these inline scripts run."""
     # Plotly fills empty style elements through the CSSOM, which needs no permission, but superscripts of a
     # logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
@@ -415,9 +411,7 @@ class Front:
 
 
 async def _add_slash(root_path: str, scope: Scope, send: Send) -> None:
-    """Redirect to the prefix with a slash, without which relative links of the page would leave the
-    prefix.
-    """
+    """Redirect to the prefix with a slash, because relative links would otherwise leave the prefix."""
     query = scope.get("query_string", b"")
     location = root_path.encode() + b"/" + (b"?" + query if query else b"")
     headers = [(b"location", location), (b"content-length", b"0")]

@@ -300,9 +300,7 @@ class Listener(socket.socket):
         return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
     def bypasses_proxy(self, number: int) -> bool:
-        """Return True if a client other than the proxy opened the connection, which therefore must not name a
-        user.
-        """
+        """Return True if not the proxy opened the connection, which then must not name a user."""
         connection = self._open.get(number)
         if not self._believes_names:
             return False

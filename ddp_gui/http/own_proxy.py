@@ -80,9 +80,7 @@ class OwnProxy:
             scope[ORIGINS_KEY] = {self.origin.lower()}
 
     def _names(self, scope: Scope) -> set[str]:
-        """Return the host names of this page that the proxy may send; other names are refused (DNS
-        rebinding).
-        """
+        """Return the host names of this page that the proxy may send (others: DNS rebinding)."""
         _, port = scope.get("server") or ("", None)
         return {urlsplit(self.origin).netloc.lower(), f"localhost:{port}", f"127.0.0.1:{port}"}
 

@@ -121,8 +121,9 @@ def needs(job: Job) -> list[str]:
     """Return sentences about the requirements for the machines and their network."""
     notes = []
     if job.num_nodes > 1:
-        notes.append("All machines must share the folder of runs, because every rank writes a part of the "
-            "checkpoints.")
+        notes.append(
+            "All machines must share the folder of runs, because every rank writes a part of the checkpoints."
+        )
     if job.config.data_path:
         notes.append("Your own data must be at the same path on every machine (data_path below).")
     if job.config.pretrained_path:

@@ -130,9 +130,7 @@ def more_epochs_note(config: Config, *, num_steps: int | None) -> str:
 
 
 class NotWritableError(ValueError):
-    """A run accepts no command at the moment, because its folder is not writable or its engine does not
-    answer.
-    """
+    """A run accepts no command, because its folder is not writable or its engine does not answer."""
 
 
 def create(

@@ -140,9 +140,14 @@ def _mean_gradient(facts: Facts, _wanted: Wanted) -> Finding | None:
     if _is_near(factor, number) and number > 1:
         return _found("summed", f"{words}: a sum over {number} ranks is not divided by {number}.")
     if _is_near(factor, parts) and parts > 1:
-        return _found("not_divided", f"{words}: the gradients of {parts} backward passes were summed instead of averaged.")
+        return _found(
+            "not_divided",
+            f"{words}: the gradients of {parts} backward passes were summed instead of averaged.",
+        )
     if parts > 1 and _is_near(factor, parts * number):
-        return _found("summed", f"{words}: the gradient is a sum over {number} ranks and {parts} backward passes.")
+        return _found(
+            "summed", f"{words}: the gradient is a sum over {number} ranks and {parts} backward passes."
+        )
     if any(_is_near(factor, 1 / each) for each in (number, parts, number * parts) if each > 1):
         return _found("divided_twice", f"{words}: the gradient was divided once too often.")
     if sum(not _is_near(each, 1) for each in factors) > len(factors) / 2:
@@ -195,9 +200,7 @@ def _reshuffles(facts: Facts, wanted: Wanted) -> Finding | None:
 
 
 def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
-    """Check that each validation sample counts once, and that the printed accuracy is computed over all of
-    them.
-    """
+    """Check that each validation sample counts once, and that the printed accuracy is over all of them."""
     everything = {sample for about in facts.ranks for each in about.evaluations for sample in each}
     sizes = (size for about in facts.ranks for size in about.sizes)
     whole = min((size for size in sizes if size >= len(everything)), default=len(everything))
@@ -207,8 +210,9 @@ def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
     last = [about.evaluations[-1] for about in facts.ranks if about.evaluations]
     sees_all = any(whole in (len(each), len(set(each))) for each in last)
     if not sees_all and sum(own) != whole:
-        words = (f"The ranks evaluated {' + '.join(map(str, own))} = {sum(own)} samples, but the split has "
-            f"{whole}")
+        words = (
+            f"The ranks evaluated {' + '.join(map(str, own))} = {sum(own)} samples, but the split has {whole}"
+        )
         return _found("padded", f"{words}: some samples count twice or are missing.")
     for rank, about in enumerate(facts.ranks):
         for line in about.printed:
@@ -216,8 +220,10 @@ def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
             if values and not _is_share_of(values[0], line, whole):
                 number = own[rank]
                 of_own = number < whole and _is_share_of(values[0], line, number)
-                words = (f"Rank {rank} printed the accuracy {values[0]}, which is not a number of correct "
-                    "predictions")
+                words = (
+                    f"Rank {rank} printed the accuracy {values[0]}, which is not a number of correct "
+                    "predictions"
+                )
                 code = "own_accuracy" if of_own else "other_accuracy"
                 more = f": it is the accuracy on the {number} samples of rank {rank} alone" if of_own else ""
                 return _found(code, f"{words} out of {whole}{more}.")
@@ -328,7 +334,9 @@ def _restores(facts: Facts, _wanted: Wanted) -> Finding | None:
         for path, place in about.loaded:
             if path in saved and not about.saved and place <= saved[path]:
                 words = f"Rank {rank} began to load before it could know that the file was complete"
-                return _found("too_early", f"{words}: the ranks called no collective between saving and loading.")
+                return _found(
+                    "too_early", f"{words}: the ranks called no collective between saving and loading."
+                )
     return None
 
 

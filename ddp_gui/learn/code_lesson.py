@@ -136,9 +136,7 @@ class CodeLessonApi:
 
     @operation(method_checks=RUNS_SCRIPTS, workers=STARTS)
     def start_code_lesson(self, lesson: str, code: str) -> dict[str, Any]:
-        """Run a learner's code on two CPU ranks, record the facts for the lesson's checks, and tag the
-        run.
-        """
+        """Run a learner's code on two CPU ranks, record facts for the lesson's checks, and tag the run."""
         about = self.library.find(lesson)
         if len(code) > MOST_CODE:
             raise ValueError(f"code has {len(code):,} characters; allowed: at most {MOST_CODE:,}")

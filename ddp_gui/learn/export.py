@@ -93,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="names of lessons, separated by commas")
     parser.add_argument("--lessons", type=Path, metavar="DIR", help="a folder with more lessons")
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs in this folder")
-    parser.add_argument("--wheel", metavar="ADDRESS", help="address from which readers can download the program's wheel")
+    parser.add_argument(
+        "--wheel", metavar="ADDRESS", help="address from which readers can download the program's wheel"
+    )
     options = parser.parse_args(arguments)
     folders = [BUILT_IN, *([options.lessons] if options.lessons else [])]
     lessons, broken = Library(folders).read()

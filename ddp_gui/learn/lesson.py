@@ -96,7 +96,9 @@ class _Reader:
     def _inline(self, node: SyntaxTreeNode) -> Any:
         if node.type == "text":
             if "](" in node.content:
-                words = "a link is invalid: its address must not contain spaces (write _ in the name of a term)"
+                words = (
+                    "a link is invalid: its address must not contain spaces (write _ in the name of a term)"
+                )
                 raise MarkdownError(words, self._line)
             return node.content
         if node.type in ("softbreak", "hardbreak"):
@@ -345,9 +347,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Choice):
-    """A question at the end of a lesson. If it has an attempt, the learner must run the attempt before
-    answering.
-    """
+    """A question at the end of a lesson. A learner must run its attempt, if any, before answering."""
 
     attempt: Attempt | None = None
 

@@ -133,9 +133,7 @@ def of_choice(about: Choice, runs: Runs) -> Outcome:
 
 
 def of_picture(about: Picture, runs: Runs) -> Outcome:
-    """Return the outcome of a picture's finding. Without a finding, it tells whether the times were
-    disturbed.
-    """
+    """Return the outcome of a picture's finding, or without one, whether the times were disturbed."""
     if about.when:
         return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
     reasons = _doubts(_timed_of(about, runs), runs)

@@ -83,7 +83,9 @@ class Poll:
             raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
         states, following = ACTIONS[action]
         if self.state not in states:
-            raise ValueError(f"the poll is {self.state}: the action {action} needs a poll that is {states[0]}")
+            raise ValueError(
+                f"the poll is {self.state}: the action {action} needs a poll that is {states[0]}"
+            )
         self.state = following or self.state
 
     def answer(self, key: str, value: Any, now_unix_s: float) -> None:
@@ -321,9 +323,7 @@ class PollSessions:
         }
 
     async def outcome(self, session: PollSession) -> dict[str, Any] | None:
-        """Return the measured result of a poll's runs; None before the runs have ended, and for drawn
-        curves.
-        """
+        """Return the measured result of a poll's runs; None before their end, and for drawn curves."""
         asked = session.poll.question
         if session.poll.state == "revealed" and asked["kind"] == "choice" and session.outcome is None:
             run_ids = session.poll.run_ids
@@ -393,9 +393,7 @@ class PollSessions:
         self._store.shown_to_all.add(run_id)
 
     def _resume_runs(self, session: PollSession) -> None:
-        """Start the task that starts and watches the runs, unless it exists; also called after a restart of
-        the page.
-        """
+        """Start the task that starts and watches the runs, unless it exists."""
         if (
             session.poll.state == "running"
             and session.poll.run_ids

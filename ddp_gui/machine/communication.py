@@ -65,9 +65,7 @@ def explain_failure(
 
 
 def _is_cause(exit_code: int) -> bool:
-    """Return True if a signal is the cause of the failure. SIGTERM is not, because torchrun uses it to end
-    the other ranks.
-    """
+    """Return True if a signal is the cause. torchrun itself ends the remaining ranks by SIGTERM."""
     return exit_code < 0 and exit_code != -signal.SIGTERM
 
 
@@ -80,8 +78,10 @@ def _name(exit_code: int) -> str:
 
 def _hint(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
-        return ("The system often sends this signal when memory runs out: try fewer ranks, or close other "
-            "programs.")
+        return (
+            "The system often sends this signal when memory runs out: try fewer ranks, or close other "
+            "programs."
+        )
     return "Compiled code crashed; the driver and torch may not match."
 
 

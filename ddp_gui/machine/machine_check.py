@@ -187,8 +187,7 @@ class MachineChecks:
         path = self._files.report(check_id)
         if not path.is_file():
             raise ValueError(
-                f"no report of check {check_id} exists: the check did not finish, or newer checks replaced "
-                "it"
+                f"no report of check {check_id} exists: the check did not finish, or newer checks replaced it"
             )
         return path
 
@@ -260,7 +259,9 @@ class MachineChecks:
         if was_ended:
             return f"The check was not finished after {LIMIT_S / 60:.0f} minutes and was stopped."
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return (words[-1] if words else f"The check ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
+        return (words[-1] if words else f"The check ended with exit code {process.returncode}.")[
+            :MAX_LAST_WORDS
+        ]
 
     def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]

@@ -64,7 +64,7 @@ def gpus() -> list[Missing]:
         Missing(
             what=f"GPU {index} does not answer",
             meaning="The GPU may have fallen off the bus after an error or overheating. A restart of the "
-                "machine often helps.",
+            "machine often helps.",
             command="sudo dmesg | grep -i xid",
             is_problem=True,
         )

@@ -231,9 +231,7 @@ class Run:
 
 
 def _result_of(call: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of an endpoint. Runs it in a separate thread, because this thread has the kernel's
-    event loop.
-    """
+    """Run an endpoint in a separate thread, because this thread has the kernel's event loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="notebook") as thread:
         return thread.submit(asyncio.run, call).result()
 

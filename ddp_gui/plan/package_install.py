@@ -40,7 +40,10 @@ _MEANINGS = (
         "The package index cannot be reached. Check this machine's internet connection.",
     ),
     (r"No matching distribution found", "The package index does not have this version."),
-    (r"externally-managed-environment", "This Python belongs to the operating system: use a Python in a virtual environment."),
+    (
+        r"externally-managed-environment",
+        "This Python belongs to the operating system: use a Python in a virtual environment.",
+    ),
     (r"No space left on device", "The disk is full."),
     (
         r"Permission denied|Read-only file system",
@@ -60,9 +63,7 @@ def _program(requirement: str) -> list[str]:
 
 
 def can_install(requirement: str | None) -> bool:
-    """Return True if the text is exactly one pinned package, and not another argument that pip would
-    accept.
-    """
+    """Return True if the text is exactly one pinned package, and no other argument of pip."""
     return requirement is not None and PINNED.fullmatch(requirement) is not None
 
 
@@ -227,7 +228,9 @@ class PackageInstalls:
             install.state = "done"
             return
         install.error = (
-            f"The installation took longer than {self._time_limit_s:.0f} s." if is_late.is_set() else explain(output)
+            f"The installation took longer than {self._time_limit_s:.0f} s."
+            if is_late.is_set()
+            else explain(output)
         )
         install.state = "failed"
 

@@ -188,7 +188,9 @@ def checked_name(name: Any) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ValueError(f"person is {str(name)[:80]!r}; allowed: a user's name, or null for the default limits")
+        raise ValueError(
+            f"person is {str(name)[:80]!r}; allowed: a user's name, or null for the default limits"
+        )
     return name
 
 
@@ -259,9 +261,7 @@ class Capacity:
     num_threads: int = 1
 
     def num_cores(self, num_ranks: int) -> int:
-        """Return a run's cost in CPU ranks: one per thread, limited to the total if the ranks themselves
-        fit.
-        """
+        """Return a run's cost in CPU ranks: one per thread, limited to the total if the ranks fit."""
         num_cores = num_ranks * self.num_threads
         return num_cores if self.cpu_ranks is None else max(num_ranks, min(num_cores, self.cpu_ranks))
 
@@ -289,9 +289,7 @@ class Start:
 
 @dataclass
 class Free:
-    """The free devices, while the rule chooses runs to start. A `closed` device kind is reserved for a queued
-    run.
-    """
+    """The free devices while starts are chosen. A `closed` kind is reserved for a queued run."""
 
     gpus: list[str]
     shared_gpus: list[str]
@@ -413,7 +411,5 @@ def could_fit(run: Waiting, capacity: Capacity) -> bool:
 
 
 def together(gpus: Sequence[str], num_ranks: int) -> list[str]:
-    """Return the GPUs that a run can use together. MIG instances serve only a single rank, because NCCL does
-    not support them.
-    """
+    """Return the GPUs that a run can use together. NCCL supports only one MIG instance per run."""
     return [gpu for gpu in gpus if num_ranks == 1 or not gpu.startswith(cuda_environment.MIG)]

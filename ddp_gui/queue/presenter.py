@@ -308,10 +308,14 @@ def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
     held = ranks_held(situation.running)
     if exceeds_limit(run, held, situation.rules):
         most = situation.rules.of(run.person).num_ranks
-        return (f"It needs {needs}. The limit per user is {most}, and its owner currently uses "
-            f"{held[run.person]}.")
+        return (
+            f"It needs {needs}. The limit per user is {most}, and its owner currently uses "
+            f"{held[run.person]}."
+        )
     if run.kind == "cuda" and snapshot.devices.being_checked:
-        return f"It needs {needs}. A check of this machine is running; runs get GPUs again when the check ends."
+        return (
+            f"It needs {needs}. A check of this machine is running; runs get GPUs again when the check ends."
+        )
     if place == 1:
         return f"It needs {needs} and starts as soon as enough are free."
     return f"It needs {needs}. Other runs are ahead of it."
@@ -327,8 +331,10 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
     if run.num_ranks > len(capacity.gpus):
         why = "" if snapshot.devices.note is None else f" {snapshot.devices.note}"
         there = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
-        return (f"It needs {needs}, but {there} on this machine, so it can never start. Remove it from the "
-            f"queue.{why}")
+        return (
+            f"It needs {needs}, but {there} on this machine, so it can never start. Remove it from the "
+            f"queue.{why}"
+        )
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
         for gpu in snapshot.devices.gpus

@@ -103,20 +103,22 @@ class QueueApi:
                 continue  # the run has ended
         message = f"{_runs(len(saving))} saving and will stop."
         if unsaved:
-            message += f" {_runs(len(unsaved))} stopping without a save, because the run's folder is not writable."
+            message += (
+                f" {_runs(len(unsaved))} stopping without a save, because the run's folder is not writable."
+            )
         try:
             self._scheduler.pause(True)
             message += " The queue is paused; queued runs keep their places."
         except OSError as error:
-            message += (" The queue is paused until this page ends, because the pause could not be stored: "
-                f"{explain(error)}.")
+            message += (
+                " The queue is paused until this page ends, because the pause could not be stored: "
+                f"{explain(error)}."
+            )
         return {"stopping": [*saving, *unsaved], "message": message + "".join(failed)}
 
     @operation(teacher="set limits")
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
-        """Set a user's limits, or the default limits if `person` is null. Null `values` remove a user's
-        limits.
-        """
+        """Set a user's limits, or the default limits if `person` is null. Null `values` remove limits."""
         name = policy.checked_name(person)
         parsed = None if values is None and name is not None else typed.read(Limits, values or {})
         self._scheduler.set_limits(name, parsed)

@@ -424,9 +424,7 @@ class Scheduler:
         return POLL_EVERY_S if self._must_poll else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find queued and live runs that are missing from the state because a user or a killed page started
-        them.
-        """
+        """Find queued and live runs missing in the state, started by a user or by a killed page."""
         found = self._reader.search()
         with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})

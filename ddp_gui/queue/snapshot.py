@@ -284,9 +284,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
 
 
 def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
-    """Return the resources that can be allocated. A GPU with a remaining process of an ended run counts as
-    occupied.
-    """
+    """Return the available resources. A GPU with a process of an ended run counts as occupied."""
     has = {run.run_id: run.gpus for run in running}
     occupied = [
         gpu.uuid

@@ -122,7 +122,9 @@ class PredictApi:
         run = self._store.open(run_id)
         checkpoints = run.list_checkpoints()
         if not checkpoints:
-            raise NoModelError(f"run {run_id} has no checkpoint yet: its model can be used after the first checkpoint")
+            raise NoModelError(
+                f"run {run_id} has no checkpoint yet: its model can be used after the first checkpoint"
+            )
         wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
         is_large = manifests.weights_bytes(checkpoints[-1]) >= GPU_BYTES
         wants_gpu = is_large and question.get("do") != "describe"

@@ -62,9 +62,7 @@ class References:
         self._unwritten: dict[str, Lines] = {}
 
     def of_run(self, view: RunView) -> dict[str, Any]:
-        """Return `lines`, each with `label`, `metric` and `value`; `is_complete` is True if no more will
-        follow.
-        """
+        """Return `lines` with `label`, `metric` and `value`; `is_complete` if no more will follow."""
         with view.lock:
             plan = dict(view.series.plan)
             active_s, newest = view.series.active_s(), view.series.evaluations.last
@@ -112,7 +110,8 @@ class References:
             write_json_atomically(run.path / FILE, answer)
         except (OSError, ValueError, LookupError) as error:
             print(
-                f"{run.run_id}: the linear reference model could not be fitted ({explain(error)}).", flush=True
+                f"{run.run_id}: the linear reference model could not be fitted ({explain(error)}).",
+                flush=True,
             )
             self._remember(run.run_id, lines)
         finally:

@@ -55,9 +55,7 @@ ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
 
 
 class Update(NamedTuple):
-    """An encoded message, its cursor, the state that viewers then know, and True if it is the last
-    message.
-    """
+    """An encoded message, its cursor, what viewers then know, and True for the last message."""
 
     encoded: bytes
     cursor: int
@@ -200,9 +198,7 @@ class Follower:
                 self._notify()
 
     def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
-        """Close all viewers' connections after an error. The viewers then poll, and the response reports the
-        error.
-        """
+        """Close all viewers' connections after an error; they then poll and get the error."""
         if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
             self._notify()

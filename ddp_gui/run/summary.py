@@ -195,7 +195,9 @@ def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, st
     """Describe what the ranks communicate in a step, and a deliberate mistake, if any."""
     if config.is_script:
         return "The script determines what the ranks communicate in a step."
-    text = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed on this machine."
+    text = (
+        strategy.sharing if strategy else f"The strategy {config.strategy} is not installed on this machine."
+    )
     return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
 
@@ -204,8 +206,9 @@ def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
     if config.world_size == 1:
         return "With one rank there are no replicas to compare."
     if strategy is not None and not strategy.holds_replica:
-        return (f"With {strategy.label}, no rank holds all weights, so there are no complete replicas to "
-            "compare.")
+        return (
+            f"With {strategy.label}, no rank holds all weights, so there are no complete replicas to compare."
+        )
     if config.fingerprint_every_steps == 0:
         return "This run does not compare replicas (fingerprint_every_steps is 0)."
     return None

@@ -1,6 +1,4 @@
-"""Exports of models: one zip with all files that are needed to use a model elsewhere, made in a separate
-process.
-"""
+"""Exports a model as a zip with all files to use it elsewhere, in a separate process."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ TAKE_HOME_RATE = Rate("a model to take home", 10, within_s=600.0)
 
 @dataclass
 class Copies:
-    """All model exports of this page, in progress or finished; thread-safe. They are deleted when the page
-    ends.
-    """
+    """All model exports of this page; thread-safe. They are deleted when the page ends."""
 
     store: RunStore
     _copies: dict[str, Copy] = field(default_factory=dict)
@@ -297,8 +293,10 @@ def _checkpoint(view: RunView, step: Any) -> Checkpoint:
     found = next((each for each in there if each.step == step), None)
     if found is None:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise ValueError(f"checkpoint_step is {str(step)[:20]}; allowed: the steps with a checkpoint of run "
-            f"{view.run.run_id}: {steps}")
+        raise ValueError(
+            f"checkpoint_step is {str(step)[:20]}; allowed: the steps with a checkpoint of run "
+            f"{view.run.run_id}: {steps}"
+        )
     return found
 
 

@@ -108,9 +108,7 @@ def varint(value: int) -> bytes:
 
 
 def framed(records: Sequence[bytes]) -> list[bytes]:
-    """Return events as records. Checksums of records of equal length are computed together, as rows of one
-    array.
-    """
+    """Return events as records. Computes checksums of records of equal length together."""
     made = list(records)
     lengths = np.array([len(record) for record in records])
     for length in np.unique(lengths).tolist():

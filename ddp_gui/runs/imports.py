@@ -114,9 +114,7 @@ def import_zip(runs_dir: Path, source: Path, owner: str) -> tuple[RunDirectory, 
 
 
 def _unpack_beside(source: Path, folder: Path) -> None:
-    """Unpack in a separate process, so that the page stays responsive and a zip bomb cannot fill its
-    memory.
-    """
+    """Unpack in a separate process, because of the computing time and of zip bombs."""
     try:
         printed = b"".join(
             module_output(run_zip.MODULE, {"zip": str(source.absolute()), "folder": str(folder.absolute())})
@@ -128,9 +126,7 @@ def _unpack_beside(source: Path, folder: Path) -> None:
 
 
 def _placed(runs_dir: Path, run: RunDirectory, origin: str) -> RunDirectory:
-    """Move a run into the list. It keeps its original id if this id is free and users see each other's
-    runs.
-    """
+    """Move a run into the list, with its original id if this is free and users see each other's runs."""
     numbering = launcher.numbering(runs_dir)
     first = [origin] if numbering is None and rundir.is_run_id(origin) and file_stem(origin) == origin else []
     for run_id in itertools.chain(first, rundir.next_run_ids(runs_dir, run.read_config(), numbering)):

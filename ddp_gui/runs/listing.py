@@ -171,9 +171,7 @@ Facts = dict[str, Any]
 
 
 def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
-    """Return the catalogue with the run's data set as recorded at its start, or as inspected on this
-    machine.
-    """
+    """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
     if config.dataset in catalogue.own_data:
         inspection = own_data.remembered(config)
         if inspection is not None and inspection.dataset is not None:
@@ -252,9 +250,7 @@ def dataset_label(config: Config, catalogue: Catalogue) -> str:
 
 
 def total_steps(config: Config, catalogue: Catalogue) -> int | None:
-    """Return the expected number of steps; None if this machine does not know the data set and no limit is
-    set.
-    """
+    """Return the expected number of steps; None if neither the data set nor a limit is known."""
     dataset = catalogue.datasets.get(config.dataset)
     strategy = catalogue.strategies.get(config.strategy)
     if dataset is None or strategy is None:
@@ -386,9 +382,7 @@ class Entry:
 
     @property
     def is_live(self) -> bool:
-        """True if the run is live, so that its state depends on a lock and can change without a file
-        change.
-        """
+        """True if the run is live: its state depends on a lock, which changes no file."""
         return self.row["state"] in events.LIVE_STATES
 
     def is_as_read(self, marks: FileStats) -> bool:

@@ -82,9 +82,7 @@ class RunStore:
         return run
 
     def has_source(self, run: RunDirectory, source: str) -> bool:
-        """Return False if the run's source (the run that it started from) was deleted or replaced, or is not
-        visible to the current user.
-        """
+        """Return False if the run that another one started from was deleted, replaced or is hidden."""
         try:
             return start_from.is_still_there(run, self.open(source))
         except (OSError, ValueError):
@@ -122,9 +120,7 @@ class RunStore:
             return self._views.setdefault(run_id, view)
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
-        """Return the catalogue with the run's data set as recorded at its start, or as inspected on this
-        machine.
-        """
+        """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
         return listing.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(
@@ -152,9 +148,7 @@ class RunStore:
             self._views.pop(run_id, None)
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Make changes to these runs visible at the next request: discard their views, and mark their
-        rows.
-        """
+        """Make changes visible at the next request: discard the runs' views, and mark their rows."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)

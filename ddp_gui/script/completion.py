@@ -1,6 +1,4 @@
-"""Completes a code listing, such as one from a tutorial, with the missing imports, model, data and calls, as
-marked lines.
-"""
+"""Completes a code listing with the missing imports, model, data and calls, as marked lines."""
 
 from __future__ import annotations
 

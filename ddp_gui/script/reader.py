@@ -185,12 +185,18 @@ class Facts:
         begin = self.first("init_process_group")
         if begin is None:
             if self.first("Trainer", "Accelerator", "fully_shard", "init_device_mesh") is not None:
-                return "torchrun", "Started with torchrun: the script's library joins the ranks that torchrun starts."
+                return (
+                    "torchrun",
+                    "Started with torchrun: the script's library joins the ranks that torchrun starts.",
+                )
             for_ranks = self.first("DistributedDataParallel", "DDP", "DistributedSampler", "get_rank")
             if for_ranks is not None:
                 why = f"line {for_ranks.lineno} uses ranks, and another file may create the process group"
                 return "torchrun", f"Started with torchrun: {why}."
-            return "python", "Started with python: the script has no process group, so it is a single process."
+            return (
+                "python",
+                "Started with python: the script has no process group, so it is a single process.",
+            )
         if _keyword(begin, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
             why = f"line {begin.lineno} needs rank and world_size, which torchrun provides"
             return "torchrun", f"Started with torchrun: {why}."
@@ -300,9 +306,7 @@ class Facts:
         return list(dict.fromkeys(node.id for node in used))
 
     def uncalled(self, what: str = "backward") -> str | None:
-        """Return a function that calls `what` (by default `backward`, in training) and is never called, or
-        None.
-        """
+        """Return a function that calls `what` (by default `backward`) and is never called, or None."""
         used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
         if "globals" in used:
             return None  # the script may call any function by its name

@@ -1,6 +1,4 @@
-"""Endpoints of "Run my script": read a script, check an interpreter, start a script, return the code of a
-run.
-"""
+"""Endpoints of "Run my script": read and start a script, check an interpreter, return a run's code."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ class ScriptApi:
 
     @operation()
     def script_page(self) -> dict[str, Any]:
-        """Return facts for the page: ranks, GPUs, interpreter, and the reason if the user may not run
-        scripts.
-        """
+        """Return facts for the page: ranks, GPUs, interpreter, and a reason for a refusal, if any."""
         machine = self.scheduler.capacity()
         refused = None
         try:
@@ -284,8 +280,9 @@ class ScriptApi:
         config = run.read_config()
         refuse_paths(self.rules, {"python": config.script_python, "folder": config.script_folder})
         if not self.rules.is_one_users and not sandbox.is_confined(run):
-            raise NotAllowedError("this script was started without a sandbox and cannot be resumed: start its code as a new "
-                "run")
+            raise NotAllowedError(
+                "this script was started without a sandbox and cannot be resumed: start its code as a new run"
+            )
         machine = self.scheduler.capacity(config)
         plan_module.refuse_ranks(config, machine)
         self.scheduler.refuse_for_engine(config)
@@ -313,8 +310,10 @@ def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
     """With logins, refuse paths of this machine, which would be read or executed with the page's rights."""
     for name in ("path", "python", "folder"):
         if script.get(name) and not rules.is_one_users:
-            allowed = ("no value on a page with logins, where scripts must be uploaded and run with the page's "
-                "Python")
+            allowed = (
+                "no value on a page with logins, where scripts must be uploaded and run with the page's "
+                "Python"
+            )
             raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 

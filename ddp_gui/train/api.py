@@ -223,9 +223,7 @@ class Api:
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
     ) -> dict[str, Any]:
-        """Resume an ended run for a number of epochs after a checkpoint, independent of its configured
-        length.
-        """
+        """Resume an ended run from a checkpoint for a number of epochs, beyond its configured length."""
         return await self._resume(run, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs)
 
     async def _resume(
@@ -244,7 +242,9 @@ class Api:
             others = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
             for name, value in others.items():
                 if value is not None and value != getattr(before, name, None):
-                    allowed = "null: a script keeps its number of ranks, and itself decides how long it trains"
+                    allowed = (
+                        "null: a script keeps its number of ranks, and itself decides how long it trains"
+                    )
                     raise ConfigError([Problem(field=name, value=value, allowed=allowed)])
             if self._plan_script is None:
                 raise ValueError("scripts can be started and resumed only on the page")

@@ -156,9 +156,7 @@ def dataset_groups(form: Form) -> str:
 
 
 def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
-    """List data sets that are not installed, with instructions; assets/js/machine/install.js connects the
-    buttons.
-    """
+    """List data sets to install, with instructions; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
         f"<li><b>{html.escape(way.what)}</b>: {html.escape(way.meaning)}"
         f"{install_button(way.data_set) if may_install and way.data_set else ''}"

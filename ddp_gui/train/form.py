@@ -66,7 +66,7 @@ PRESETS = (
         name="scaling",
         title="How much do more GPUs help?",
         words="Train 300 steps of a network that keeps the cores busy, then again with fewer or more ranks. "
-            "Select both runs under Runs and compare them.",
+        "Select both runs under Runs and compare them.",
         values={
             "dataset": "fashion_mnist",
             "model": "resnet",
@@ -234,9 +234,7 @@ class Form:
         return updates if len(updates) > 1 else updates[0]
 
     def dataset_choices(self, like: str = "") -> list[tuple[str, str]]:
-        """Return (label, name) of each data set. With `like`, only data sets with the same task, and own
-        data.
-        """
+        """Return (label, name) of each data set; with `like`, only of the same task, and own data."""
         datasets = self.catalogue.datasets
         return [
             (label, name)

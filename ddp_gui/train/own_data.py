@@ -173,9 +173,7 @@ def _pictures(preview: Mapping[str, Any]) -> str:
 
 
 def _picture(item: Mapping[str, Any]) -> str:
-    """Return a data URL with a PNG of an item's pixels, so that the browser never gets bytes of the file
-    itself.
-    """
+    """Return a data URL with a PNG of an item's pixels: the browser gets no bytes of the file itself."""
     mode, size = "L" if item["channels"] == 1 else "RGB", (int(item["width"]), int(item["height"]))
     written = io.BytesIO()
     Image.frombytes(mode, size, base64.b64decode(item["pixels"])).save(written, "PNG")

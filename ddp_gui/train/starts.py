@@ -20,9 +20,7 @@ INHERITED = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
 class NotInheritedError(ConfigError):
-    """A field differs from the checkpoint's configuration. A form for a checkpoint does not offer these
-    fields.
-    """
+    """A field differs from the checkpoint's configuration, which a form for a checkpoint prevents."""
 
 
 class Starts:
@@ -74,7 +72,9 @@ class Starts:
             allowed = f"a data set that fits {config.start_from}: {problem}"
             raise ConfigError([Problem(field="dataset", value=config.dataset, allowed=allowed)])
         size = max(start_from.size_bytes(item), 10**5) / 10**6
-        words = f"The new run has its own copy of the weights ({size:,.1f} MB), so you may delete the other run."
+        words = (
+            f"The new run has its own copy of the weights ({size:,.1f} MB), so you may delete the other run."
+        )
         if answer.get("replaced"):
             before, now = answer["num_classes_before"], answer["num_classes"]
             what = f"{before:,} → {now:,} classes" if before != now else "other classes"

@@ -62,7 +62,9 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check this machine with short real jobs.")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="the runs directory")
-    parser.add_argument("--ranks", type=int, help="number of ranks (default: all free GPUs, or two CPU ranks)")
+    parser.add_argument(
+        "--ranks", type=int, help="number of ranks (default: all free GPUs, or two CPU ranks)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to skip"

@@ -1,6 +1,4 @@
-"""Writes checkpoints while training continues. Every rank writes its part; if one rank fails, the save
-fails.
-"""
+"""Writes checkpoints during training. Every rank writes its part; if one fails, the save fails."""
 
 from __future__ import annotations
 

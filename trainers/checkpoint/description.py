@@ -258,7 +258,9 @@ def _scale_of(split: Split, spec: DataSpec) -> dict[str, list[float]]:
     if spec.task == IMAGE_CLASSIFICATION:
         mean, std = (torch.tensor(scale[name]).view(-1, 1, 1) for name in ("mean", "std"))
         if not torch.allclose(split.prepare(stored).cpu(), (stored.cpu().float() - mean) / std, atol=1e-4):
-            raise ValueError(f"{type(split).__name__}.preparation does not describe what its method prepare computes")
+            raise ValueError(
+                f"{type(split).__name__}.preparation does not describe what its method prepare computes"
+            )
     return scale
 
 

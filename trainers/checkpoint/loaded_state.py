@@ -52,7 +52,9 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
         OSError: if the file cannot be written.
     """
     if not is_safetensors_there():
-        log.warning("safetensors is not installed: the weights are written to %s, which only torch can read", TORCH)
+        log.warning(
+            "safetensors is not installed: the weights are written to %s, which only torch can read", TORCH
+        )
         write_tensors(folder / TORCH, dict(weights))
         return folder / TORCH
     from safetensors import SafetensorError
@@ -167,7 +169,9 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     for index, values in state["state"].items():
         where = f"the state of parameter {str(index)[:20]} in {name}"
         if not isinstance(index, int) or not 0 <= index < len(parameters):
-            raise CheckpointError(f"{where} does not belong to any of the model's {len(parameters)} parameters")
+            raise CheckpointError(
+                f"{where} does not belong to any of the model's {len(parameters)} parameters"
+            )
         _check_entry(_object(values, where), expected, parameters[index], where)
 
 

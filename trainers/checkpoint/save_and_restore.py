@@ -229,9 +229,7 @@ class Checkpointer:
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
-        """Restore this rank's random state. Ranks of one replica draw the same numbers, also after a
-        resize.
-        """
+        """Restore this rank's random state, which is equal on the ranks of one replica."""
         world, strategy = self._world, self._strategy
         rank = world.rank
         if world.world_size != manifest["world_size"]:

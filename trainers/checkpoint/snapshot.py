@@ -225,9 +225,7 @@ def _register(block: Tensor, device: torch.device) -> int | None:
 
 
 def _memory_of(tensor: Tensor) -> tuple[object, ...]:
-    """Return a key that is equal for two tensors if and only if they are the same elements of the same
-    memory.
-    """
+    """Return a key that is equal for two tensors exactly if they are the same elements in memory."""
     if tensor.numel() == 0:
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())

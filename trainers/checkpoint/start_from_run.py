@@ -57,7 +57,9 @@ class Start:
         if not config.start_from:
             return None
         if (origin := start_from.read_origin(run)) is None:
-            raise StartError(f"{run.path / start_from.FOLDER} is missing: it contains the weights to start from")
+            raise StartError(
+                f"{run.path / start_from.FOLDER} is missing: it contains the weights to start from"
+            )
         folder = run.path / start_from.FOLDER
         start = cls(Checkpoint(step=origin.step, path=folder, size_bytes=0, saved_unix_s=0.0), origin.run_id)
         model, options = start.about["model"], ModelOptions.of(config)
@@ -155,9 +157,7 @@ class Start:
         *splits: Split,
         loads: bool,
     ) -> dict[str, Any]:
-        """Load the weights if requested, and scale the inputs as before; return `start` of the `plan`
-        event.
-        """
+        """Load the weights if requested, and scale inputs as before; return the field `start` of `plan`."""
         replaced = self.replaced(spec, build)
         if loads:
             self.load(network, spec, replaced)

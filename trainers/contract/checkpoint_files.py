@@ -246,7 +246,9 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     whole = {item.step: item for item in run.list_checkpoints()}
     if step not in whole:
         there = ", ".join(str(number) for number in whole) or "none"
-        raise CheckpointError(f"there is no complete checkpoint of step {step:,}; complete checkpoints: {there}")
+        raise CheckpointError(
+            f"there is no complete checkpoint of step {step:,}; complete checkpoints: {there}"
+        )
     problem = manifests.find_fault(whole[step])
     if problem is None:
         manifest: dict[str, Any] = read_json(whole[step].path / MANIFEST)

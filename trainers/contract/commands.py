@@ -56,9 +56,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveNumber:
-    """A required positive number. A user's value is validated like the configuration field of the same
-    name.
-    """
+    """A required positive number, validated like the configuration field of the same name."""
 
     name: str
     kind: ClassVar[type] = float
@@ -161,7 +159,7 @@ COMMANDS: dict[str, Definition] = {
         endpoint=Endpoint(
             name="slow_rank",
             help="Make a rank of a live run sleep for this time in each step, to show which ranks wait; 0 "
-                "ends the slowdown.",
+            "ends the slowdown.",
             answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
     ),

@@ -207,7 +207,9 @@ def _read_manifest(item: Checkpoint) -> Manifest:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
     manifest = _typed(Manifest, raw, MANIFEST)
     if manifest.step != item.step:
-        raise DamageError(f"{MANIFEST} belongs to step {manifest.step:,}, but its folder to step {item.step:,}")
+        raise DamageError(
+            f"{MANIFEST} belongs to step {manifest.step:,}, but its folder to step {item.step:,}"
+        )
     files = manifest.files
     if not files:
         raise DamageError(f"{MANIFEST} names no files")

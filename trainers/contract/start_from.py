@@ -31,9 +31,7 @@ _BLOCK_BYTES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The content of `start/origin.json`: the checkpoint that a run started from, and the file of its
-    weights.
-    """
+    """The content of `start/origin.json`: the checkpoint that a run started from, and its weights' file."""
 
     run_id: str
     step: Count

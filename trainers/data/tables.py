@@ -77,9 +77,7 @@ def column_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def target_scale(targets: Tensor) -> tuple[float, float]:
-    """Return the mean and standard deviation of the training targets; the deviation of constant targets is
-    1.
-    """
+    """Return the mean and standard deviation of the training targets (1 for constant targets)."""
     std = float(targets.std(correction=0))
     return float(targets.mean()), std if std > 0 else 1.0
 

@@ -14,5 +14,7 @@ class Iris(BundledTable):
     file = ASSETS_DATA / "iris.csv.gz"
     task = TABULAR_CLASSIFICATION
     sample_unit = "flowers"
-    description = "The model predicts which of three species an iris is, from the size of its petals and sepals."
+    description = (
+        "The model predicts which of three species an iris is, from the size of its petals and sepals."
+    )
     source = "UCI / scikit-learn, CC BY 4.0"

@@ -33,7 +33,7 @@ class Sine:
             num_validation=NUM_VALIDATION,
             sample_unit="points",
             description="Points around the curve y = sin x. The model predicts y from x. The noise limits the RMSE "
-                f"to at least {NOISE}.",
+            f"to at least {NOISE}.",
             source="made by this program",
             feature_names=("x",),
             target_mean=mean,

@@ -1,6 +1,4 @@
-"""Chemical analyses of 178 wines of three cultivars (Forina et al. 1988); the table that scikit-learn
-includes.
-"""
+"""Chemical analyses of 178 wines of three cultivars (Forina et al. 1988); scikit-learn's table."""
 
 from __future__ import annotations
 

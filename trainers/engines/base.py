@@ -386,7 +386,9 @@ def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Prob
         why_nothing_named: Why the script cannot use paths of this machine; empty if it can.
     """
     if config.script_start == "python" and config.num_nodes > 1:
-        allowed = "1: the launcher python starts the ranks on one machine only; torchrun can use several machines"
+        allowed = (
+            "1: the launcher python starts the ranks on one machine only; torchrun can use several machines"
+        )
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
     named = [name for name in ("script_python", "script_folder") if getattr(config, name)]
     allowed = f"empty: {why_nothing_named}"

@@ -15,9 +15,7 @@ from trainers.engines.several_nodes import restarts
 
 
 def engine_to_ask(status: Status) -> Engine:
-    """Return the engine of a run with this status. If it is not registered, return the engine that would
-    resume the run.
-    """
+    """Return the engine of a run with this status, or if unknown, the one that would resume it."""
     return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
 
 
@@ -47,9 +45,7 @@ def read_status(run: RunDirectory) -> Status:
 
 
 def silence(run: RunDirectory, status: Status) -> str | None:
-    """Return the time since which a live run's processes, or its first node, have not reported, as text, or
-    None.
-    """
+    """Return a text about the time since a live run's processes or first node reported, or None."""
     if status.state not in events.LIVE_STATES:
         return None
     is_elsewhere = registry.is_known(status.engine) and status.engine != LOCAL and status.state != "queued"

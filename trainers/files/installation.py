@@ -40,16 +40,12 @@ def command(module: str = "") -> str:
 
 
 def in_project(command: str) -> str:
-    """Return a shell command that first changes to the program's folder, in which `python -m` finds the
-    modules.
-    """
+    """Return a shell command that runs in the program's folder, where `python -m` finds its modules."""
     return f"cd {shlex.quote(str(REPOSITORY))} && {command}"
 
 
 def default_runs_dir() -> Path:
-    """Return the default runs directory: below the current folder in a checkout, otherwise below the user's
-    data folder.
-    """
+    """Return the default runs directory, below the current folder or the user's data folder."""
     return data_folder() / "runs" if is_installed() else Path("runs")
 
 

@@ -204,7 +204,9 @@ def refuse_links(folder: Path) -> None:
         OSError: if the folder cannot be read.
     """
     if folder.is_symlink():
-        raise ValueError(f"run {folder.name} is a link, which this page does not follow: copy the folder itself")
+        raise ValueError(
+            f"run {folder.name} is a link, which this page does not follow: copy the folder itself"
+        )
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # a temporary file was just renamed

@@ -145,9 +145,7 @@ def is_locked(path: Path, folder: Path | None = None) -> bool:
 
 
 def renew_lock(path: Path) -> None:
-    """Remove a lock file that another user can open or has created, and so may hold; the next one will be
-    private.
-    """
+    """Remove a lock file that another user may hold, so that the next one will be private."""
     with contextlib.suppress(OSError):
         about = path.lstat()
         if not is_ours(about) or stat.S_IMODE(about.st_mode) & _OTHERS:

@@ -30,8 +30,12 @@ def main() -> int:
     """Forward a run; return 0 if the tracker has accepted all events."""
     parser = argparse.ArgumentParser(prog="python -m trainers.forward", description=__doc__)
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--to", choices=tuple(TRACKERS), help="the tracker (default: from the run's configuration)")
-    parser.add_argument("--address", help="address of the service, which receives the keys in this shell's environment")
+    parser.add_argument(
+        "--to", choices=tuple(TRACKERS), help="the tracker (default: from the run's configuration)"
+    )
+    parser.add_argument(
+        "--address", help="address of the service, which receives the keys in this shell's environment"
+    )
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)

@@ -335,9 +335,7 @@ def telemetry_problem() -> str | None:
 
 
 def memory_held_bytes(handle: Any) -> int | None:
-    """Return the memory that processes hold on a GPU; includes the driver's memory if NVML does not separate
-    it.
-    """
+    """Return the memory that processes hold on a GPU, including the driver's if not separable."""
     # The second version of this function separates the driver's reserved memory, which the first counts as
     # used.
     held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)

@@ -35,9 +35,7 @@ def run_once(name: str, do: Callable[[], None]) -> None:
 
 
 class PeriodicThread:
-    """Calls `one_pass`, which returns the seconds until the next call, repeatedly in a thread until
-    closed.
-    """
+    """Calls `one_pass` repeatedly in a thread; it returns the seconds until the next call."""
 
     def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:
         self._name = name

@@ -41,7 +41,7 @@ class NeverAveraging(Ddp):
     "sum_instead_of_mean",
     label="Sum instead of mean",
     description="Gradients of all ranks are summed, not averaged: each step is N times as large. With Adam the "
-        "effect is invisible.",
+    "effect is invisible.",
 )
 class Summing(Ddp):
     """Multiplies DDP's averaged gradients by the number of ranks, which gives their sum."""

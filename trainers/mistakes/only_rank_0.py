@@ -25,7 +25,7 @@ from trainers.report.step_meter import StepMeter
     "rank0_loss_only",
     label="Loss of rank 0 alone",
     description="The reported training loss is computed only from rank 0's samples, so it is noisier than the mean "
-        "over all ranks.",
+    "over all ranks.",
 )
 class OwnLoss(StepMeter):
     """Reports rank 0's loss: weights it by the number of ranks, and the losses of the other ranks by 0."""
@@ -36,9 +36,7 @@ class OwnLoss(StepMeter):
 
 
 class _OnlyRank0(World):
-    """Replaces a sum over ranks by rank 0's value, on all ranks, so that all ranks still make the same
-    decisions.
-    """
+    """Replaces a sum by rank 0's value, on all ranks, so that they still make the same decisions."""
 
     def sum(self, values: Tensor) -> Tensor:
         dist.broadcast(values, src=0)
@@ -49,7 +47,7 @@ class _OnlyRank0(World):
     "rank0_metrics",
     label="Metrics of rank 0's share",
     description="Each rank validates on its share, and rank 0 reports only its own result, from one N-th of the "
-        "samples.",
+    "samples.",
 )
 class OwnShare(Evaluator):
     """Evaluates without summing over the ranks."""

@@ -40,7 +40,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     NAME,
     label="Fine-tune a language model",
     description="Starts from a pretrained model in a folder on this machine (Hugging Face format) and learns to "
-        "write like your text.",
+    "write like your text.",
     tasks=(LANGUAGE_MODELLING,),
     family="pretrained",
     needs_path=True,

@@ -74,7 +74,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     NAME,
     label="Fine-tune a text model",
     description="Starts from a pretrained model in a folder on this machine (Hugging Face format) and learns to "
-        "classify your texts.",
+    "classify your texts.",
     tasks=(TEXT_CLASSIFICATION,),
     family="pretrained",
     needs_path=True,

@@ -45,7 +45,7 @@ class Resized(nn.Module):
     NAME,
     label="timm network",
     description="An image network of the package timm, from scratch or from a pretrained network in a folder on "
-        "this machine. Small images are enlarged to the 64 pixels per side that these networks need.",
+    "this machine. Small images are enlarged to the 64 pixels per side that these networks need.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="pretrained",
     sizes={
@@ -121,7 +121,9 @@ def timm_config(folder: Path) -> dict[str, Any]:
         hint = f" ({config['model_type']}, a model of transformers)" if "model_type" in config else ""
         raise ValueError(f"{folder} is not a model in timm's format: config.json has no architecture{hint}")
     if not (folder / "model.safetensors").is_file():
-        raise ValueError(f"{folder} has its weights in several files, but timm reads only one, model.safetensors")
+        raise ValueError(
+            f"{folder} has its weights in several files, but timm reads only one, model.safetensors"
+        )
     return config
 
 

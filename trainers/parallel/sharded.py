@@ -145,7 +145,9 @@ def local_part(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a tensor, sharing its memory."""
     if not is_in_pieces(tensor):
         return tensor
-    assert not any(placement.is_partial() for placement in tensor.placements), "a partial sum that is not reduced yet"
+    assert not any(placement.is_partial() for placement in tensor.placements), (
+        "a partial sum that is not reduced yet"
+    )
     return tensor.to_local().detach()
 
 

@@ -152,9 +152,7 @@ class SharedSum:
         return shared
 
     def _barrier(self) -> None:
-        """Announce that this rank has written its share, and wait for the same message from every other
-        rank.
-        """
+        """Announce that this rank has written its share, and wait for all other ranks."""
         try:
             for rank in self._others:
                 os.write(self._to[rank], b".")

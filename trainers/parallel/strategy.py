@@ -252,9 +252,7 @@ class Strategy:
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        """Return why this strategy cannot train the network, or None. The network may be on the meta
-        device.
-        """
+        """Return why this strategy cannot train a network, possibly on the meta device, or None."""
         del network
         return None
 

@@ -88,9 +88,7 @@ class _KeptByKernels(TorchFunctionMode):
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps the same tensors as fused kernels: query, key, value, output, and one number per position and
-    head.
-    """
+    """Keeps what fused kernels keep: query, key, value, output, and one number per position and head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

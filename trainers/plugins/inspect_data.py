@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument("--task", default="auto", choices=("auto", *TASKS))
     parser.add_argument("--skip-unreadable", action="store_true")
     parser.add_argument("--images-path", default="", help="the folder of the images that a table refers to")
-    parser.add_argument("--reading", default="", help="JSON with changes to how a table is read (docs/own-data.md)")
+    parser.add_argument(
+        "--reading", default="", help="JSON with changes to how a table is read (docs/own-data.md)"
+    )
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare the data, even if it is large")
     parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)

@@ -255,9 +255,7 @@ def _answer_all(connection: Connection, models: Models) -> int:
 
 @functools.cache
 def _gpu(uuid: str) -> torch.device:
-    """Allow this process, which has called no CUDA function, to use a GPU, with the same memory limit as on
-    the CPU.
-    """
+    """Let this process, which has not called CUDA yet, use a GPU with the memory limit of the CPU."""
     os.environ.update(cuda_environment.only([uuid]))
     if facilities.are_available():
         # Remove the limit of host memory, because the private memory of CUDA is not known in advance.

@@ -388,7 +388,9 @@ def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:
             start.use_scale(validation)
         return dataset.spec(), validation
     except (OSError, LookupError) as error:
-        raise ValueError(f"the data of this run cannot be read on this machine: {library_error_text(error)}") from error
+        raise ValueError(
+            f"the data of this run cannot be read on this machine: {library_error_text(error)}"
+        ) from error
 
 
 def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict[str, Any]:
@@ -471,7 +473,9 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     found = [each for each in there if each.step == step]
     if not found:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise CheckpointError(f"run {run.run_id} has no checkpoint of step {step:,}; its checkpoints: {steps}")
+        raise CheckpointError(
+            f"run {run.run_id} has no checkpoint of step {step:,}; its checkpoints: {steps}"
+        )
     return found[0]
 
 
@@ -489,7 +493,9 @@ def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
     except (DescriptionError, CheckpointError):
         raise
     except (RuntimeError, LookupError, TypeError, AttributeError) as error:
-        message = f"the model of step {item.step:,} cannot be built on this machine: {library_error_text(error)}"
+        message = (
+            f"the model of step {item.step:,} cannot be built on this machine: {library_error_text(error)}"
+        )
         raise ValueError(message) from error
 
 

@@ -104,9 +104,7 @@ NUM_PINGS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """Timestamps of a message to another rank and back: sent and returned by this clock, answered by the
-    other clock.
-    """
+    """A message to another rank and back: sent and returned by this clock, answered by the other one."""
 
     sent_ns: int
     answered_ns: int

@@ -121,7 +121,9 @@ def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) 
             "collectives have their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
-        sentences.append("Forward and backward are interleaved with this strategy, and are not shown separately.")
+        sentences.append(
+            "Forward and backward are interleaved with this strategy, and are not shown separately."
+        )
     if world.device.type == "cuda":
         sentences.append("The recording does not show the single kernels of the GPU.")
     return sentences

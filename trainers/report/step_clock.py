@@ -1,6 +1,4 @@
-"""Times the parts of a rank's step: fetching data, forward, backward (including waiting) and the
-optimizer.
-"""
+"""Times the parts of a rank's step: data, forward, backward (including waiting) and the optimizer."""
 
 from __future__ import annotations
 

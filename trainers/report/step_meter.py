@@ -188,9 +188,7 @@ class StepMeter:
         return bool(wants_stop)
 
     def _begin(self, *, hears: bool = True) -> _Report:
-        """Begin the all-reduce of the losses. Polls no command while an earlier one has not been carried
-        out.
-        """
+        """Begin the all-reduce of the losses. Polls no command while an earlier one is pending."""
         assert self._unread is None, "one report at a time"
         heartbeats.write_heartbeat(REPORTING)
         command = self._reporter.poll_command() if hears and self._agreed.command is None else None

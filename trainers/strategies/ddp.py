@@ -61,7 +61,7 @@ CUDA_GRAPH_CHECKS = (
         holds="not cuda_graphs or gradient_accumulation_steps == 1",
         field="cuda_graphs",
         allowed="false with gradient_accumulation_steps above 1: each replay of the graph overwrites the "
-            "gradients of earlier micro-batches",
+        "gradients of earlier micro-batches",
     ),
 )
 
@@ -198,7 +198,7 @@ class DataParallel(Strategy):
     label="DDP",
     description="Every rank holds the whole model; gradients are averaged while backward runs.",
     sharing="After every backward pass DDP averages the gradients of all ranks, so each rank waits for the "
-        "slowest one.",
+    "slowest one.",
 )
 class Ddp(DataParallel):
     """Plain DDP; adds CUDA graphs on one rank."""

@@ -188,9 +188,7 @@ class Pipeline(ShardedStrategy):
 
 
 class _NotYetComputed(nn.Module):
-    """The model that the training loop calls. It returns its inputs; `PipelineLoss.backward` computes the
-    passes.
-    """
+    """The model that the loop calls. Returns its inputs; `PipelineLoss.backward` computes later."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -201,9 +199,7 @@ class _NotYetComputed(nn.Module):
 
 
 class PipelineLoss:
-    """The loss of a batch. `backward` computes it, because the schedule runs forward and backward
-    together.
-    """
+    """The loss of a batch, computed in `backward`, where the schedule runs both passes together."""
 
     def __init__(
         self, pipeline: Pipeline, criterion: Criterion, inputs: Tensor, targets: Tensor, weight: float

@@ -1,6 +1,4 @@
-"""Tabular classification: accuracy, and a sample with the decision surface (2 features) or validation
-rows.
-"""
+"""Tabular classification: accuracy, and a sample of the decision surface (2 features) or rows."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""Runs a user's script with hooks that report its steps. Imports only torch, the standard library and
-`contract/`.
-"""
+"""Runs a user's script with hooks. Imports only torch, the standard library and `contract/`."""

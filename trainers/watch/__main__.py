@@ -81,7 +81,9 @@ def main() -> NoReturn:
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options; everything after ENTRY belongs to the script."""
-    parser = argparse.ArgumentParser(prog="trainers.watch", description="Run a script with hooks that report its steps.")
+    parser = argparse.ArgumentParser(
+        prog="trainers.watch", description="Run a script with hooks that report its steps."
+    )
     parser.add_argument("--run-dir", type=Path, required=True, help="the run's directory")
     parser.add_argument("--folder", type=Path, help="the working folder of the script")
     parser.add_argument("--resume", type=int, metavar="STEP", help="the checkpoint for watch.load")
@@ -131,9 +133,7 @@ def _meeting() -> tuple[str, str] | None:
 
 
 def _code_dir(run: RunDirectory, entry: Path) -> Path:
-    """Return the folder of the script's own files: the run's stored code, or else the folder of the
-    script.
-    """
+    """Return the folder of the script's own files: the run's stored code, or the script's folder."""
     stored = run.path / code_module.FOLDER
     return stored if entry.is_relative_to(stored) else entry.parent
 

@@ -221,9 +221,7 @@ def _hash_of(optimizer: Any) -> int:
 
 
 def _projection(gradient: Tensor) -> float:
-    """Return a linear function of a gradient, so that the mean gradient can be checked by the mean of the
-    values.
-    """
+    """Return a linear function of a gradient: its mean over ranks is that of the mean gradient."""
     local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
     flat = local.detach().cpu().double().flatten()
     return float((flat * torch.arange(1, flat.numel() + 1, dtype=torch.float64).cos()).sum())

@@ -100,9 +100,7 @@ def _watch_steps(recorder: Any) -> None:
         return watched
 
     def note_compiling(*_args: Any, **_kwargs: Any) -> None:
-        """Prevent torch.compile from tracing into the hooks. Runs at the first compilation, because it
-        imports torch._dynamo.
-        """
+        """Keep torch.compile from tracing into the hooks; called late, because it imports dynamo."""
         if handles:
             for handle in handles:
                 handle.remove()

@@ -89,9 +89,7 @@ def _sets(loop: ast.For | ast.While, variable: str) -> bool:
 def _num_true(
     test: ast.expr, is_else: bool, loop: ast.For | ast.While, frame: FrameType, length: int
 ) -> int | None:
-    """Return how often a condition such as `(i + 1) % k == 0` is true in a loop; None for other
-    conditions.
-    """
+    """Return how often a condition like `(i + 1) % k == 0` is true in a loop; None for others."""
     for each in loop.body:  # `is_last = (i + 1) % k == 0`
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
             test = each.value
@@ -156,9 +154,7 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
 def _length_of(
     loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
 ) -> int | None:
-    """Return the number of iterations of a loop over a range, over a loader, or up to a number; None if
-    unknown.
-    """
+    """Return the iterations of a loop over a range, over a loader, or up to a number, or None."""
     try:
         if isinstance(loop, ast.While):
             match loop.test:
@@ -187,9 +183,7 @@ def _length_of(
 
 
 def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int | None]:
-    """Return the counter in `if step > 1000: break` of a loop, and how often the frame's line runs until the
-    break.
-    """
+    """Return the counter in `if step > 1000: break`, and how often the frame's line runs before."""
     for each in loop.body:
         match each:
             case ast.If(

@@ -294,9 +294,7 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     setattr(torch.cuda, "Event", Event)  # noqa: B010 - mypy refuses an assignment
 
     def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
-        """Replace a function's result for the script itself; torch's own code, such as its optimizers, gets
-        the true result.
-        """
+        """Replace a function's result for the script only; torch's own code gets the true result."""
         original = getattr(module, name)
 
         @functools.wraps(original)

@@ -247,9 +247,7 @@ class Recorder:
         return None
 
     def place(self, frame: FrameType | None = None) -> dict[str, Any]:
-        """Return file and line of a frame, by default the innermost in the user's code; empty if there is
-        none.
-        """
+        """Return file and line of a frame, by default the innermost in the user's code, or {}."""
         frame = frame or self.user_frame()
         if frame is None:
             return {}
@@ -346,9 +344,7 @@ class Recorder:
 
     @hook
     def end_step(self, optimizer: Any, *_of_step: Any) -> None:
-        """Complete a step. Steps of further optimizers, as in a GAN, count as part of the first optimizer's
-        step.
-        """
+        """Complete a step. Steps of further optimizers, as in a GAN, belong to the first one's step."""
         if optimizer is not self._stepping():
             return
         now = clock()
@@ -394,9 +390,7 @@ class Recorder:
         return optimizer is self._stepping()
 
     def _is_in_step(self) -> bool:
-        """True while an optimizer step runs. A step that raised an error has no end; its loss is
-        discarded.
-        """
+        """True while an optimizer step runs. Discards the loss of a step that raised an error."""
         if not self.is_in_step:
             return False
         optimizer = self._stepping()
@@ -787,9 +781,7 @@ class Recorder:
 
     @hook
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch that the script passes to its sampler; the first epoch may be 1, or any other
-        number.
-        """
+        """Note the epoch that the script passes to its sampler, which may begin with any number."""
         if not self._is_epoch_set:
             self._first_epoch = epoch - self.num_passes
         self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
@@ -859,9 +851,7 @@ class Recorder:
             self._writer.add_note(kind, **values)
 
     def _read(self, numbers: Sequence[Tensor | float]) -> list[float]:
-        """Return scalars as floats. GPU scalars are copied together, on a stream that does not wait for
-        training.
-        """
+        """Return scalars as floats; copies those on a GPU on a stream that does not wait for training."""
         tensors = [each for each in numbers if isinstance(each, Tensor)]
         if self._gpu is None or len(tensors) < len(numbers) or any(e.device != self._gpu for e in tensors):
             return [float(each) for each in numbers]
@@ -981,16 +971,12 @@ def address_of(tensor: Tensor) -> int:
 
 
 def _number_of(node: Any) -> int:
-    """Return the sequence number of a node of autograd's graph as a negative number, unlike addresses; 0 if
-    none.
-    """
+    """Return the number of an autograd node, negative to differ from addresses; 0 without a node."""
     return -1 - node._sequence_nr() if hasattr(node, "_sequence_nr") else 0  # noqa: SLF001
 
 
 def _undivided(loss: Tensor) -> int:
-    """Return the number (see `_number_of`) of the loss's node before it was divided or multiplied by a
-    number.
-    """
+    """Return the number of the loss's autograd node before it was scaled by a constant."""
     node = loss.grad_fn
     # Compare the type, because `name()` takes 3 us.
     if node is None or type(node).__name__ not in ("DivBackward0", "MulBackward0"):
@@ -999,17 +985,13 @@ def _undivided(loss: Tensor) -> int:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """True if numpy can read a tensor's values: on the CPU, strided, not lazily conjugated, and no
-    subclass.
-    """
+    """True if numpy can read a tensor: on the CPU, strided, not lazily conjugated, no subclass."""
     is_own = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_conj() and not tensor.is_neg()
     return is_own and tensor.device.type == "cpu" and tensor.layout is torch.strided
 
 
 def _mesh_size(parameter: Any) -> int:
-    """Return the number of ranks over which a DTensor parameter is sharded or replicated; 1 for other
-    tensors.
-    """
+    """Return the number of ranks of a DTensor's device mesh; 1 for other tensors."""
     return parameter.device_mesh.size() if hasattr(parameter, "to_local") else 1
 
 

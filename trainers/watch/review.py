@@ -124,9 +124,7 @@ class Review:
             }  # fmt: skip
 
     def _match_reads(self) -> None:
-        """Match each loss that rank 0 has read with the recorded loss of the step and the mean over the
-        ranks.
-        """
+        """Match each loss that rank 0 has read with the loss of its step and the mean over the ranks."""
         for note in self.notes["read"][0]:
             losses, ratio = self.losses.get(note["step"]), note["value"] / (note["loss"] or math.nan)
             # The read value may belong to one of several backward passes, before the division by their
@@ -174,7 +172,8 @@ def _one_gpu(review: Review) -> Found:
 
 
 @mistake(
-    "03-same-replicas", "Wrap the model in DistributedDataParallel, and use only the wrapped model afterwards."
+    "03-same-replicas",
+    "Wrap the model in DistributedDataParallel, and use only the wrapped model afterwards.",
 )
 def _replicas_differ(review: Review) -> Found:
     step = review.differs_after
@@ -220,7 +219,9 @@ def _same_samples(review: Review) -> Found:
     return f"Ranks train on the same samples: {message}. They repeat work instead of sharing it.", at
 
 
-@mistake("02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch to reshuffle the data.")
+@mistake(
+    "02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch to reshuffle the data."
+)
 def _no_set_epoch(review: Review) -> Found:
     for before, now in itertools.pairwise(review.notes["pass"].get(0, [])):
         is_same = now["order"] is not None and now["order"] == before["order"] and now["shuffles"]
@@ -238,7 +239,9 @@ def _uneven_inputs(review: Review) -> Found:
     if not is_known or not is_wrapped or len(set(counts.values())) < 2 or review.newest("joins"):
         return None
     words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
-    message = f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer batches leaves "
+    message = (
+        f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer batches leaves "
+    )
     return f"{message}the others waiting in their all-reduce.", review.first("pass")
 
 
@@ -276,13 +279,15 @@ def _evaluates_alone(review: Review) -> Found:
     ]
     if review.num_ranks < 2 or not alone or others or max(took_s, default=0.0) < LONG_EVALUATION_S:
         return None
-    message = f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; the others wait in their next all-reduce."
+    message = (
+        f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; the others wait in their next all-reduce."
+    )
     return message, alone[0]
 
 
 @remark(
-    "04-global-batch", "If the learning rate was chosen for one GPU, multiply it by the number of ranks, and use a "
-        "warm-up."
+    "04-global-batch",
+    "If the learning rate was chosen for one GPU, multiply it by the number of ranks, and use a warm-up.",
 )
 def _rate_not_scaled(review: Review) -> Found:
     optimizer, number = review.first("optimizer"), review.num_ranks
@@ -321,15 +326,17 @@ def _shown_loss(review: Review) -> Found:
 
 
 @remark(
-    None, "Keep loss.detach() on the GPU, and read it only every few steps, so that the host can queue work "
-        "ahead."
+    None,
+    "Keep loss.detach() on the GPU, and read it only every few steps, so that the host can queue work ahead.",
 )
 def _reads_each_step(review: Review) -> Found:
     for note in review.newest("waits").values():
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
             waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms per step"
-            message = f"The loss is read from the GPU in each step: {waited} and queued no work during that time"
+            message = (
+                f"The loss is read from the GPU in each step: {waited} and queued no work during that time"
+            )
             return f"{message} (mean of {number} steps).", note
     return None
 
@@ -351,11 +358,17 @@ def _unused_parameters(review: Review) -> Found:
 
 @remark(None, "Update the weights with an optimizer of torch.optim, whose steps are counted.")
 def _no_steps(review: Review) -> Found:
-    message = "No optimizer of torch.optim has made a step, so the page cannot show steps, losses and progress."
+    message = (
+        "No optimizer of torch.optim has made a step, so the page cannot show steps, losses and progress."
+    )
     return (message, review.first("model")) if review.newest("stepless") else None
 
 
-@remark(None, "Call this function at the end. Otherwise a rank that exits late can abort with an error.", at_end=True)
+@remark(
+    None,
+    "Call this function at the end. Otherwise a rank that exits late can abort with an error.",
+    at_end=True,
+)
 def _no_destroy(review: Review) -> Found:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())

@@ -179,9 +179,7 @@ class SpoolWriter:
 
 
 class SpoolReader:
-    """Reads the records that one rank has appended since the last call, and deletes finished files of
-    steps.
-    """
+    """Reads the records that one rank appended since the last call; deletes finished files."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
         self._folder = run_dir / FOLDER

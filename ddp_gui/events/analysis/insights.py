@@ -30,9 +30,7 @@ MOST_SPANS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A part of a run in which other programs used the processor, with their mean load in percent of all
-    cores.
-    """
+    """A part of a run in which other programs used the processor; loads in percent of all cores."""
 
     from_step: int
     to_step: int
@@ -93,9 +91,7 @@ class Slowed:
 
 
 def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
-    """Return the spans in which ranks were slowed down, from the answers to `slow_rank`. A new start ends all
-    delays.
-    """
+    """Return the spans in which ranks were slowed down. A new start of the run ends all delays."""
     found: list[Slowed] = []
     active: dict[int, int] = {}  # by rank, the index in `found`
     for mark in marks:
@@ -234,7 +230,7 @@ def of_damage(num_lines: int) -> list[Insight]:
         Insight(
             code="events_damaged",
             message=f"{num_lines:,} {them} be read (damaged, altered or missing): the page does not show their "
-                "content.",
+            "content.",
             evidence="events.jsonl",
         )
     ]
@@ -262,7 +258,7 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     return Insight(
         code="not_a_number",
         message=f"The loss has been NaN since step {step:,}, and so are the weights. The usual cause is a "
-            "learning rate that is too high.",
+        "learning rate that is too high.",
         evidence=evidence,
         action=_lower_rate_from_the_start(config),
     )
@@ -346,9 +342,7 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """Report a straggler: one rank's own work takes clearly longer than that of the other ranks,
-    repeatedly.
-    """
+    """Report a straggler: one rank's own work repeatedly takes clearly longer than that of the others."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
@@ -429,7 +423,7 @@ def _memory_is_full(series: Series, config: Config) -> Insight | None:
             return Insight(
                 code="memory_is_full",
                 message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: slightly more "
-                    "memory use will make the run fail.",
+                "memory use will make the run fail.",
                 evidence="the latest devices event",
                 rank=device["rank"],
                 action=_again("Start again with half the batch", batch_size=max(1, config.batch_size // 2)),
@@ -460,9 +454,7 @@ def _evidence_of_loss(series: Series) -> str:
 
 
 def _lower_rate(series: Series, config: Config) -> Action:
-    """Offer a lower rate for the live run. If that was already tried, offer a new run, because the weights
-    are probably useless.
-    """
+    """Offer a lower rate for the live run, or a new run if a lower rate did not help."""
     if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
         return _lower_rate_from_the_start(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")

@@ -219,9 +219,7 @@ def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
 
 
 def metric_noise(series: Series, value: float) -> float:
-    """Return the difference in a metric that chance may explain: two standard errors of a share, else
-    1/50.
-    """
+    """Return how much a metric may differ by chance: two standard errors of a share, else 1/50."""
     num = series.plan.get("num_validation") or 0
     if 0 <= value <= 1 and num:
         return 2 * math.sqrt(max(value * (1 - value), 1 / num) / num)

@@ -89,7 +89,7 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
             cause="not_a_number",
             title=f"{failed}: the loss is NaN from the first step on.",
             reason="No weight had been updated, so the learning rate is not the cause. Check the data for "
-                "values that are missing, infinite or extremely large.",
+            "values that are missing, infinite or extremely large.",
         )
     rose = learning.loss_jump(series)
     newest = float(finite[-learning.STEPS_OF_A_JUMP :].max())
@@ -192,9 +192,14 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return verdict("memorised", "overfitting", title, reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if medians is None or num_steps < learning.FEWEST_STEPS_OF_A_RUN:
-        return verdict("too_short", "too_few_steps", "Too short to judge.", f"The run had {_steps(num_steps)}.")
+        return verdict(
+            "too_short", "too_few_steps", "Too short to judge.", f"The run had {_steps(num_steps)}."
+        )
     if _falls_to_the_end(series, medians):
-        title, reason = "Too few steps: train longer.", f"The loss was still falling at the end. {_change(series)}"
+        title, reason = (
+            "Too few steps: train longer.",
+            f"The loss was still falling at the end. {_change(series)}",
+        )
         return verdict("still_improving", "too_few_steps", title, reason)
     if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
         title, reason = "Did not learn: too few steps.", f"The run had {_steps(num_steps)}. {_change(series)}"
@@ -224,7 +229,9 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
     trivial_loss = learning.trivial_train_loss(trivial)
     if last < BELOW_TRIVIAL * trivial_loss:
         return title, f"The model only memorised the training data. {_change(series)}"
-    words = f"The training loss ended at {short(last)}; the trivial predictor's loss is {short(trivial_loss)}."
+    words = (
+        f"The training loss ended at {short(last)}; the trivial predictor's loss is {short(trivial_loss)}."
+    )
     return title, words
 
 
@@ -302,9 +309,7 @@ def _no_better_than_chance(series: Series) -> str | None:
 
 
 def _still_improves(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the last evaluation is clearly the best. With one evaluation, True if the training loss
-    falls.
-    """
+    """Return True if the last evaluation is clearly the best, or the only one and the loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     name = events.primary_metric(evaluations[-1]["metrics"]) if evaluations else None
     value = evaluations[-1]["metrics"].get(name) if name else None

@@ -27,10 +27,14 @@ STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
 # Same limit as in trainers/evaluation.py: without gradients, a batch can be larger.
 MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
-SAME = ("On CPU ranks in fp32, with the same number of ranks and threads, its losses have the same bits as the "
-    "run's losses.")
-CLOSE = ("On CPU ranks in fp32, its losses differ from the run's losses by about 1e-6, because sums have "
-    "another order.")
+SAME = (
+    "On CPU ranks in fp32, with the same number of ranks and threads, its losses have the same bits as the "
+    "run's losses."
+)
+CLOSE = (
+    "On CPU ranks in fp32, its losses differ from the run's losses by about 1e-6, because sums have "
+    "another order."
+)
 # Strategies with the same losses as DDP on two ranks, because a sum of two terms does not depend on their
 # order.
 EXACT_RANKS = 2
@@ -321,9 +325,7 @@ def describe(
     about = {"num_ranks": config.world_size, "command": _command(config)}
     try:
         if dataset is None or strategy is None:
-            raise NotAsCodeError(
-                f"Data set {config.dataset} or strategy {config.strategy} no longer exists."
-            )
+            raise NotAsCodeError(f"Data set {config.dataset} or strategy {config.strategy} no longer exists.")
         script = write(config, dataset, strategy, run_id=run_id, num_threads=num_threads)
         alone = write(
             for_one_rank(config), dataset, replace(strategy, ranks_per_replica="one"), run_id=run_id

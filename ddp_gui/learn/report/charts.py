@@ -97,9 +97,7 @@ DASHES = (None, "8 4", "2 3", "8 3 2 3", "14 5")
 
 
 def line_sample(index: int) -> Html:
-    """Return a short sample of a line. Colours and dashes repeat with different periods, so that pairs rarely
-    repeat.
-    """
+    """Return a short line. Colours and dashes have different periods, so that pairs rarely repeat."""
     color, dashes = f"var(--c{index % NUM_COLORS})", DASHES[index % len(DASHES)]
     path = tag("path", d="M1 5H39", class_="line", stroke=color, stroke_dasharray=dashes)
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")

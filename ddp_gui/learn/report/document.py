@@ -297,9 +297,7 @@ def draw_code_lesson(lesson: Lesson) -> Html:
 
 
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the choice to mark as correct: the measured choice, or the lesson's choice without a
-    condition.
-    """
+    """Return the choice to mark as correct: the measured one, or the lesson's without a condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
 
 

@@ -35,9 +35,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hashed:
-    """SHA-256 of a run's events (of a live run, the events written so far), and the number of hashed
-    bytes.
-    """
+    """SHA-256 of a run's events (of a live run: so far), and the number of hashed bytes."""
 
     sha256: str
     num_bytes: int

@@ -170,9 +170,7 @@ class Job:
         try:
             return self._patience.wait(what, poll, self._deadline)
         except TooLateError:
-            raise JobError(
-                f"The job hung and was killed: waited {self._limit_s:g} s for {what}."
-            ) from None
+            raise JobError(f"The job hung and was killed: waited {self._limit_s:g} s for {what}.") from None
 
     def _end_reason(self) -> str:
         status = liveness.read_status(self.run)

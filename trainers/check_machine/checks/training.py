@@ -118,9 +118,7 @@ class DdpChecks:
         """Train without interruption, and compare all losses and weights bit by bit."""
         step = self._stopped_step
         if self._run is None or step is None:
-            return Outcome.not_checked(
-                "The resumed run did not finish, so there is nothing to compare."
-            )
+            return Outcome.not_checked("The resumed run did not finish, so there is nothing to compare.")
         job = self._bench.start(ddp_config(self._bench.devices, max_steps=step))
         status = job.wait_for_end()
         if status.state != "finished":
@@ -239,7 +237,9 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         return Outcome.not_checked("This strategy can train none of the small models.")
     num_ranks = ranks_for(strategy["ranks_per_replica"], bench.devices.num_ranks)
     if num_ranks is None:
-        return Outcome.skipped("The ranks of this strategy share one copy of the model, so it needs two devices.")
+        return Outcome.skipped(
+            "The ranks of this strategy share one copy of the model, so it needs two devices."
+        )
     started = time.monotonic()
     job = bench.start(strategy_config(strategy, bench.devices, num_ranks))
     job.wait_for_step(NUM_STEPS)
@@ -250,8 +250,9 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         return bench.failed("A loss became infinite or NaN.")
     apart = largest_difference(losses, ddp_losses) if can_compare(strategy) else None
     if apart is not None and apart > MOST_DIFFERENCE:
-        return bench.failed(f"The first losses differ from DDP's losses by up to {apart:.2g}, more than rounding can "
-            "explain.")
+        return bench.failed(
+            f"The first losses differ from DDP's losses by up to {apart:.2g}, more than rounding can explain."
+        )
     bench.done()
     values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
     as_ddp = ""
@@ -259,9 +260,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         values.append(Value(name="difference from DDP's losses", value=apart, unit="loss"))
         as_ddp = " with the same losses as DDP"
     ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
-    return Outcome.passed(
-        f"{ranks}: {step} steps{as_ddp}, then stopped and saved.", values=tuple(values)
-    )
+    return Outcome.passed(f"{ranks}: {step} steps{as_ddp}, then stopped and saved.", values=tuple(values))
 
 
 def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:

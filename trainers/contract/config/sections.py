@@ -33,7 +33,9 @@ class Basics:
     """The first fields of the form: model, data set, ranks, speed and duration."""
 
     model: str = setting("cnn", label="Model", help="The network that learns.", catalog="models")
-    dataset: str = setting("fashion_mnist", label="Data set", help="The data that the network learns from.", catalog="datasets")
+    dataset: str = setting(
+        "fashion_mnist", label="Data set", help="The data that the network learns from.", catalog="datasets"
+    )
     nproc_per_node: int = setting(
         2,
         label="Ranks",
@@ -108,7 +110,7 @@ class Duration:
         None,
         label="Early stopping patience",
         help="Ends the run after this many evaluations without a new best value of the main metric: "
-            "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
+        "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
         minimum=1,
         maximum=100_000,
     )
@@ -144,7 +146,7 @@ class Duration:
         "end",
         label="On a hang",
         help="end: the run fails and reports where each rank hangs; wait: the run reports and waits until "
-            "you stop it.",
+        "you stop it.",
         choices=("end", "wait"),
     )
 
@@ -460,7 +462,7 @@ class Parallelism:
         label="Pipeline micro-batches",
         term="pipeline parallelism",
         help="The number of micro-batches that a batch is split into, so that all stages work at the same "
-            "time.",
+        "time.",
         by_plugin="strategy",
         minimum=1,
         maximum=1024,
@@ -507,7 +509,7 @@ class Parallelism:
         label="SyncBatchNorm",
         term="SyncBatchNorm",
         help="BatchNorm computes its statistics over the batches of all ranks instead of each rank's batch; "
-            "GPUs only.",
+        "GPUs only.",
     )
 
 
@@ -520,28 +522,28 @@ class Speed:
         label="Precision",
         term="bf16, fp16",
         help="bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 "
-            "choose fp16, which also scales the loss so that small gradients survive. On a CPU, bf16 is "
-            "faster with AMX or AVX512-BF16; other CPUs emulate bf16, which is slower.",
+        "choose fp16, which also scales the loss so that small gradients survive. On a CPU, bf16 is "
+        "faster with AMX or AVX512-BF16; other CPUs emulate bf16, which is slower.",
         choices=("fp32", "tf32", "bf16", "fp16"),
     )
     compile: bool = _speed(
         False,
         label="Compile",
         help="torch.compile: a slower start, then faster steps on a GPU, with little or no gain on a CPU. "
-            "If it fails, the run continues uncompiled.",
+        "If it fails, the run continues uncompiled.",
     )
     cuda_graphs: bool = _speed(
         False,
         label="CUDA graphs",
         help="With compile: a step's kernels are captured once and launched together. For small models on "
-            "one GPU, where launching kernels takes most of the time.",
+        "one GPU, where launching kernels takes most of the time.",
         by_plugin="strategy",
     )
     data_location: str = _speed(
         "auto",
         label="Data location",
         help="device: all data is in the GPU's memory; host: each batch is copied; auto: device if the data "
-            "fits.",
+        "fits.",
         choices=("auto", "device", "host"),
     )
     num_workers: int = _speed(
@@ -581,7 +583,7 @@ class Reproduction:
         False,
         label="Deterministic",
         help="Uses only algorithms that give identical bits every time. On the CPU this is always so; on "
-            "GPUs it can be slower.",
+        "GPUs it can be slower.",
     )
 
     def repeats_bits(self, device_kind: str) -> bool:
@@ -640,7 +642,7 @@ class Forwarding:
         NO_TRACKER,
         label="Tracker",
         help="A separate process sends the curves to this tracker during training; its errors do not affect "
-            "the run.",
+        "the run.",
         choices=(NO_TRACKER, "tensorboard", "trackio", "mlflow", "wandb"),
     )
     forward_address: str = _forward(
@@ -680,7 +682,7 @@ class Where:
         "",
         label="Partition",
         help="The group of the cluster's nodes that the job may run on, with its free resources. Empty: the "
-            "default.",
+        "default.",
         max_length=MAX_NAME,
     )
     gpu_type: str = _where(
@@ -812,7 +814,7 @@ class Script:
         False,
         label="Run on CPU ranks",
         help="Runs a script for GPUs on the CPU: nccl becomes gloo, and .cuda() and .to('cuda') have no "
-            "effect.",
+        "effect.",
     )
 
     @property

@@ -249,16 +249,14 @@ def explain_end(
 
 
 def with_lack_of_memory(cause: Cause) -> Cause:
-    """Return a cause extended by the fact that the kernel has just killed a process of this cgroup for lack
-    of memory.
-    """
+    """Add to a cause, if so, that the kernel has just killed a process of this cgroup (memory)."""
     is_killed = cause.code in _KILLED_CODES and cause.message != _kill_request_message(cause.rank)
     if not is_killed and not _LOST_WORKER.search(cause.message):
         return cause
     return replace(
         cause,
         message=f"{cause.message} At that time the kernel killed a process on this machine because memory ran "
-            "out.",
+        "out.",
         hint=LESS_MEMORY,
     )
 
@@ -375,7 +373,9 @@ def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
 
 
 def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
-    message = failure.message or f"the process ended with exit code {failure.exit_code} without an error message"
+    message = (
+        failure.message or f"the process ended with exit code {failure.exit_code} without an error message"
+    )
     found = kind_and_hint(message)
     code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show the line.")
     if code in ("gpu_error", "shared_memory_full"):
@@ -391,9 +391,7 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 
 
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
-    """Explain a collective's timeout. The missing rank is the one that did not wait, or has the lowest
-    step.
-    """
+    """Explain a collective's timeout by the rank that did not wait, or has the lowest step."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
     absent = [rank for rank in range(shape(run)[0]) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
@@ -605,7 +603,9 @@ def cause_of_left_over(pids: Sequence[int]) -> Cause:
 
 def late_failure_warning(cause: Cause) -> Cause:
     """Return the warning about a failure after all steps were done and saved."""
-    message = f"All steps were done and saved. Then an error occurred while the processes ended: {cause.message}"
+    message = (
+        f"All steps were done and saved. Then an error occurred while the processes ended: {cause.message}"
+    )
     return replace(cause, code="late_failure_warning", message=message, hint="No training result is lost.")
 
 

@@ -105,7 +105,9 @@ class LocalEngine(Engine):
         """Return the problems of a configuration on one machine. The plan checks the number of ranks."""
         if config.num_nodes == 1:
             return []
-        return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this page trains on one machine")]
+        return [
+            Problem(field="num_nodes", value=config.num_nodes, allowed="1: this page trains on one machine")
+        ]
 
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start the supervisor of a run."""
@@ -135,16 +137,12 @@ class LocalEngine(Engine):
             return torchrun.start_module(command, log, variables)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
-        """Return a description with `is_alive`: True if a process holds the run's lock. A pid could have been
-        reused.
-        """
+        """Return `is_alive`: True if a process holds the run's lock. A pid could have been reused."""
         del status, is_queued
         return Description(is_alive=run.is_locked())
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
-        """End a run. If its folder is not writable, a stop without saving sends a signal instead of a
-        command.
-        """
+        """End a run. If its folder is not writable, a stop without saving sends a signal."""
         try:
             command_id = super().stop(run, status, save=save, why=why)
         except OSError:

@@ -218,9 +218,7 @@ class HangWatch:
         self.found: Cause | None = None
 
     def check(self) -> Cause | None:
-        """Check the ranks if a check is due; return a new hang, or None. A hang is returned once until
-        `forget` is called.
-        """
+        """Check the ranks if a check is due; return a hang once until `forget`, otherwise None."""
         passed_s = self.follow()
         if passed_s is None:
             return None
@@ -231,9 +229,7 @@ class HangWatch:
         return self.found
 
     def follow(self) -> float | None:
-        """Update the watches if an update is due; return the time since the last one (see `counted_s`), or
-        None.
-        """
+        """Update the watches if due; return the time that counts since the last update, or None."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY_S:
             return None

@@ -1,6 +1,4 @@
-"""Starts a user's own script with its interpreter's torchrun or python; `trainers.watch` runs the script with
-hooks.
-"""
+"""Starts a user's script by its interpreter's torchrun or python, with the hooks of `trainers.watch`."""
 
 from __future__ import annotations
 

@@ -109,9 +109,7 @@ class Stacks:
 
     @property
     def standing(self) -> Thread | None:
-        """Return the thread that training waits for: the main thread, or the thread that writes a
-        checkpoint.
-        """
+        """Return the thread that training waits for: the main thread, or one that writes a checkpoint."""
         main = self.threads[0] if self.threads else None
         if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
             return next((thread for thread in self.threads if _is_saving(thread)), main)
@@ -147,7 +145,9 @@ def read(pid: int, rank_log: Path) -> Stacks:
     if threads:
         source = f"Reported by the rank itself (py-spy failed: {problem})."
         return Stacks(threads=threads, source=source)
-    return Stacks(threads=(), source=f"The rank's stacks could not be read: {problem}, and the rank does not answer.")
+    return Stacks(
+        threads=(), source=f"The rank's stacks could not be read: {problem}, and the rank does not answer."
+    )
 
 
 def read_at_once(pid: int) -> Stacks | None:

@@ -116,9 +116,7 @@ class Escalation:
             self._alive_at = at
 
     def depends_on_life(self, state: State, now: float) -> bool:
-        """True if the run would soon get SIGTERM unless it works, so that sampling its work is worth the
-        cost.
-        """
+        """True if SIGTERM is due soon unless the run works, so that sampling its work is worthwhile."""
         if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
             return False
         since_s = now - self._requested_at

@@ -148,7 +148,10 @@ def main() -> None:
     parser.add_argument("--resume", type=int, metavar="STEP")
     parser.add_argument("--ticket", metavar="TOKEN", help="token of the queue ticket")
     parser.add_argument(
-        "--wait", type=Path, metavar="RUNS_DIR", help="import torch, then wait for a run of this runs directory"
+        "--wait",
+        type=Path,
+        metavar="RUNS_DIR",
+        help="import torch, then wait for a run of this runs directory",
     )
     options = parser.parse_args()
     if options.wait is not None:

@@ -105,9 +105,7 @@ class Question:
             return None
         starts_again = lines[0] == AGAIN
         why = " ".join(lines[1:] if starts_again else lines)
-        return EngineAnswer(
-            starts_again=starts_again, why=why or "Slurm has requeued the job."
-        )
+        return EngineAnswer(starts_again=starts_again, why=why or "Slurm has requeued the job.")
 
 
 class ScriptSignals:

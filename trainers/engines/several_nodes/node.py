@@ -240,9 +240,7 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
 
 
 class Head:
-    """Node 0, as another node knows it. If this node cannot write its own reports, node 0's silence proves
-    nothing.
-    """
+    """Node 0, as another node knows it. Its silence counts only while this node can write reports."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._folder, self._reporter = reporter.folder, reporter

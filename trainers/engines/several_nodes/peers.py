@@ -288,9 +288,7 @@ class Peers:
         return "good" if self.lease.is_fresh else "unknown"
 
     def _is_own_key(self, key: Any) -> bool:
-        """Compare keys in constant time, as bytes: `compare_digest` raises an error for text that is not
-        ASCII.
-        """
+        """Compare keys as bytes, because `compare_digest` raises an error for non-ASCII text."""
         given = str(key).encode("utf-8", "replace")
         return secrets.compare_digest(given, self.endpoint.key.encode())
 

@@ -107,18 +107,14 @@ class RanksOfNodes(Ranks):
         return None if found is None else found.beat
 
     def effort(self, rank: int) -> Effort | None:
-        """Return a rank's resource usage; for remote ranks from the report in which the rank was first
-        silent.
-        """
+        """Return a rank's resource usage; of a remote rank, from the report that found it silent."""
         if self._node_of(rank) == 0:
             return super().effort(rank)
         found = self._reported(rank)
         return None if found is None else found.effort
 
     def ask(self) -> None:
-        """Ask the local ranks for their collectives, and the other nodes for collectives and stacks of their
-        ranks.
-        """
+        """Ask all ranks for their collectives, and the other nodes for the stacks of their ranks."""
         super().ask()
         self._number += 1
         self._folder.write("question", {"number": self._number})
@@ -413,9 +409,7 @@ class Reporter:
         return True
 
     def _rank_report(self, rank: int) -> RankReport:
-        """Return a rank's report; its process is sampled only if the rank has sent no heartbeat since the
-        last report.
-        """
+        """Return a rank's report. Samples its process only if no heartbeat came since the last one."""
         beat = self.ranks.beat(rank)
         is_silent = beat is not None and self._seen.get(rank) == beat.count
         if beat is not None:

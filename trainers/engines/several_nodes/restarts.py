@@ -348,9 +348,7 @@ def step_to_resume_from(run: RunDirectory) -> int | None:
 
 
 def has_ended(run: RunDirectory) -> bool:
-    """True if the run's end was recorded before its engine restarted the run, so that the restart must
-    exit.
-    """
+    """True if the run's end was recorded before the engine restarted it: the restart must exit."""
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.ENDED_STATES:
         return False

@@ -287,9 +287,7 @@ class Partition:
         return free, sum(group.num_nodes * group.num_gpus(kind) for group in self.groups)
 
     def most_on(self, num_nodes: int, each: Callable[[NodeGroup], int]) -> int:
-        """Return the largest amount that each of `num_nodes` nodes has; 0 if the partition has fewer
-        nodes.
-        """
+        """Return the largest amount that `num_nodes` nodes each have; 0 if there are fewer nodes."""
         counts = sorted(
             (each(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
             reverse=True,
@@ -594,7 +592,9 @@ class Slurm:
         except subprocess.TimeoutExpired as error:
             raise SlurmError(f"{command[0]} did not finish within {limit_s:.0f} s") from error
         except FileNotFoundError as error:
-            raise SlurmError(f"{command[0]} is not installed on this machine: is this a login node?") from error
+            raise SlurmError(
+                f"{command[0]} is not installed on this machine: is this a login node?"
+            ) from error
         if done.returncode:
             words = done.stderr.strip().splitlines()
             raise SlurmError(words[-1] if words else f"{command[0]} ended with {done.returncode}")

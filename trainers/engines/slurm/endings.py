@@ -145,7 +145,9 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     else:
         when = " while it waited for a restart" if has_run_before else " before it started"
     if end.state == "CANCELLED":
-        return Ending(state="stopped", message=f"The run's Slurm job was cancelled{when}{_cancelled_by_text(end)}.")
+        return Ending(
+            state="stopped", message=f"The run's Slurm job was cancelled{when}{_cancelled_by_text(end)}."
+        )
     if end.state in _BY_RULE:
         return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{when}.")
     if end.state in _BROKEN:

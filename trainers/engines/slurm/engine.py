@@ -130,9 +130,7 @@ class SlurmEngine(Engine):
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
-        """Return the controller's report about a run's job, and the time since which the controller has not
-        answered.
-        """
+        """Return the controller's report about a run's job, and since when it has not answered."""
         job_id = job_of(status.handle)
         if job_id is None:
             return Description()
@@ -173,9 +171,7 @@ class SlurmEngine(Engine):
         )
 
     def _end_of(self, run: RunDirectory, status: Status, job_id: str) -> Status:
-        """Complete the status of a run that did not record its end, or that SIGTERM ended, from the end of
-        its job.
-        """
+        """Complete a status without a recorded end, or after SIGTERM, from the end of the job."""
         if status.state == "stopped" and not _needs_cause(run, status):
             return status
         try:
@@ -183,7 +179,10 @@ class SlurmEngine(Engine):
         except SlurmError as error:
             if status.state == "stopped":
                 return status
-            return replace(status, error=f"It is unknown how job {job_id} ended, because Slurm does not answer ({error}).")
+            return replace(
+                status,
+                error=f"It is unknown how job {job_id} ended, because Slurm does not answer ({error}).",
+            )
         if end is not None and end.name not in ("", script.job_name(run.path)):
             ending = endings.unknown(job_id, end.name)
         else:

@@ -80,16 +80,18 @@ class Shape:
 
 def main() -> None:
     """Read the resources of all PCs and write the files."""
-    parser = argparse.ArgumentParser(
-        description="Write the configuration of a Slurm cluster of a few PCs."
-    )
+    parser = argparse.ArgumentParser(description="Write the configuration of a Slurm cluster of a few PCs.")
     parser.add_argument("folder", type=Path, help="folder for the files")
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="as typed after ssh")
-    parser.add_argument("--controller", metavar="HOST", help="PC that runs the controller (default: the first)")
+    parser.add_argument(
+        "--controller", metavar="HOST", help="PC that runs the controller (default: the first)"
+    )
     parser.add_argument(
         "--name", default="lab", help="name of the cluster and of its partition (default: %(default)s)"
     )
-    parser.add_argument("--ssh-config", default="", metavar="FILE", help="SSH configuration to use instead of ~/.ssh/config")
+    parser.add_argument(
+        "--ssh-config", default="", metavar="FILE", help="SSH configuration to use instead of ~/.ssh/config"
+    )
     options = parser.parse_args()
     try:
         ssh = Ssh(options.ssh_config)

@@ -17,7 +17,9 @@ WARNING_S = 90
 # Number of attempts, each of which takes seconds if the controller cannot be reached.
 REQUEUE_TRIES = 60
 CLEARED_WITHIN_S = 180
-SOON_ENDS = "Slurm ends this job soon, because its time limit is near or a job of higher priority needs its nodes."
+SOON_ENDS = (
+    "Slurm ends this job soon, because its time limit is near or a job of higher priority needs its nodes."
+)
 
 _SCRIPT = """\
 #!/bin/bash

@@ -83,7 +83,9 @@ class Where:
         for name, rule in self._site.rules().items():
             value = getattr(config, name)
             if rule.fixed is not None and value not in (None, "", rule.fixed):
-                yield _problem(config, name, f"{rule.fixed}, or empty: the administrator has fixed this value")
+                yield _problem(
+                    config, name, f"{rule.fixed}, or empty: the administrator has fixed this value"
+                )
             elif isinstance(rule, NameRule) and rule.allowed and value not in ("", *rule.allowed):
                 yield _problem(config, name, f"one of {', '.join(rule.allowed)}, or empty")
         for name, most in (
@@ -97,7 +99,9 @@ class Where:
                 yield _problem(config, name, "a name of letters, digits, and . _ @ + -")
         lines = self._site.extra_lines
         if not set(config.extra_lines.splitlines()) <= {*lines.fixed, *lines.allowed}:
-            listed = " or ".join(lines.allowed) or "none, because the administrator allows no additional options"
+            listed = (
+                " or ".join(lines.allowed) or "none, because the administrator allows no additional options"
+            )
             yield _problem(config, "extra_lines", listed)
 
     def _problems_of_partition(self, config: Config) -> Iterator[Problem]:
@@ -129,7 +133,6 @@ class Where:
                 "the administrator's limit" if of_site_s < partition.time_limit_s else "the partition's limit"
             )
             yield _problem(config, "time_limit", f"at most {client.duration_text(most_s)}: {whose}")
-
 
     def _asked(self, config: Config) -> dict[str, AskedField]:
         """Return the fields that the form offers."""
@@ -176,7 +179,11 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
     name = f"partition {partition.name}"
     kinds = [kind for kind in partition.gpu_types() if kind]
     if config.gpu_type and config.gpu_type not in kinds:
-        has = f"one of {', '.join(kinds)}, or empty" if kinds else f"empty, because the GPUs of {name} have no type"
+        has = (
+            f"one of {', '.join(kinds)}, or empty"
+            if kinds
+            else f"empty, because the GPUs of {name} have no type"
+        )
         yield _problem(config, "gpu_type", has)
         return
     uses_gpus = config.device != "cpu" and bool(partition.gpu_types())

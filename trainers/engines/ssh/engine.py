@@ -359,9 +359,7 @@ class SshEngine(Engine, HostChecks):
         return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return the active run of each host, or an error. A host whose run has ended counts as free, because
-        its launcher exits soon.
-        """
+        """Return the active run of each host, or an error. Launchers of ended runs do not count."""
         return hosts_module.users_of(self.hosts)
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
@@ -377,8 +375,10 @@ class SshEngine(Engine, HostChecks):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
-            message += (f" {'; '.join(silent)}: processes on this host end when they lose the connection to the "
-                "other hosts.")
+            message += (
+                f" {'; '.join(silent)}: processes on this host end when they lose the connection to the "
+                "other hosts."
+            )
         restarts.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:

@@ -90,7 +90,9 @@ def start(
         _START,
         lock=_LOCK,
         project=shlex.quote(host.project_there),
-        no_project=shlex.quote(f"this host has no folder {host.project_there}, in which this project must be"),
+        no_project=shlex.quote(
+            f"this host has no folder {host.project_there}, in which this project must be"
+        ),
         python=shlex.quote(host.python_there),
         no_python=shlex.quote(f"this host has no {host.python_there}"),
         run=shlex.quote(str(run_dir)),

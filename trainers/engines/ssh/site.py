@@ -90,8 +90,10 @@ class SshSite:
             allowed = 'an absolute path on the hosts for the copied files, such as "/home/ann/ddp-web"'
             raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
         if named := [host.name for host in self.hosts if host.project]:
-            raise ValueError(f"project of {named[0]} has no effect with shared = false, because the code is copied to "
-                "the host")
+            raise ValueError(
+                f"project of {named[0]} has no effect with shared = false, because the code is copied to "
+                "the host"
+            )
 
 
 def read(file: Path) -> SshSite:

@@ -208,9 +208,7 @@ class RemoteCopy:
 
     @property
     def is_alive(self) -> bool | None:
-        """True while the run is being copied to the host, is active, or has files to fetch; None if its host
-        does not answer.
-        """
+        """True during the copy to the host, the run, and the copy back; None if the host is silent."""
         if self.is_back.is_set():
             return False
         return None if self.silent_since_unix_s is not None else True
@@ -225,7 +223,6 @@ class RemoteCopy:
             "page shows the state at that time. The run may still train on the host; the page will show "
             "its later events when the host answers."
         )
-
 
     def send(
         self, folder: str, start_there: Callable[[], None], end_there: Callable[[], Sequence[str]]
@@ -270,13 +267,13 @@ class RemoteCopy:
             # Delete an incomplete copy: the next start copies everything.
             self._delete_there()
             state: events.State = "stopped" if self._is_cancelled else "failed"
-            words = STOPPED_BEFORE if self._is_cancelled else f"The run could not be started: {explain(error)}."
+            words = (
+                STOPPED_BEFORE if self._is_cancelled else f"The run could not be started: {explain(error)}."
+            )
             try:
                 self._record_start(state, words)
             except (OSError, ValueError) as failed:
-                log.warning(
-                    "could not record that %s was not started: %s", self.run.run_id, explain(failed)
-                )
+                log.warning("could not record that %s was not started: %s", self.run.run_id, explain(failed))
             self.is_back.set()
         finally:
             self.is_sent.set()
@@ -348,7 +345,6 @@ class RemoteCopy:
                 diagnosis.record_end(self.run, status, state, error)
         finally:
             os.close(lock)
-
 
     def mirror(self) -> None:
         """Mirror the run in threads until everything is back."""

@@ -43,9 +43,7 @@ def add_adapters(network: Any, rank: int, *, offline: bool) -> None:
 
 
 def merge_adapters(network: nn.Module) -> None:
-    """Merge the adapters into the weights, in place, so that the network consists only of its original
-    layers.
-    """
+    """Merge the adapters into the weights, in place, so that only the original layers remain."""
     adapted_layer = pretrained.import_peft(offline=True).tuners.tuners_utils.BaseTunerLayer
     for name, layer in list(network.named_modules()):
         if isinstance(layer, adapted_layer):

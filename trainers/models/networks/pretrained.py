@@ -100,7 +100,9 @@ def declare_torchvision_operators() -> torch.library.Library | None:
             torch.ops.load_library(str(compiled))
             return None
     except OSError as error:
-        log.info("torchvision's compiled operators are incompatible with this torch, but not needed: %s", error)
+        log.info(
+            "torchvision's compiled operators are incompatible with this torch, but not needed: %s", error
+        )
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in _TORCHVISION_OPERATORS:
         library.define(name + _SIGNATURE)
@@ -132,10 +134,16 @@ def model_folder(path: str, model: str) -> Path:
             )
         raise ValueError(f"pretrained_path is {path!r}, which does not exist on this machine. {hint}")
     if not folder.is_dir():
-        raise ValueError(f"pretrained_path is {path!r}, which is a file: set the path of its folder ({folder.parent})")
+        raise ValueError(
+            f"pretrained_path is {path!r}, which is a file: set the path of its folder ({folder.parent})"
+        )
     if not (folder / "config.json").is_file():
         nearby = sorted(found.parent for found in folder.glob("*/config.json"))
-        hint = f"Did you mean {nearby[0]}?" if nearby else "Set the path of the folder that contains config.json."
+        hint = (
+            f"Did you mean {nearby[0]}?"
+            if nearby
+            else "Set the path of the folder that contains config.json."
+        )
         raise ValueError(f"{folder} has no config.json, so it is not a model in Hugging Face format. {hint}")
     check_weights(folder)
     return folder
@@ -240,7 +248,9 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
     if unused:
-        log.info("these parameters are frozen, because the output does not depend on them: %s", ", ".join(unused))
+        log.info(
+            "these parameters are frozen, because the output does not depend on them: %s", ", ".join(unused)
+        )
     network.train()
     return unused
 
