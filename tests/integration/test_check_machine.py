@@ -95,7 +95,7 @@ def test_on_two_cpu_ranks_all_holds_and_nothing_is_left(program: RunningProgram)
     report = files.report(state["check_id"])
     assert sorted(path.name for path in files.folder.iterdir()) == ["lock", report.name, files.results.name]
     text = report.read_text(encoding="utf-8")
-    assert "Resumed as if never ended" in text and "torch: " in text
+    assert "Resume equals an uninterrupted run" in text and "torch: " in text
     for private in (SECRET, str(program.runs_dir), str(REPOSITORY), str(Path.home())):
         assert private not in text
     assert [check["check_id"] for check in files.read()] == [state["check_id"]]

@@ -181,5 +181,5 @@ def test_run_goes_on_with_the_same_bits_after_a_rank_was_slowed_down_and_killed(
 
 
 def test_rank_of_a_run_that_has_ended_cannot_be_killed(treated: Treated) -> None:
-    with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine now"):
+    with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine at the moment"):
         stopping.kill_rank(treated.resumed.run, liveness.read_status(treated.resumed.run), 0)

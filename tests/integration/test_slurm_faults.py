@@ -85,7 +85,7 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     mark = wait_until_restarted(run, slurm)
     assert liveness.read_status(run).handle == first.handle, "the same job"
     said = list(events.read_all(run.events))
-    assert "time is over" in mark["message"] and f"checkpoint of step {saved:,}" in mark["message"]
+    assert "time limit is near" in mark["message"] and f"checkpoint of step {saved:,}" in mark["message"]
     states = [event["state"] for event in said if event["kind"] == "state"]
     assert states[:2] == ["starting", "running"] and "queued" in states and states.count("running") == 2
     wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
@@ -104,7 +104,7 @@ def test_a_run_that_slurm_starts_again_by_itself_goes_on_from_its_newest_checkpo
     slurm.ask("scontrol", "requeue", job_of(liveness.read_status(run).handle) or "")
     wait_until("the run waiting again", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
     mark = wait_until_restarted(run, slurm)
-    assert "Slurm has put the job back into its queue" in mark["message"], "what was observed, and no more"
+    assert "Slurm has requeued the job" in mark["message"], "what was observed, and no more"
     engine.stop(run, liveness.read_status(run), save=False)
     wait_for_the_end(run)
     slurm.wait_until_idle()

@@ -84,7 +84,10 @@ def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
 HELD, AT_WORK = ("--hold",), ("--nodelist=node1",)
 ROWS: Mapping[str, Row] = {
     "cancelled before it began": Row(
-        options=HELD, act=cancel, state="stopped", words="Its Slurm job was cancelled before it began."
+        options=HELD,
+        act=cancel,
+        state="stopped",
+        words="The run's Slurm job was cancelled before it started.",
     ),
     "cancelled by an administrator before it began": Row(
         options=HELD,
@@ -161,7 +164,7 @@ ROWS: Mapping[str, Row] = {
         act=cancel,
         is_forgotten=True,
         state="stopped",
-        words="Its Slurm job was cancelled before it began.",
+        words="The run's Slurm job was cancelled before it started.",
     ),
 }
 

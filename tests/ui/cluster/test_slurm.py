@@ -140,7 +140,9 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
         page.goto(run_page)
         waiting.get_by_role("button", name="Remove from the queue").click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
-        expect(page.locator(".ddp-reason")).to_contain_text("Its Slurm job was cancelled before it began.")
+        expect(page.locator(".ddp-reason")).to_contain_text(
+            "The run's Slurm job was cancelled before it started."
+        )
         assert watched.complaints == []
     assert slurm.ask("squeue", "--noheader", "--format=%A").split() == [others]
     slurm.ask("scancel", others)
@@ -180,4 +182,4 @@ def test_without_a_cluster_that_answers_the_page_is_not_served_and_says_why(
     ]
     environment = {"SLURM_CONF": str(tmp_path / "there is none")}
     code, said = run_to_end(command, 120.0, environment)
-    assert code != 0 and "--engine slurm is for a login node where Slurm answers: " in said
+    assert code != 0 and "--engine slurm needs a login node on which Slurm's commands work: " in said

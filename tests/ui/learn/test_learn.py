@@ -197,7 +197,7 @@ def test_what_cannot_be_run_here_is_said_before_the_prediction_and_runs_on_fewer
     page.goto(f"{server.address}/learn?lesson=large")
     expect(part(page, "1. Predict")).to_contain_text("This machine cannot run this lesson as defined:")
     expect(part(page, "1. Predict")).to_contain_text("first: nproc_per_node is 900")
-    expect(part(page, "1. Predict")).to_contain_text("Here it runs on at most")
+    expect(part(page, "1. Predict")).to_contain_text("On this machine it runs on at most")
     page.get_by_role("slider").first.focus()
     page.keyboard.press("ArrowUp")
     page.get_by_role("button", name="Lock my prediction").click()

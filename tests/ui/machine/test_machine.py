@@ -113,7 +113,7 @@ def test_stop_ends_a_check_at_once_and_one_is_enough(
     page = open_machine(watched, server)
     page.get_by_role("button", name="Measure").click()
     wait_until("the ranks", lambda: len(check_processes(server)) >= 3, START_TIMEOUT_S)
-    with pytest.raises(AppError, match="a check is running already"):
+    with pytest.raises(AppError, match="a check is already running"):
         client.predict(2, api_name="/check_communication")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".ddp-check-verdict")).to_have_text("Stopped. No process is left.")

@@ -130,7 +130,7 @@ def test_a_real_check_is_started_followed_cancelled_and_kept(
     page.get_by_role("button", name=START).click()
     now = page.locator(".ddp-self-check-now")
     expect(now).to_contain_text("Driver, wheel and card …")
-    with pytest.raises(AppError, match="already being checked"):
+    with pytest.raises(AppError, match="a check of this machine is already running"):
         client.predict(api_name="/check_machine")
     # Strategies are known after the first check; the next checks run real jobs.
     expect(page.locator(".ddp-findings tbody tr")).to_have_count(15)

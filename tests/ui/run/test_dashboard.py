@@ -452,7 +452,7 @@ def test_a_warning_comes_before_the_start_and_goes_again(server: Server, watched
 def test_an_address_without_a_page_leads_to_the_others(server: Server, watched: Watched, path: str) -> None:
     page = watched.page
     page.goto(f"{server.address}/{path}?x=1")
-    expect(page.get_by_role("heading", level=1)).to_have_text("There is no page at this address.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This page does not exist.")
     expect(page.get_by_role("button", name="Dark theme")).to_be_visible()  # styles and scripts are found
     page.locator("main").get_by_role("link", name="Runs").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Runs")

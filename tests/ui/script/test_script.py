@@ -88,7 +88,7 @@ def test_a_pasted_listing_becomes_a_watched_run(
         str(client.predict(api_name="/script_page")["ranks"])
     )
     expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with torchrun: line 7")
-    expect(notes).to_contain_text("nothing in the script calls it")
+    expect(notes).to_contain_text("the script does not call this function")
     notes.get_by_role("button", name="Add these lines").click()
     expect(page.locator(".cm-line.marked-added").first).to_contain_text("# added")
     expect(notes).not_to_contain_text("Something is missing")
@@ -188,7 +188,7 @@ def test_the_code_stays_through_a_reload_and_is_there_on_the_way_back(
         leave_and_return()
         expect(page.locator(".cm-content")).to_contain_text("x = 1  # mine")
         expect(page.locator("#ddp-script-ranks")).to_have_value("3")
-        expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started as python")
+        expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with python")
     # What was found in this script and not chosen does not hold for the next one.
     paste(page, LISTING)
     expect(page.locator("#ddp-script-start")).to_have_value("torchrun")
@@ -242,7 +242,7 @@ def test_a_script_that_cannot_start_is_refused_with_field_value_and_range(
 
 
 def test_the_form_cannot_start_a_script_without_its_code(client: Client) -> None:
-    with pytest.raises(Exception, match="a script has its own page"):
+    with pytest.raises(Exception, match="scripts are started on their own page"):
         client.predict({"dataset": "digits", "model": "mlp", "script": "x.py"}, api_name="/start_run")
 
 

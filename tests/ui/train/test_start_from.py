@@ -45,7 +45,7 @@ def test_other_data_is_offered_compared_and_trained_on(
     expect(page.locator("#problems")).to_contain_text("7.weight is 128 × 128 there and would be 128 × 1568")
     page.locator("#field-dataset input").click()
     offered.filter(has_text="Handwritten digits").click()
-    expect(words).to_contain_text("keeps its weights")
+    expect(words).to_contain_text("has its own copy of the weights")
     page.locator("#start-button").click()
     page.wait_for_url("**/run?id=*")
     page.wait_for_function(HAS_ALL)
@@ -81,7 +81,7 @@ def test_the_adapters_of_a_lora_run_are_trained_further_on_own_texts(
     page.get_by_role("link", name="Train further on other data").click()
     words = page.locator(".ddp-start-from")
     expect(words).to_contain_text(f"Training further from {source.run_id}, step 1.")
-    expect(words).to_contain_text("The new run keeps its weights")
+    expect(words).to_contain_text("The new run has its own copy of the weights")
     expect(page.locator("#problems")).to_be_empty()
     rank = page.get_by_label("LoRA rank")
     if not rank.is_visible():

@@ -243,7 +243,7 @@ def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.M
     page.begin()
     wait_until("the thread", lambda: page._passes.is_alive, 60)
     monkeypatch.setattr(threads, "STUCK_AFTER_S", 0.1)
-    wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
+    wait_until("the page saying that it is stuck", lambda: "a disk may hang" in (page.trouble or ""), 60)
 
 
 def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(

@@ -143,6 +143,6 @@ def test_a_checkpoint_that_is_refused_for_its_size_needs_space(
     """The checkpoint exceeds the reserved space of the disk, or the share of its run."""
     monkeypatch.setattr(rundir, "disk_room", lambda _: (free, 500))
     run = rundir.create(tmp_path, Config())
-    with pytest.raises(CheckpointError, match="stay free" if free == 999 else "its share") as refused:
+    with pytest.raises(CheckpointError, match="are reserved" if free == 999 else "its share") as refused:
         checkpoint_files.require_room(run, 1, 600, "", keep_last=None, best_step=None, most_bytes=1)
     assert "Free some space" in hint_of(outcome_of(monkeypatch, refused.value))

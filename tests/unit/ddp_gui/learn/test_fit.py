@@ -45,7 +45,7 @@ def test_with_one_gpu_two_ranks_run_on_the_cpu() -> None:
     lesson = lesson_file.parse("a", LESSON)
     found = fit(lesson, machine(num_gpus=1, num_cores=4))
     assert found.obstacles == ["two ranks: nproc_per_node is 2; allowed: fewer."]
-    assert found.way == "Here it runs on CPU ranks instead."
+    assert found.way == "On this machine it runs on CPU ranks instead."
     assert found.of(lesson.runs[1].config) == {**as_written(lesson, 1), "device": "cpu"}
 
 

@@ -110,5 +110,5 @@ def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(t
 
 
 def test_a_name_that_is_no_part_of_an_address_is_refused() -> None:
-    with pytest.raises(LessonError, match="allowed: small letters"):
+    with pytest.raises(LessonError, match="allowed: lower-case letters"):
         lesson_file.parse("What? Why!", LESSON)

@@ -106,7 +106,7 @@ def test_a_measurement_that_cannot_support_the_point_says_why(
     ("text", "words"),
     [
         ("speed_up(1, 0)", "compares nothing"),
-        ("1 < 2", "names no quantity"),
+        ("1 < 2", "contains no quantity"),
         ("luck(0) < 1", "'luck' is not a quantity; the quantities are: loss"),
         ("loss(2) < 1", "there is no run 2; allowed: 0 to 1"),
         ("loss(-1) < 1", "loss has a run"),
@@ -139,7 +139,7 @@ def test_a_condition_computes_what_it_says() -> None:
     ):
         measures.check_condition(text, 2)
         if holds is None:
-            with pytest.raises(measures.UnmeasuredError, match="divide by is 0"):
+            with pytest.raises(measures.UnmeasuredError, match="divisor is 0"):
                 measures.condition_holds(text, runs)
         else:
             assert measures.condition_holds(text, runs) is holds, text

@@ -59,7 +59,7 @@ def test_one_check_at_a_time_and_a_cancel_answers_at_once_and_ends_it(checks_of:
     check = checks.start()
     wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
     assert checks.newest_id() == check.check_id
-    with pytest.raises(ValueError, match="already being checked"):
+    with pytest.raises(ValueError, match="a check of this machine is already running"):
         checks.start()
     said = checks.cancel(check.check_id)
     assert (said["state"], said["is_being_cancelled"]) == ("running", True)

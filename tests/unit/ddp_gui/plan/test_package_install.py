@@ -75,7 +75,7 @@ def test_the_pinned_package_is_installed_and_nothing_with_it(
         ({"PIP_NO_INDEX": "1"}, "The package index does not have this version."),
         (
             {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"},
-            "The package index cannot be reached. Is this machine on the internet?",
+            "The package index cannot be reached. Check this machine's internet connection.",
         ),
     ],
 )
@@ -127,7 +127,7 @@ def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_one_pinned_package_is_installed(requirement: str | None) -> None:
     page = installs(entry(requirement))
     for name in ("names", "unknown"):
-        with pytest.raises(ValueError, match="needs no package that can be installed here"):
+        with pytest.raises(ValueError, match="needs no package that this page can install"):
             page.start(name)
     with pytest.raises(ValueError, match="nothing was installed"):
         page.find("names")

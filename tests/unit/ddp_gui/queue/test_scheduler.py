@@ -352,7 +352,8 @@ def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) ->
     line.start(place.planned(), "bob")
     line.set_limits(None, Limits(disk_bytes=2_000_000))
     with pytest.raises(
-        ValueError, match=r"Your runs use 3\.\d MB of disk, and your limit is 2\.0 MB.*All of them are still"
+        ValueError,
+        match=r"Your runs use 3\.\d MB of disk, and your limit is 2\.0 MB.*All of these runs are still",
     ):
         line.start(place.planned(), "ann")
     place.supervisors.end(run)
@@ -470,7 +471,7 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
     run = line.start(place.planned(), "bob").run
     book = place.runs_dir / ".class" / "queue.json"
     book.write_text("{half")
-    with pytest.raises(QueueStoreError, match="Delete it: queued runs stay queued"):
+    with pytest.raises(QueueStoreError, match="Delete this file: queued runs stay queued"):
         place.page().start(place.planned(), "carl")
     book.unlink()
     page = place.page()

@@ -114,7 +114,11 @@ def test_a_script_on_a_cluster_takes_its_machines_and_partition(settings: ClassS
 @pytest.mark.parametrize(
     ("values", "is_shared", "refused"),
     [
-        ({"script_start": "python", "num_nodes": 2}, True, "starts its ranks itself"),
+        (
+            {"script_start": "python", "num_nodes": 2},
+            True,
+            "the launcher python starts the ranks on one machine only",
+        ),
         ({"script_python": "/opt/python"}, False, "share no folder with this machine"),
         ({"script_folder": "/data"}, False, "share no folder with this machine"),
     ],

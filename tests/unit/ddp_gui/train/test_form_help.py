@@ -44,9 +44,9 @@ def said(catalogue: Catalogue, **values: Any) -> str:
         ({"nproc_per_node": 4}, "4 ranks share 2 CPU cores"),
         ({"batch_size": 700, "num_epochs": 2}, "Only 2 steps per epoch, 4 in all"),
         ({"checkpoint_every_steps": 1}, "A checkpoint every step keeps the disk busy"),
-        ({"warmup_ratio": 0.8}, "the full learning rate is reached late or never"),
+        ({"warmup_ratio": 0.8}, "the run reaches the full learning rate late or never"),
         ({"num_workers": 8}, "16 loader workers in all share 2 CPU cores"),
-        ({"sync_batchnorm": True}, "SyncBatchNorm does nothing on the CPU"),
+        ({"sync_batchnorm": True}, "SyncBatchNorm has no effect on the CPU"),
     ],
 )
 def test_what_will_disappoint_is_said(real: Catalogue, values: dict[str, Any], words: str) -> None:

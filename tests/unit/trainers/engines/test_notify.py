@@ -100,10 +100,10 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
         ),
         (
             f"import sys; sys.exit({notify.NOT_AN_ADDRESS})",
-            ["not one that Apprise knows", "notifications.md"],
+            ["Apprise does not recognise", "notifications.md"],
         ),
-        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not accept it", notify.VARIABLE]),
-        (f"raise RuntimeError('{ADDRESS}')", ["did not accept it"]),
+        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not accept the message", notify.VARIABLE]),
+        (f"raise RuntimeError('{ADDRESS}')", ["did not accept the message"]),
     ],
 )
 def test_what_goes_wrong_is_one_warning_in_plain_words(

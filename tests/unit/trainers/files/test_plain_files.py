@@ -42,7 +42,7 @@ def test_a_run_with_a_link_in_it_is_not_opened_and_says_which(
 ) -> None:
     assert opened(made).run_id == made.run_id
     (made.path / name).symlink_to(secret)
-    with pytest.raises(ValueError, match=f"{name} in it is not a plain file, and links are not followed"):
+    with pytest.raises(ValueError, match=f"{name} in its folder is not a regular file"):
         opened(made)
 
 

@@ -103,4 +103,4 @@ def test_failed_steps_and_unusual_inputs_do_not_disturb_script_or_steps(tmp_path
     steps = [event for event in events_of(run) if event["kind"] == "step"]
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert {step["loss"] for step in steps} == {16.0}, "without that of the step that failed"
-    assert errors.count("Traceback") == 1 and "An error of Rankscope" in errors
+    assert errors.count("Traceback") == 1 and "Internal error of Rankscope" in errors

@@ -89,13 +89,13 @@ def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
 
 def test_a_process_that_only_has_the_number_of_the_supervisor_is_not_believed(family: Family) -> None:
     other = replace(family.status, handle={"pid": family.supervisor.pid, "pid_start_time": 1.0})
-    with pytest.raises(ValueError, match=r"rank 1 of run .* has no process on this machine now"):
+    with pytest.raises(ValueError, match=r"rank 1 of run .* has no process on this machine at the moment"):
         stopping.kill_rank(family.run, other, 1)
     assert len(family.below("rank_1.log")) == 3
     assert not list(events.read_all(family.run.events))
 
 
 def test_a_rank_that_is_not_there_is_said(family: Family) -> None:
-    with pytest.raises(ValueError, match=r"rank 2 of run .* has no process on this machine now"):
+    with pytest.raises(ValueError, match=r"rank 2 of run .* has no process on this machine at the moment"):
         stopping.kill_rank(family.run, family.status, 2)
     assert not list(events.read_all(family.run.events))

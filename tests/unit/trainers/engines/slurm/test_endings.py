@@ -50,7 +50,7 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
 @pytest.mark.parametrize(
     ("state", "nodes", "has_begun", "shown", "words"),
     [
-        ("CANCELLED", "", False, "stopped", "Its Slurm job was cancelled before it began."),
+        ("CANCELLED", "", False, "stopped", "The run's Slurm job was cancelled before it started."),
         ("CANCELLED", "n1", True, "stopped", "Its Slurm job was cancelled."),
         ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
         ("DEADLINE", "", False, "stopped", "at the job's deadline before it began."),
@@ -226,5 +226,8 @@ def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
     )
     for _ in range(3):
         found = liveness.read_status(run)
-        assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled before it began.")
+        assert (found.state, found.error) == (
+            "stopped",
+            "The run's Slurm job was cancelled before it started.",
+        )
     assert liveness.status_file.read(run.status) == found and num_tried == 1

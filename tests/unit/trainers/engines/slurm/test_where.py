@@ -186,7 +186,7 @@ def test_hostile_values_of_each_field_are_refused_or_quoted(
             text = script.batch_script(config, tmp_path, None, gres="gpu:1", max_restarts=3)
         if not text:
             continue
-        head = text.partition("\n# One launcher")[0].splitlines()
+        head = text.partition("\n# Each node has one launcher")[0].splitlines()
         assert all(line.startswith(("#!", "#SBATCH --")) for line in head)
         options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", text, re.MULTILINE))
         option = {"time_limit": "time", "gpu_type": "gres"}.get(name, name)
@@ -225,7 +225,7 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
         "time_limit": "at most 8 h: the administrator's limit"
     }
     nothing = allowed(make(), replace(one, extra_lines="--exclusive"))
-    assert nothing == {"extra_lines": "none: the administrator allows no further ones"}
+    assert nothing == {"extra_lines": "none, because the administrator allows no additional options"}
 
 
 def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
