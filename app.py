@@ -160,8 +160,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--no-standby",
         action="store_true",
-        help="do not start ranks in advance while no run is live: a start takes longer, but idle ranks use "
-        "no memory",
+        help="do not start ranks in advance: idle ranks then use no memory, but a start takes longer",
     )
     parser.add_argument(
         "--engine",

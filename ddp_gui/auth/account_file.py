@@ -140,10 +140,7 @@ class AccountFile:
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
             if private_files.make_private(self.path):
-                print(
-                    f"Other users of this machine could access {self.path}; its permissions are now "
-                    "corrected."
-                )
+                print(f"Other users of this machine could access {self.path}; this is now corrected.")
             return accounts
         except FileNotFoundError:
             raise AccountError(f"the file {self.path} does not exist") from None

@@ -165,8 +165,7 @@ def _name(values: list[bytes], header: str) -> str:
     if not any(values):
         raise Refused(
             401,
-            "You are not logged in: the proxy in front of this page did not send a name in the header "
-            f"{header}.",
+            f"You are not logged in: the proxy of this page did not send a name in the header {header}.",
         )
     if len(values) > 1 or b"," in values[0]:
         raise Refused(
@@ -176,8 +175,7 @@ def _name(values: list[bytes], header: str) -> str:
     if not (written.isascii() and written.isprintable()):
         raise Refused(
             400,
-            f"The name in the header {header} contains non-ASCII characters. The proxy must send an "
-            "ASCII name.",
+            f"The name in the header {header} contains non-ASCII characters. Names must be ASCII.",
         )
     try:
         return checked_name(written)

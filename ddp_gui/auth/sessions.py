@@ -100,10 +100,7 @@ class Sessions:
             sessions = {key: asdict(each) for key, each in self._sessions.items()}
             write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
-            print(
-                f"{self._path} cannot be written ({explain(error)}): a restart of the page will log all "
-                "users out."
-            )
+            print(f"{self._path} cannot be written ({explain(error)}): a restart will log all users out.")
 
     def _from_file(self) -> dict[str, Session]:
         try:

@@ -253,10 +253,7 @@ def _end(process: _Inspection) -> None:
 
 def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code == -signal.SIGKILL:
-        return (
-            "the process that inspected the data was killed, most likely because memory ran out: use less "
-            "data"
-        )
+        return "the process that inspects data was killed, probably because memory ran out: use less data"
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data crashed ({name}): the data may be damaged"

@@ -139,8 +139,7 @@ class Workers:
         with self._lock:
             if self._asked[person] >= most:
                 raise TooManyError(
-                    f"you have requested {self._what} {most} times at the same time: wait until a request "
-                    "is complete"
+                    f"you have requested {self._what} {most} times at once: wait until a request is complete"
                 )
             self._asked[person] += 1
         return person

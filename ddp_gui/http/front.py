@@ -337,8 +337,7 @@ def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
         outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
         if _has_too_many(outside, max_parts):
             raise ValueError(
-                f"The request contains more than {MAX_VALUES:,} values, or {max_parts:,} lists and named "
-                "fields."
+                f"The request contains more than {MAX_VALUES:,} values, or {max_parts:,} lists and fields."
             )
     try:
         return orjson.loads(body)

@@ -325,7 +325,7 @@ def navigation(current: str) -> str:
 def nothing_here(path: str) -> HTMLResponse:
     """Return the page for an unknown URL; `path` does not contain the prefix of a proxy."""
     words = """<div class="ddp ddp-nothing"><h1>This page does not exist.</h1>
-<p>Find your runs under <a href="./runs">Runs</a>, or start a new run under <a href="./">Train</a>.</p></div>"""
+<p>Find your runs under <a href="./runs">Runs</a>, or start a run under <a href="./">Train</a>.</p></div>"""
     # The links of every page are relative to the root.
     base = f'<base href="{"../" * (path.count("/") - 1)}./">'
     body = page("Not found", NOT_FOUND, "ddp-not-found", words, base)

@@ -266,10 +266,7 @@ SKYPILOT_PROOF = (
 )
 # Placeholder that the user must replace, because this machine does not know the GPUs of a cloud.
 GPU = "A100"
-_SHARED = (
-    "Set RUNS to a folder that all machines share, such as a SkyPilot volume. A machine's own disk is not "
-    "shared."
-)
+_SHARED = "Set RUNS to a folder that all machines share, such as a SkyPilot volume, not a machine's disk."
 _SETUP = """source tools/venv.sh
 make_venv requirements.txt
 """

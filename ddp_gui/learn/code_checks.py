@@ -220,10 +220,7 @@ def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
             if values and not _is_share_of(values[0], line, whole):
                 number = own[rank]
                 of_own = number < whole and _is_share_of(values[0], line, number)
-                words = (
-                    f"Rank {rank} printed the accuracy {values[0]}, which is not a number of correct "
-                    "predictions"
-                )
+                words = f"Rank {rank} printed {values[0]}, which is not an accuracy that predictions can have"
                 code = "own_accuracy" if of_own else "other_accuracy"
                 more = f": it is the accuracy on the {number} samples of rank {rank} alone" if of_own else ""
                 return _found(code, f"{words} out of {whole}{more}.")
@@ -397,7 +394,7 @@ HINTS: Mapping[str, Sequence[str]] = {
         '`torch.distributed.init_process_group("gloo")` joins it. Call it before wrapping the model.',
     ],
     "idle": ["Each rank must run the training loop. Is it below an `if rank == 0`?"],
-    "uneven": ["All ranks need the same number of batches: a `DistributedSampler` pads the data accordingly."],
+    "uneven": ["All ranks need the same number of batches: a `DistributedSampler` pads the data for this."],
     "not_averaged": [
         "Each rank used its own gradients, without averaging them over the ranks.",
         "Wrap the model in `DistributedDataParallel`, and call the wrapped model, not `model.module`.",
@@ -418,8 +415,7 @@ HINTS: Mapping[str, Sequence[str]] = {
     "other_samples": ["All ranks must create the same data: with the same seed before `torch.randn`."],
     "samples_missing": ["Together the ranks must use all samples. Which samples does no rank get?"],
     "same_order": [
-        "The sampler computes its order from a seed and the epoch, but your script does not tell it the "
-        "epoch.",
+        "The sampler's order depends on a seed and the epoch, but your script does not set the epoch.",
         "Call `sampler.set_epoch(epoch)` before each pass over the loader.",
     ],
     "same_file": ["Write a file on one rank only: `if rank == 0:`."],

@@ -126,8 +126,7 @@ def doubts_of_speed_up(run: RunNumbers, base: RunNumbers) -> list[str]:
     if found is None or found <= MOST_SPEED_UP * most:
         return []
     return [
-        f"“{run.name}” was {found:.3g} times as fast as “{base.name}”, with only {most:.3g} times as many "
-        "ranks."
+        f"“{run.name}” was {found:.3g} times as fast as “{base.name}” with {most:.3g} times as many ranks."
     ]
 
 

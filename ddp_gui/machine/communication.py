@@ -48,8 +48,8 @@ def explain_failure(
     if late_after_s is not None:
         return (
             f"The check was not finished after {late_after_s:.0f} s and was stopped. Either the ranks could "
-            "not reach each other, or the machine is very busy. Try fewer ranks, or try again when no run "
-            "is live."
+            "not reach each other, or the machine is very busy. Try fewer ranks, or wait until no run is "
+            "live."
         )
     killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
     if killed:
@@ -78,10 +78,7 @@ def _name(exit_code: int) -> str:
 
 def _hint(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
-        return (
-            "The system often sends this signal when memory runs out: try fewer ranks, or close other "
-            "programs."
-        )
+        return "Systems often send this signal when memory runs out: try fewer ranks, or close programs."
     return "Compiled code crashed; the driver and torch may not match."
 
 

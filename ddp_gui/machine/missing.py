@@ -174,8 +174,8 @@ def little_disk(folder: Path) -> list[Missing]:
             what="Disk space",
             meaning=(
                 f"Only {free_bytes / 1e9:.1f} GB are free for runs. A run that cannot save continues, but "
-                "its results are lost. Delete runs that you no longer need. This command lists the largest "
-                "runs last."
+                "its results are lost. Delete runs that you no longer need. This command sorts them by "
+                "size."
             ),
             command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
             is_problem=True,

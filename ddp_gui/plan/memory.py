@@ -195,8 +195,7 @@ def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
         return None
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
     return (
-        f"{ranks} ranks share {cores}: useful to see how ranks work together, but slower than one rank per "
-        "core."
+        f"{ranks} ranks share {cores}: this shows how ranks work together, but one rank per core is faster."
     )
 
 

@@ -119,8 +119,7 @@ def _note(has_gpus: bool) -> str | None:
     if not has_gpus or hardware.sees_all_processes():
         return None
     return (
-        "This page runs in a container or in WSL2 and cannot see programs outside of it, which may use an "
-        "assigned GPU."
+        "This page runs in a container or in WSL2 and cannot see programs outside of it, which may use a GPU."
     )
 
 

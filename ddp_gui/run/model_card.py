@@ -60,7 +60,8 @@ python predict.py {example}
 {snippet}
 ```
 
-Input: {kind}, shape {shape} (any batch size). Inputs must be prepared as `model.json` describes; another normalisation gives worse predictions without an error.
+Input: {kind}, shape {shape} (any batch size). Inputs must be prepared as `model.json` describes; another
+normalisation gives worse predictions without an error.
 
 {classes}## Data
 
@@ -74,7 +75,9 @@ validation.
 
 ## Limits
 
-The model was validated only on data like the training data. For other inputs, predictions can be wrong even with a high probability. If the validation split selected this checkpoint as the best one, its metrics are slightly too good. The model was not tested for bias or safety.
+The model was validated only on data like the training data. For other inputs, predictions can be wrong even
+with a high probability. If the validation split selected this checkpoint as the best one, its metrics are
+slightly too good. The model was not tested for bias or safety.
 
 ## Configuration
 

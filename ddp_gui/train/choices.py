@@ -75,7 +75,7 @@ def start_words(start_from: str, plan: Plan | None) -> str:
     more = "" if plan is None else f" {as_html(plan.start_text)}"
     return (
         f'<div class="ddp-start-from" role="status"><p><strong>Training further from {link}.</strong>'
-        f" Choose the data to train on. The model stays as it is, with all it has learnt.{more}</p>"
+        f" Choose the data to train on. The model keeps its trained weights.{more}</p>"
         '<p><a href="./">Start with a new model instead</a></p></div>'
     )
 

@@ -46,21 +46,21 @@ MUCH = 0.05  # if more than this share of the samples is excluded, the button sh
 
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
-    '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (CSV, Excel, Parquet, JSON Lines) or a text. The page then shows here how it was read, before "
-    "training.</p></div>"
+    '<div class="ddp-own"><p>Enter a path on this machine, or upload a zip of images in class folders, '
+    "a table (CSV, Excel, Parquet, JSON Lines) or a text. Before training, the page shows how it reads your "
+    "data.</p></div>"
 )
 _NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
 NOT_YET = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
-    "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
+    "not inspected yet. Leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
 # Without a <span>, problems.js marks the field but adds no text: the full text is already below the field.
 _FAULTY = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
-    "the data cannot be used as it is. The problems are listed there.</li>"
+    "the data cannot be used yet. The problems are listed there.</li>"
 )
 
 

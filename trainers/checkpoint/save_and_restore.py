@@ -224,8 +224,7 @@ class Checkpointer:
             if found != value:
                 raise CheckpointError(
                     f"checkpoint step_{step} was saved with {name} = {found}, but the value is {value} now: "
-                    "a run cannot resume with other data, another model or another strategy; start a new "
-                    "run"
+                    "a run cannot resume with other data, model or strategy; start a new run"
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:

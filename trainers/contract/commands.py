@@ -158,8 +158,7 @@ COMMANDS: dict[str, Definition] = {
         ),
         endpoint=Endpoint(
             name="slow_rank",
-            help="Make a rank of a live run sleep for this time in each step, to show which ranks wait; 0 "
-            "ends the slowdown.",
+            help="Make a rank of a live run sleep for this time in each step; 0 ends the slowdown.",
             answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
     ),

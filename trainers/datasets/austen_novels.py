@@ -42,9 +42,8 @@ class AustenNovels:
             num_train=NUM_TRAIN_EACH * len(NOVELS),
             num_validation=NUM_VALIDATION_EACH * len(NOVELS),
             sample_unit="passages",
-            description="The model predicts which of six novels by Jane Austen contains a passage of 40 words; "
-            "names of people are a strong hint. 1,500 passages of each novel to train, 300 from near "
-            "its end to validate.",
+            description="Predicts which of six novels by Jane Austen contains a passage of 40 words; names "
+            "are a strong hint. 1,500 passages of each novel to train, 300 from near its end to validate.",
             source="Project Gutenberg by way of janeaustenr, public domain",
             vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
             padding=WordTokenizer.padding if own is None else own.padding,

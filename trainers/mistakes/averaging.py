@@ -40,8 +40,7 @@ class NeverAveraging(Ddp):
 @register_mistake(
     "sum_instead_of_mean",
     label="Sum instead of mean",
-    description="Gradients of all ranks are summed, not averaged: each step is N times as large. With Adam the "
-    "effect is invisible.",
+    description="Gradients are summed, not averaged: steps are N times as large. Adam hides the effect.",
 )
 class Summing(Ddp):
     """Multiplies DDP's averaged gradients by the number of ranks, which gives their sum."""

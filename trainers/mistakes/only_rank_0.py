@@ -24,8 +24,7 @@ from trainers.report.step_meter import StepMeter
 @register_mistake(
     "rank0_loss_only",
     label="Loss of rank 0 alone",
-    description="The reported training loss is computed only from rank 0's samples, so it is noisier than the mean "
-    "over all ranks.",
+    description="The reported training loss is rank 0's loss, which is noisier than the mean over all ranks.",
 )
 class OwnLoss(StepMeter):
     """Reports rank 0's loss: weights it by the number of ranks, and the losses of the other ranks by 0."""
@@ -46,8 +45,7 @@ class _OnlyRank0(World):
 @register_mistake(
     "rank0_metrics",
     label="Metrics of rank 0's share",
-    description="Each rank validates on its share, and rank 0 reports only its own result, from one N-th of the "
-    "samples.",
+    description="Each rank validates on its share of the samples, and rank 0 reports only its own result.",
 )
 class OwnShare(Evaluator):
     """Evaluates without summing over the ranks."""

@@ -47,7 +47,7 @@ class SameOrderEachEpoch(ShardedBatches):
 @register_mistake(
     "uneven_batches",
     label="Uneven batches",
-    description="The last rank has one batch less in each epoch, so the others wait forever for its gradients.",
+    description="The last rank has one batch less per epoch, so the others wait forever for its gradients.",
     hangs=True,
 )
 class UnevenBatches(ShardedBatches):

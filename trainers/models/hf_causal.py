@@ -39,8 +39,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
 @register_model(
     NAME,
     label="Fine-tune a language model",
-    description="Starts from a pretrained model in a folder on this machine (Hugging Face format) and learns to "
-    "write like your text.",
+    description="A pretrained Hugging Face model from a folder, which learns to write like your text.",
     tasks=(LANGUAGE_MODELLING,),
     family="pretrained",
     needs_path=True,

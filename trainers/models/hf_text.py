@@ -73,8 +73,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
 @register_model(
     NAME,
     label="Fine-tune a text model",
-    description="Starts from a pretrained model in a folder on this machine (Hugging Face format) and learns to "
-    "classify your texts.",
+    description="A pretrained Hugging Face model from a folder, which learns to classify your texts.",
     tasks=(TEXT_CLASSIFICATION,),
     family="pretrained",
     needs_path=True,

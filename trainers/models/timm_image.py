@@ -44,8 +44,8 @@ class Resized(nn.Module):
 @register_model(
     NAME,
     label="timm network",
-    description="An image network of the package timm, from scratch or from a pretrained network in a folder on "
-    "this machine. Small images are enlarged to the 64 pixels per side that these networks need.",
+    description="A network of the package timm, from scratch or pretrained from a folder on this machine. "
+    "Small images are enlarged to 64 pixels per side, which these networks need.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="pretrained",
     sizes={

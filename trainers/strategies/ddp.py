@@ -197,8 +197,7 @@ class DataParallel(Strategy):
     "ddp",
     label="DDP",
     description="Every rank holds the whole model; gradients are averaged while backward runs.",
-    sharing="After every backward pass DDP averages the gradients of all ranks, so each rank waits for the "
-    "slowest one.",
+    sharing="After every backward pass DDP averages the gradients of all ranks, so all wait for the slowest.",
 )
 class Ddp(DataParallel):
     """Plain DDP; adds CUDA graphs on one rank."""

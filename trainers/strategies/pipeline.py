@@ -31,7 +31,7 @@ LossOf = Callable[[Tensor], Tensor]
     "pipeline",
     label="Pipeline",
     description="Each rank holds consecutive layers; micro-batches pass from one rank to the next.",
-    sharing="Each rank holds consecutive layers; micro-batches pass from the first rank to the last and back.",
+    sharing="Each rank holds consecutive layers; micro-batches pass through all ranks and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains `network.pipeline_stages(world_size)`, one stage per rank."""

@@ -220,7 +220,7 @@ class HostEvent:
         return 1000 * (end._at_s - self._at_s)
 
     def query(self) -> bool:
-        """Return True: the CPU has done what came before."""
+        """Return True: earlier work on the CPU is already done."""
         return True
 
     def wait(self, stream: Any = None) -> None:
@@ -250,7 +250,7 @@ class HostStream(contextlib.nullcontext[None]):
     wait_stream = wait_event = record_event = synchronize = _do_nothing
 
     def query(self) -> bool:
-        """Return True: the CPU has done what came before."""
+        """Return True: earlier work on the CPU is already done."""
         return True
 
 

@@ -239,9 +239,7 @@ def _uneven_inputs(review: Review) -> Found:
     if not is_known or not is_wrapped or len(set(counts.values())) < 2 or review.newest("joins"):
         return None
     words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
-    message = (
-        f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer batches leaves "
-    )
+    message = f"Ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "
     return f"{message}the others waiting in their all-reduce.", review.first("pass")
 
 
@@ -279,9 +277,7 @@ def _evaluates_alone(review: Review) -> Found:
     ]
     if review.num_ranks < 2 or not alone or others or max(took_s, default=0.0) < LONG_EVALUATION_S:
         return None
-    message = (
-        f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; the others wait in their next all-reduce."
-    )
+    message = f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; others wait in their next all-reduce."
     return message, alone[0]
 
 
@@ -334,9 +330,7 @@ def _reads_each_step(review: Review) -> Found:
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
             waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms per step"
-            message = (
-                f"The loss is read from the GPU in each step: {waited} and queued no work during that time"
-            )
+            message = f"The loss is read from the GPU in each step: {waited}, without queueing work"
             return f"{message} (mean of {number} steps).", note
     return None
 
@@ -358,15 +352,13 @@ def _unused_parameters(review: Review) -> Found:
 
 @remark(None, "Update the weights with an optimizer of torch.optim, whose steps are counted.")
 def _no_steps(review: Review) -> Found:
-    message = (
-        "No optimizer of torch.optim has made a step, so the page cannot show steps, losses and progress."
-    )
+    message = "No optimizer of torch.optim has made a step, so the page has no steps and losses to show."
     return (message, review.first("model")) if review.newest("stepless") else None
 
 
 @remark(
     None,
-    "Call this function at the end. Otherwise a rank that exits late can abort with an error.",
+    "Call this function last. Otherwise a rank that exits late can abort.",
     at_end=True,
 )
 def _no_destroy(review: Review) -> Found:

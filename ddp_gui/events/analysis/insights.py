@@ -229,8 +229,7 @@ def of_damage(num_lines: int) -> list[Insight]:
     return [
         Insight(
             code="events_damaged",
-            message=f"{num_lines:,} {them} be read (damaged, altered or missing): the page does not show their "
-            "content.",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing), so the page omits them.",
             evidence="events.jsonl",
         )
     ]
@@ -422,8 +421,8 @@ def _memory_is_full(series: Series, config: Config) -> Insight | None:
         if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY:
             return Insight(
                 code="memory_is_full",
-                message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: slightly more "
-                "memory use will make the run fail.",
+                message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: the run "
+                "fails if it needs slightly more.",
                 evidence="the latest devices event",
                 rank=device["rank"],
                 action=_again("Start again with half the batch", batch_size=max(1, config.batch_size // 2)),

@@ -27,14 +27,8 @@ STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
 # Same limit as in trainers/evaluation.py: without gradients, a batch can be larger.
 MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
-SAME = (
-    "On CPU ranks in fp32, with the same number of ranks and threads, its losses have the same bits as the "
-    "run's losses."
-)
-CLOSE = (
-    "On CPU ranks in fp32, its losses differ from the run's losses by about 1e-6, because sums have "
-    "another order."
-)
+SAME = "On CPU ranks in fp32, with equally many ranks and threads, its losses equal the run's bit by bit."
+CLOSE = "On CPU ranks in fp32, its losses differ from the run's by about 1e-6 (other order of sums)."
 # Strategies with the same losses as DDP on two ranks, because a sum of two terms does not depend on their
 # order.
 EXACT_RANKS = 2
@@ -271,8 +265,7 @@ def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None
     left_out += ["torch.compile"] if config.compile else []
     paragraph = (
         f"From the settings {source}; needs torch and numpy only. It reads {data.about}. "
-        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. It saves only the final "
-        "weights."
+        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. It saves the final weights."
     )
     paragraphs = [paragraph]
     if config.mistake != NO_MISTAKE:

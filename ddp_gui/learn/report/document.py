@@ -582,7 +582,7 @@ def end(script: str) -> str:
     """Return the end of a file: Plotly, compressed, and the script."""
     plotly = base64.b64encode(shell.compressed("plotly-basic.min.js")).decode()
     return (
-        "<noscript><p>The charts need scripts, which are turned off here.</p></noscript>"
+        "<noscript><p>The charts need JavaScript, which is turned off.</p></noscript>"
         f'<script type="text/plain" id="packed-plotly">{plotly}</script>'
         f"<script type=module>{script}</script></body></html>\n"
     )

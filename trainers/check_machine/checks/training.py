@@ -132,8 +132,7 @@ class DdpChecks:
             return self._bench.failed(f"The losses are equal, but the weights of step {step:,} differ.")
         self._bench.done()
         words = (
-            f"All losses, and the weights of step {step:,}, have the same bits as those of an uninterrupted "
-            "run."
+            f"All losses, and the weights of step {step:,}, equal those of an uninterrupted run bit by bit."
         )
         return Outcome.passed(words)
 

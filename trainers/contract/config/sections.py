@@ -145,8 +145,7 @@ class Duration:
     on_hang: str = _schedule(
         "end",
         label="On a hang",
-        help="end: the run fails and reports where each rank hangs; wait: the run reports and waits until "
-        "you stop it.",
+        help="end: the run fails and reports where each rank hangs; wait: it reports, and waits for a stop.",
         choices=("end", "wait"),
     )
 
@@ -461,8 +460,7 @@ class Parallelism:
         4,
         label="Pipeline micro-batches",
         term="pipeline parallelism",
-        help="The number of micro-batches that a batch is split into, so that all stages work at the same "
-        "time.",
+        help="Number of micro-batches per batch. With several, all stages work at the same time.",
         by_plugin="strategy",
         minimum=1,
         maximum=1024,
@@ -508,8 +506,7 @@ class Parallelism:
         False,
         label="SyncBatchNorm",
         term="SyncBatchNorm",
-        help="BatchNorm computes its statistics over the batches of all ranks instead of each rank's batch; "
-        "GPUs only.",
+        help="BatchNorm computes its statistics over the batches of all ranks, not per rank; GPUs only.",
     )
 
 
@@ -542,8 +539,7 @@ class Speed:
     data_location: str = _speed(
         "auto",
         label="Data location",
-        help="device: all data is in the GPU's memory; host: each batch is copied; auto: device if the data "
-        "fits.",
+        help="device: all data in the GPU's memory; host: batches are copied; auto: device if the data fits.",
         choices=("auto", "device", "host"),
     )
     num_workers: int = _speed(
@@ -641,14 +637,13 @@ class Forwarding:
     forward_to: str = _forward(
         NO_TRACKER,
         label="Tracker",
-        help="A separate process sends the curves to this tracker during training; its errors do not affect "
-        "the run.",
+        help="A separate process sends the curves to this tracker; its errors do not affect the run.",
         choices=(NO_TRACKER, "tensorboard", "trackio", "mlflow", "wandb"),
     )
     forward_address: str = _forward(
         "",
         label="Address of the service",
-        help="Such as http://127.0.0.1:5000. Empty: from the page's environment variables, else this machine.",
+        help="For example http://127.0.0.1:5000. Empty: the page's environment variables, or this machine.",
         only_with=("forward_to", ("trackio", "mlflow", "wandb")),
         check=_check_address,
     )
@@ -681,8 +676,7 @@ class Where:
     partition: str = _where(
         "",
         label="Partition",
-        help="The group of the cluster's nodes that the job may run on, with its free resources. Empty: the "
-        "default.",
+        help="Group of the cluster's nodes for the job, with free resources. Empty: the default.",
         max_length=MAX_NAME,
     )
     gpu_type: str = _where(
@@ -813,8 +807,7 @@ class Script:
     script_on_cpu: bool = _script(
         False,
         label="Run on CPU ranks",
-        help="Runs a script for GPUs on the CPU: nccl becomes gloo, and .cuda() and .to('cuda') have no "
-        "effect.",
+        help="Runs a GPU script on the CPU: nccl becomes gloo; .cuda() and .to('cuda') have no effect.",
     )
 
     @property

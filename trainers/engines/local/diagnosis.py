@@ -132,8 +132,7 @@ def kind_and_hint(message: str) -> tuple[str, str] | None:
     if _NO_GPU.search(message):
         return (
             "rank_raised",
-            "torch can use no GPU on this machine. Turn on “Run on CPU ranks” to run the script without a "
-            "GPU.",
+            "torch can use no GPU on this machine. To use CPU ranks, turn on “Run on CPU ranks”.",
         )
     hint = gpu_hint(message)
     return None if hint is None else ("gpu_error", hint)
@@ -255,8 +254,7 @@ def with_lack_of_memory(cause: Cause) -> Cause:
         return cause
     return replace(
         cause,
-        message=f"{cause.message} At that time the kernel killed a process on this machine because memory ran "
-        "out.",
+        message=f"{cause.message} At that time, the kernel killed a process because memory ran out.",
         hint=LESS_MEMORY,
     )
 

@@ -196,8 +196,7 @@ MOST_READ_AT_ONCE = 64
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (
-    "All ranks must call the same collectives in the same order. Find the collective that some ranks do "
-    "not reach."
+    "All ranks must call the same collectives in the same order. Find the one that a rank does not reach."
 )
 
 

@@ -140,10 +140,8 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
         status: Last status recorded in its folder.
     """
     has_run_before = status.started_unix_s is not None
-    if end.nodes:
-        when = ""
-    else:
-        when = " while it waited for a restart" if has_run_before else " before it started"
+    waited = " while it waited for a restart" if has_run_before else " before it started"
+    when = "" if end.nodes else waited
     if end.state == "CANCELLED":
         return Ending(
             state="stopped", message=f"The run's Slurm job was cancelled{when}{_cancelled_by_text(end)}."

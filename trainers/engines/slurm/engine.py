@@ -147,10 +147,7 @@ class SlurmEngine(Engine):
             error = unknown
         silent_s = self._slurm.jobs_silent_since_unix_s
         since = "" if silent_s is None else f" since {hour_and_minute(silent_s)}"
-        silence = (
-            f"Slurm has not answered{since}. This page shows the state from the files that the run itself "
-            "writes."
-        )
+        silence = f"Slurm has not answered{since}. This page shows the state from the run's own files."
         is_waiting = found is not None and found.is_waiting
         known = Description(
             is_alive=None if error is not None else found is not None and not found.has_ended,

@@ -103,8 +103,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         sys.exit(f"Nothing was written: {explain(error)}")
     print(
-        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm on each "
-        "PC."
+        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm on each."
     )
 
 

@@ -36,7 +36,7 @@ START=$SLURM_JOB_ID-$RESTART
 # A folder on this node's own disk, in which node 0 signals the end even if the shared folder hangs.
 DDP_SIGNS=$(mktemp -d)
 trap 'rm -rf "$DDP_SIGNS"' EXIT
-# Slurm commands for launchers. They compare Slurm's restart count, so that an old start cannot end a newer one.
+# Slurm commands for launchers. They compare the restart count, so an old start cannot end a newer one.
 DDP_AGAIN={again}
 DDP_AGAIN_LATER={again_later}
 DDP_CANCEL={cancel}
@@ -193,7 +193,6 @@ def _quoted_value(value: str) -> str:
     """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(
-            f"{json.dumps(value)} cannot be used in a batch script: it contains a character with a meaning "
-            "for Slurm"
+            f"{json.dumps(value)} cannot be used in a batch script: it contains a special character of Slurm"
         )
     return shlex.quote(value)

@@ -159,8 +159,7 @@ def _slowness(bytes_per_s: float, latency_s: float) -> str:
     if mbit <= SLOW_MBIT:
         return (
             f"This is the bandwidth of a wireless link or a link of {SLOW_MBIT} Mbit/s. Use a cable and a "
-            f"switch for {USUAL_MBIT:,} Mbit/s, and check the speed on both hosts: ethtool INTERFACE, line "
-            "Speed."
+            f"switch for {USUAL_MBIT:,} Mbit/s, and check the line Speed of ethtool INTERFACE on both hosts."
         )
     if latency_s > SLOW_LATENCY_S:
         return (
@@ -375,10 +374,7 @@ class SshEngine(Engine, HostChecks):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
-            message += (
-                f" {'; '.join(silent)}: processes on this host end when they lose the connection to the "
-                "other hosts."
-            )
+            message += f" {'; '.join(silent)}: processes on this host end when they lose the other hosts."
         restarts.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:

@@ -33,7 +33,7 @@ cd {project} || say {no_project}
 [ -x {python} ] || say {no_python}
 [ -d {run} ] || say {no_run}
 exec 9>>"$lock"
-flock -w 2 9 || say "this host already trains $(basename "$(cut -d ' ' -f 2- "$lock")"), and runs one run at a time"
+flock -w 2 9 || say "this host already trains $(basename "$(cut -d ' ' -f 2- "$lock")"), one run at a time"
 printf '%s %s\\n' {tag} {run} >"$lock"
 {exports}
 setsid {command} </dev/null >>{log} 2>&1 &

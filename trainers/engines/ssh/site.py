@@ -91,8 +91,7 @@ class SshSite:
             raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
         if named := [host.name for host in self.hosts if host.project]:
             raise ValueError(
-                f"project of {named[0]} has no effect with shared = false, because the code is copied to "
-                "the host"
+                f"project of {named[0]} has no effect with shared = false, which copies the code"
             )
 
 

@@ -100,9 +100,7 @@ def declare_torchvision_operators() -> torch.library.Library | None:
             torch.ops.load_library(str(compiled))
             return None
     except OSError as error:
-        log.info(
-            "torchvision's compiled operators are incompatible with this torch, but not needed: %s", error
-        )
+        log.info("torchvision's operators are incompatible with this torch, but not needed: %s", error)
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in _TORCHVISION_OPERATORS:
         library.define(name + _SIGNATURE)
@@ -120,10 +118,7 @@ def model_folder(path: str, model: str) -> Path:
         ValueError: if it cannot be used; gives the reason and the remedy.
     """
     if not path:
-        raise ValueError(
-            f"pretrained_path is empty, but {model} starts from a pretrained model: set the path of its "
-            "folder"
-        )
+        raise ValueError(f"pretrained_path is empty, but {model} needs a pretrained model: set its folder")
     folder = Path(path).expanduser()
     if not folder.exists():
         hint = "Check the spelling."
@@ -209,8 +204,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     for key in ("attn_implementation", "experts_implementation"):
         if "/" in str(config.get(key, "")):
             raise ValueError(
-                f"{folder / 'config.json'} requires code from a model hub ({key}), which this program does "
-                "not run"
+                f"{folder / 'config.json'} requires code from a model hub ({key}), which is not run"
             )
     return config
 
@@ -248,9 +242,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
     if unused:
-        log.info(
-            "these parameters are frozen, because the output does not depend on them: %s", ", ".join(unused)
-        )
+        log.info("frozen, because the output does not depend on them: %s", ", ".join(unused))
     network.train()
     return unused
 
