@@ -68,8 +68,7 @@ def main() -> None:
             login_node.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
         _check_accounts(options.auth_file)
-        # Gradio reads GRADIO_TEMP_DIR at import; the default is a folder that all users of this machine
-        # share.
+        # Gradio reads GRADIO_TEMP_DIR at import. All users of this machine share the default folder.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
         if options.plugins is not None:
             os.environ[PLUGINS_VARIABLE] = str(options.plugins)

@@ -68,8 +68,7 @@ from trainers.engines import registry
 from trainers.engines.base import EngineOptions
 from trainers.files.plain_files import ASSETS
 
-# Switch interval. With Python's default of 5 ms, the event loop waits that long for each computing thread at
-# every read and write.
+# Switch interval. The event loop waits that long for each computing thread at every read and write.
 SWITCH_INTERVAL_S = 0.0005
 LESSONS = ASSETS / "lessons"
 QUEUE_POLL_EVERY_S = 0.02
@@ -287,8 +286,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
 def tune_interpreter() -> None:
     """Reduce the event loop's waiting for other threads and for the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Exclude the existing objects, which are permanent, from garbage collection, which would block all
-    # requests for 0.4 s.
+    # Exclude permanent objects from garbage collection, which would block all requests for 0.4 s.
     gc.freeze()
 
 
@@ -312,8 +310,7 @@ def _listen(options: Options) -> Listener:
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Accepted connections inherit this option, with which the system ends a connection that no longer
-        # receives data.
+        # Accepted connections inherit this option, which ends connections that receive no data.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
         bind(listening, options.host, options.port)

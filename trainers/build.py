@@ -201,8 +201,7 @@ def _describe(
     try:
         return description.describe(config, spec, validation, network)
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        # Errors only warn: data sets and models may be user plug-ins, and training does not need the
-        # description.
+        # Errors of data sets and models, which may be plug-ins, only warn: training needs no description.
         message = f"The checkpoints will contain no description of the model: {error}"
         hint = "Training is not affected. The page cannot run the trained model on new inputs or export it."
         reporter.warning("no_description", message, hint)

@@ -53,8 +53,7 @@ def main() -> None:
 
 def measure_all(wanted_device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
     """Measure every size in ascending order; rank 0 prints each result immediately."""
-    # Imported here, after `die_with_parent`: importing torch takes seconds, and torchrun may die in the
-    # meantime.
+    # Imported after `die_with_parent`, because importing torch takes seconds, in which torchrun may die.
     from trainers.parallel import bandwidth, process_group
 
     world = process_group.join(wanted_device)

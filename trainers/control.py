@@ -18,8 +18,7 @@ log = logging.getLogger(__name__)
 PAUSE_POLL_S = 0.1
 
 
-# A handler carries out one command on every rank at the agreed step and reports the result; it raises
-# `Stopped` to end training.
+# Carries out one command on every rank at the agreed step; it raises `Stopped` to end training.
 Handler = Callable[[Job, Command], None]
 _HANDLERS: dict[str, Handler] = {}
 
@@ -80,8 +79,7 @@ def finish(job: Job) -> None:
         obey(job, command)
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
-        # Training is done but not saved: wait until a user frees space, because ending now would lose the
-        # model.
+        # Training is done but not saved: wait until a user frees space, to keep the model.
         stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 

@@ -62,8 +62,7 @@ EVERYBODY = Person(name="", role="teacher")
 # The current user without a session on a page with login, who owns nothing and may change nothing.
 NOBODY = Person(name="", role="student")
 
-# No default, because the context of a request begins empty and must not get the rights of a page without
-# login.
+# No default: a request's context begins empty, and must not get the rights of a page without login.
 _asking: ContextVar[Person] = ContextVar("ddp_asking")
 _default = EVERYBODY
 

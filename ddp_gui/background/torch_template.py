@@ -93,8 +93,7 @@ class Fork:
         self._signal(b"kill")
 
     def _signal(self, name: bytes) -> None:
-        # Let the template send the signal, because it knows whether the process id still belongs to its
-        # child.
+        # Let the template send the signal: it knows whether the process id still belongs to its child.
         with contextlib.suppress(OSError):  # the template and its forks have ended
             self._control.sendall(_order(b"%s %d" % (name, self.pid)))
 

@@ -241,8 +241,7 @@ def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-# Nice level at which a process gets a quarter of a core while training uses all cores; with less, an export
-# would take minutes.
+# Nice level at which a process gets a quarter of a core while training uses all cores.
 NICENESS = 5
 PIECE_BYTES = 256 * 1024
 

@@ -126,8 +126,7 @@ class RunView:
                 return False
             before = self._offset, self._is_careful
             self._read()
-            # When validation is turned on, reading restarts from the beginning, which also counts as
-            # progress.
+            # Turning validation on restarts reading from the beginning, which also counts as progress.
             return (self._offset, self._is_careful) != before
 
     def _start_over(self) -> None:

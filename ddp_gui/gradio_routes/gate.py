@@ -253,8 +253,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._frames = () if own_proxy is None else own_proxy.frames
-        # Names from `--host` and `--allow-host`. A proxy may use these names, so their origins also belong to
-        # this page.
+        # Names from `--host` and `--allow-host`, which a proxy may use, so they are own origins.
         self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
@@ -312,8 +311,7 @@ class Gate:
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
-            # Without a valid Host, Gradio's page would stay empty, because it requests all files from that
-            # host.
+            # Without a valid Host, Gradio's page stays empty: it requests all files from that host.
             raise Refused(
                 400,
                 f"{NO_HOST} Or start the page with --allow-host NAME, with the host name in the "

@@ -26,8 +26,7 @@ from ddp_gui.http.front import Message, Receive, Refused, Scope
 MAX_DEPTH = 40
 # Maximum number of files. The page sends one, and each is checked on the disk.
 MAX_FILES = 4
-# Functions with long values: lists of run ids, and files of a script. All other calls are far below
-# `front.MAX_BYTES`.
+# Functions with long values (run ids, files of a script). Other calls are far below `front.MAX_BYTES`.
 LONG_CALLS = (
     "delete_runs", "restore_runs", "empty_bin", "read_script", "open_script", "start_script",
     "start_code_lesson",

@@ -320,8 +320,7 @@ class Listener(socket.socket):
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
         network = newest.network
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
-            # Requests of another user of this machine are refused; thousands of these connections must cost
-            # almost nothing.
+            # Refuse requests of other users of this machine at almost no cost, even thousands of them.
             is_refused_anyway = newest.is_foreign and not self.lets_phones_in
             return not is_refused_anyway and self._end_longest_waiting(network)
         if counts.total() > self._most:
@@ -338,8 +337,7 @@ class Listener(socket.socket):
             return False
         longest = min(waiting, key=lambda each: waiting[each])
         longest.is_ending = True
-        # The event loop then reads end-of-file and closes the connection. An already closed connection raises
-        # OSError.
+        # The event loop then reads end-of-file and closes. An already closed connection raises OSError.
         with contextlib.suppress(OSError):
             longest.shutdown(socket.SHUT_RDWR)
         return True
@@ -363,8 +361,7 @@ class Listener(socket.socket):
         if not self._is_proxy(address):
             return False
         if is_of_this_machine(address):
-            # If the connection was closed meanwhile, the owner may be that of another connection from the
-            # same port.
+            # If the connection was closed meanwhile, the port may belong to another connection's owner.
             return is_system_account(uid) and _is_connected(connection)
         return True
 

@@ -19,8 +19,7 @@ from trainers.engines.local import torchrun
 WORKER = "trainers.worker"
 PORT = 29500
 _COMMENT_WIDTH = 96
-# Maximum length of a label: a Kubernetes name has at most 63 characters, and the names of pods extend this
-# label.
+# Maximum length of a label: Kubernetes names have at most 63 characters, and pods extend the label.
 _MAX_LABEL = 40
 
 

@@ -275,8 +275,7 @@ class CommunicationChecks:
             self._checks[check.check_id] = check
             for oldest in list(self._checks)[:-MAX_REMEMBERED]:
                 del self._checks[oldest]
-        # The thread must live as long as the check, because the kernel kills the check's processes when this
-        # thread ends.
+        # The thread must outlive the check, because the kernel kills its processes when this thread ends.
         threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
         return check
 

@@ -148,8 +148,7 @@ class MachineChecks:
                 check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
             )
             self._newest = check
-        # The thread must live as long as the check, because the kernel kills the check's processes when this
-        # thread ends.
+        # The thread must outlive the check, because the kernel kills its processes when this thread ends.
         threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
         return check
 

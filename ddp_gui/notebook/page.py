@@ -115,8 +115,7 @@ def tile() -> dict[str, Any]:
         "environment": {SECRET_VARIABLE: secret},
         "request_headers_override": {SECRET_HEADER: secret},
         "timeout": ANSWERS_WITHIN_S,
-        # Use the default category (Notebook), because JupyterLab does not show the icon in the category
-        # Other.
+        # Use the default category (Notebook): JupyterLab does not show the icon in the category Other.
         "launcher_entry": {"title": "Rankscope", "icon_path": str(ASSETS / "icons" / "favicon.svg")},
     }
 

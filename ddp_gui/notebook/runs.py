@@ -54,8 +54,7 @@ class Session:
         if own_plugins() is None and (plugins := private_files.plugins(runs_dir)) is not None:
             os.environ[PLUGINS_VARIABLE] = str(plugins)
         private_files.close_runs(runs_dir)
-        # Do not change the umask, so that other files of the notebook keep their permissions; each run's
-        # folder is private.
+        # Keep the umask, which also affects other files of the notebook; each run's folder is private.
         umask = os.umask(0o077)
         private_files.begin(runs_dir)
         os.umask(umask)

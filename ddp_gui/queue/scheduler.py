@@ -368,8 +368,7 @@ class Scheduler:
         """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
         with self._queue_store.open() as state:
-            # Read before the state is read: this pass does not store a pause that arrives during the
-            # snapshot.
+            # Read before the state: this pass does not store a pause that arrives during the snapshot.
             unstored = self._unstored_pause
             snapshot = self._snapshot_into(state)
             for run_id, error in snapshot.broken.items():

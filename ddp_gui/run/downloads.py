@@ -32,8 +32,7 @@ NO_MODEL = (
     "run {run_id} was broken on purpose ({mistake}): its model is not useful, so its weights "
     "cannot be downloaded. Its numbers can be exported."
 )
-# Valid file names in a checkpoint. When unpacked, a name with a backslash or a drive's colon could leave the
-# folder.
+# Valid file names in a checkpoint. A name with a backslash or a colon could be unpacked elsewhere.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 

@@ -16,8 +16,7 @@ from trainers.contract import start_from
 from trainers.contract.rundir import file_stem
 
 Z_95 = 1.96
-# Metrics that are a share of the samples; number of bootstrap draws for the confidence interval of other
-# metrics.
+# Metrics that are a share of the samples; number of bootstrap draws for other metrics' intervals.
 SHARES = ("accuracy", "top5_accuracy")
 NUM_DRAWN = 1_000
 MOST_COUNTED = 2**53  # largest integer up to which floats are exact

@@ -34,8 +34,7 @@ WANTS_GPU = "wants_gpu"
 # Time without use of a GPU after a process with a GPU has ended during an answer.
 NO_GPU_S = 600.0
 
-# A function that calls its argument with the UUIDs of the free GPUs. During the call, the queue allocates no
-# GPU.
+# Calls its argument with the UUIDs of the free GPUs. During the call, the queue allocates no GPU.
 WithFreeGpus = Callable[[Callable[[Sequence[str]], None]], None]
 
 

@@ -25,8 +25,7 @@ MOST_NEAREST = 20
 MOST_TOKENS = 2_000
 # Maximum input: an image of a few hundred pixels per side, in base64.
 MAX_BYTES = 900_000
-# Minimum size of the weights for a GPU, about 50 million parameters: for smaller models, the CPU answers
-# before a GPU is ready.
+# Minimum size of the weights for a GPU: for smaller models, the CPU answers before a GPU is ready.
 GPU_BYTES = 200_000_000
 
 

@@ -37,8 +37,7 @@ from trainers.forward import state as forward_state
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
-# A browser on this machine draws with the cores that train: a lower update rate leaves more CPU time for the
-# ranks.
+# A browser on this machine uses the same cores: a lower update rate leaves more time for the ranks.
 SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
 NUM_CORES = os.cpu_count() or 1
 FREE_CORES = 0.25  # the CPU counts as fully used if less than this fraction of one core is idle

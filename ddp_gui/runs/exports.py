@@ -193,8 +193,7 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
     known = event_reader.survey_numbers(run.events)
     metrics = [f"metrics.{name}" for name in known.metrics]
     with ExitStack() as files:
-        # Buffer columns in files: the output contains one column after the other, but each event has values
-        # of all columns.
+        # Buffer columns in files: each event has values of all columns, but the output is columnar.
         steps = _Columns(STEP_COLUMNS, files)
         evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
         for batch in event_reader.history_of_numbers(run.events, known):

@@ -45,8 +45,7 @@ TAG = "handed in"
 MAX_ZIP_BYTES = 2**30
 MAX_UNPACKED_BYTES = 2 * 2**30
 MAX_FILES = 2_000
-# Maximum compression ratio. Events shrink about tenfold, repetitive logs more; zip bombs use deflate's
-# maximum of 1,032.
+# Maximum compression ratio. Events shrink about tenfold; zip bombs reach deflate's maximum of 1,032.
 MAX_RATIO = 200
 RATIO_MATTERS_FROM_BYTES = 16 * 2**20
 MAX_DIFFERENCES = 50

@@ -303,8 +303,7 @@ def pick(
 
 # Warm-up suggested when the learning rate is scaled up, as a share of the run.
 OFFERED_WARM_UP = 0.05
-# Event options: not queued, and without Gradio's progress overlay, because each call takes milliseconds and
-# must not flicker.
+# Event options: not queued, and without a progress overlay, which would flicker at these short calls.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 FITTED_FIELDS = tuple(sorted({*form_module.FITTED_FIELDS, *recipe.FIELDS}))

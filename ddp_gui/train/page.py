@@ -124,8 +124,7 @@ ANEW = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
   window.ddpAnew = undefined;
   done(String(performance.now()));
 }, 20)))"""
-# JavaScript that returns, after a reload, the values kept by assets/js/train/form.js. A link opens the form
-# with defaults.
+# JavaScript that returns, after a reload, the values kept by assets/js/train/form.js.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   const key = "ddp-form" + location.search;
@@ -427,8 +426,7 @@ class TrainPage:
             raise shown_as_text(text_of(error)) from error
 
     def _connect_start(self) -> None:
-        # This event is queued, unlike the others, because Gradio displays errors as messages only for queued
-        # events.
+        # Unlike the others, this event is queued, because Gradio displays errors only of queued events.
         started = self._start.click(
             as_current_user(self._press_start),
             [self._share, *self._controls],

@@ -96,8 +96,7 @@ class Starts:
         config, dataset = planned.config, planned.dataset
         question = {"do": "compare", "run_dir": str(run.path.absolute()), "step": item.step}
         question |= {"config": config.to_json(), "num_classes": dataset.num_classes}
-        # The key contains only fields that affect shapes, so the answer stays cached when other fields of the
-        # form change.
+        # The key contains only fields that affect shapes: changes of other fields keep the cached answer.
         data = (config.data_path, config.label_column, config.sequence_length, dataset)
         key = repr((run.path, item.step, item.saved_unix_s, data))
         if key not in self._answers:

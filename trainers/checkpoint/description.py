@@ -34,8 +34,7 @@ VERSION = 1
 IMAGE, TABLE, TEXT = "image", "table", "text"
 # Number of samples from which the ranges of pixels and columns are measured.
 NUM_MEASURED = 1_000
-# Maximum of sizes (sides, columns, classes, tokens): a description may come from another user, and a
-# network is built from it.
+# Maximum of sizes (sides, columns, classes, tokens), because another user may have written them.
 MAX_COUNT = 2**24
 # Pixels that differ from the background by more than this share of the range belong to the object.
 INK_SHARE = 0.1

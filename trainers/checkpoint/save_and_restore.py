@@ -99,8 +99,7 @@ class Checkpointer:
             value: this step's metric for the manifest; None: the best value if it is this step's.
         """
         started = time.perf_counter()
-        # Do not read the outcome here: it depends on the timing of each rank's thread, and all ranks must
-        # decide alike.
+        # Do not use the outcome here: it differs with each rank's timing, and all ranks must decide alike.
         is_on_its_way = self._thread is not None and self._begun_step == progress.step
         if is_on_its_way and reason in AUTOMATIC_REASONS:
             return 0.0

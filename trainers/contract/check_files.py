@@ -17,8 +17,7 @@ from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 # Time limit of one job: far longer than a job takes, even on a busy machine.
 JOB_LIMIT_S = 120.0
 PROBE_LIMIT_S = 120.0
-# Time limit for a GPU to become free: the driver releases a killed process late, so the GPU seems in use
-# until then.
+# Time limit for a GPU to become free, because the driver releases a killed process late.
 TEARDOWN_S = 20.0
 # Four jobs: all-reduces, DDP, its resume, and the same run without interruption.
 NUM_JOBS_BEFORE_STRATEGIES = 4

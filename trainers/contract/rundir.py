@@ -203,8 +203,7 @@ class RunDirectory:
     def bytes_being_saved(self) -> int:
         """Return the size in bytes of the checkpoint that is being written, or 0."""
         found = 0
-        # Do not use a glob pattern: it raises if a folder disappears meanwhile, and a save ends by renaming
-        # this folder.
+        # Do not use a glob pattern, which raises if a folder disappears: a save ends by renaming it.
         for folder, _, names in os.walk(self.checkpoints):
             aside = Path(folder).relative_to(self.checkpoints).parts[:1]
             if not aside or not (aside[0].startswith(".step_") and aside[0].endswith(".partial")):
@@ -248,8 +247,7 @@ class RunDirectory:
             raise
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
-        # Try again: `is_locked` in another process takes a shared lock for microseconds, without owning the
-        # run.
+        # Try again: `is_locked` in another process takes a shared lock for microseconds.
         if not private_files.lock_within(fd, 1.0):
             os.close(fd)
             raise ValueError(f"run {self.run_id} is already being run by another process")

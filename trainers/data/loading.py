@@ -89,8 +89,7 @@ class ShardedBatches:
     def _shard(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)
         mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
-        # Replica 0 has the most samples, so every rank iterates over the number of pieces that replica 0
-        # needs.
+        # Replica 0 has the most samples, so every rank uses the number of pieces of replica 0.
         most = -(-num_global // self._num_replicas)
         num_pieces = -(-most // self._batch_size)
         for piece in range(num_pieces):

@@ -35,7 +35,8 @@ class Digits:
             num_train=NUM_TRAIN,
             num_validation=NUM_SAMPLES - NUM_TRAIN,
             sample_unit="images",
-            description="Handwritten digits of 8 × 8 pixels: 1,437 to train, 360 to validate. Quickly learnt.",
+            description="Handwritten digits of 8 × 8 pixels: 1,437 to train, 360 to validate. "
+            "A model learns them in seconds.",
             source="UCI / scikit-learn, CC BY 4.0",
         )
 

@@ -88,8 +88,7 @@ def _state_without_status(run: RunDirectory) -> Status:
         is_lost = newest in events.LIVE_STATES
         return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
     age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
-    # abs(): if the clock was set back, the file's time is in the future, and the run would count as new for
-    # hours.
+    # abs(): if the clock was set back, the file's time is in the future, for up to hours.
     if abs(age_s) < LAUNCH_GRACE_S:
         return Status(state="queued")
     return Status(state="lost", error=_lost_message(run))

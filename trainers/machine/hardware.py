@@ -336,8 +336,7 @@ def telemetry_problem() -> str | None:
 
 def memory_held_bytes(handle: Any) -> int | None:
     """Return the memory that processes hold on a GPU, including the driver's if not separable."""
-    # The second version of this function separates the driver's reserved memory, which the first counts as
-    # used.
+    # Version 2 of this function excludes the driver's reserved memory, which version 1 counts as used.
     held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
     return read_gpu(handle).memory_used_bytes if held is None else int(held.used)
 

@@ -37,8 +37,7 @@ from trainers.parallel.strategy import Round
 # A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
 # Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
 PIECE_BYTES = 2**21
-# Maximum number of ranks. Each rank reads the memory of all others: with more ranks it reads more than gloo
-# sends.
+# Maximum number of ranks. With more ranks, each reads more from the others than gloo sends.
 MOST_RANKS = 8
 
 # Maximum timeout of `poll`: 24 days.

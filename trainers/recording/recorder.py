@@ -106,8 +106,7 @@ def _step(
     ]
     inside = [each for each in collectives if began <= each.began_ns < ended]
     if not reduces and (matched := _matched(inside, parts, buckets)):
-        # Limit the end to that of backward, which waits for all collectives; gloo's thread may record the end
-        # slightly later.
+        # Limit the end to backward's, which waits for all collectives; gloo's thread may record a later end.
         over_ns = max(ended for name, _, ended in parts if name == "backward")
         reduces = [
             _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())

@@ -23,8 +23,7 @@ from trainers.registry import register_strategy
 
 
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    # This wrapper has another name than torch's hook: DDP rejects that name on the CPU, although gloo
-    # supports bf16.
+    # DDP rejects the name of torch's hook on the CPU, although gloo supports bf16. Hence this wrapper.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 

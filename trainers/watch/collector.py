@@ -19,8 +19,7 @@ from trainers.watch import spool
 from trainers.watch.review import Review
 from trainers.watch.spool import Control, Row, SpoolReader
 
-# The ranks finish a step at different times. After this time, do not wait any longer for a rank without
-# steps.
+# Ranks finish a step at different times. After this time, stop waiting for a rank without steps.
 MOST_WAIT_S = 3.0
 REPORT_EVERY_S = 1.0
 # Minimum interval between reports of the learning rates of several parameter groups.
@@ -29,8 +28,7 @@ RATES_EVERY_S = 10.0
 MOST_SAVE_WAIT_S = 10.0
 # Number of steps after which the number of batches per step is known.
 STEPS_TO_KNOW = 3
-# Number of steps until a stop or a save takes effect, so large that no rank has passed the step when it reads
-# the request.
+# Number of steps until a stop or a save takes effect: no rank may have passed that step already.
 FEWEST_STEPS_AHEAD, OF_SLOW_STEPS, SLOW_STEP_S = 3, 2, 1.0
 AHEAD_S = 0.5
 # The same time with several machines, which read the step from the shared folder.
@@ -59,8 +57,7 @@ class Collector:
         self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
-        # Checkpoints that are being written: each rank's note, by requested step; then the pending save
-        # commands.
+        # Checkpoints that are being written: each rank's note, by requested step; pending save commands.
         self._parts: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
         self._asked: list[Command] = []
         self._is_save_asked = False

@@ -257,8 +257,7 @@ def _watch_modules_and_files(recorder: Any) -> None:
     after(DistributedDataParallel, "__init__", note_ddp)
     before(DataParallel, "__init__", note_data_parallel)
     before(torch, "save", lambda *args, **kwargs: recorder.note_file(saved_file(args, kwargs)))
-    # An audit hook instead of a replacement of `open`: a Python function would become a method in a class
-    # that stores it.
+    # An audit hook, because a replacement of `open` would become a method in a class that stores it.
     sys.addaudithook(note_opened)
 
 

@@ -49,12 +49,10 @@ from trainers.watch.spool import Control, SpoolWriter
 
 WRITE_EVERY_S = 0.25
 SAMPLE_EVERY_S = 1.0
-# If the script does not compute the gradient norm, the recorder does: at most this often, and within this
-# share of the time.
+# The recorder computes missing gradient norms: at most this often, and within this share of the time.
 NORM_EVERY_S = 0.25
 NORM_SHARE = 0.003
-# Steps whose weights are hashed. Each rank decides by its step count alone, so that all ranks hash the same
-# steps.
+# Steps whose weights are hashed. Only the step count decides, so all ranks hash the same steps.
 FIRST_FINGERPRINTS = frozenset({1, 10, 50})
 FINGERPRINT_EVERY = 100
 # Samples are compared between ranks by hashes of the first batches.
@@ -144,8 +142,7 @@ class Recorder:
         self._num_reads = self._num_waits = self._waits_from = 0
         self._waited_s = 0.0
         self._wait_place: dict[str, Any] = {}
-        # Number of parameters, and of values reduced since the last step, to detect averaged weights (local
-        # SGD).
+        # Number of parameters, and of values reduced since the last step, to detect local SGD.
         self._num_weights = self._num_reduced = 0
         self._average_place: dict[str, Any] = {}
         self._is_average_compared = True
@@ -305,8 +302,7 @@ class Recorder:
         if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
             self.read_keys += (address_of(loss), _undivided(loss))
         local = loss.to_local() if hasattr(loss, "to_local") else loss
-        # Copy the value, because the script may reduce its loss in place. On a CPU, a clone takes ten times
-        # as long.
+        # Copy the value, because the script may reduce its loss in place. On CPUs, clone is slower.
         self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
         if local.is_cuda:
             self._gpu = local.device

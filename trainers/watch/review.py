@@ -27,11 +27,9 @@ SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
 MOST_KEPT = 200
-# Maximum number of steps whose losses are kept until the next call of `found`, which compares reads with
-# them.
+# Maximum number of steps whose losses are kept for the next call of `found`.
 MOST_LOSSES = 2000
-# Differing replicas are reported after this many further steps, or at the end, because local SGD may still
-# average them.
+# Differing replicas are reported after this many further steps, because local SGD averages them.
 STEPS_TO_AVERAGE = 32
 # Reads of the loss on a GPU are reported from this number per step, over this many steps.
 READS_A_STEP, STEPS_TO_READ = 0.9, 40

@@ -30,8 +30,7 @@ from trainers.contract.manifests import SCRIPT_VALUES, STATE
 from trainers.contract.rundir import RunDirectory
 from trainers.watch import spool
 
-# Types that `torch.load(weights_only=True)` accepts. Types must match exactly, because subclasses are pickled
-# differently.
+# Types that `torch.load(weights_only=True)` accepts; not subclasses, which are pickled differently.
 _PLAIN = {type(None), bool, int, float, complex, str, Tensor, nn.Parameter, torch.Size, torch.dtype}
 _MAPPINGS = {dict, OrderedDict, Counter}
 _SEQUENCES = {list, tuple, set}
@@ -49,8 +48,7 @@ class Saving:
         # The current pass over a loader: its iterator, and the random state before the iterator was created.
         self._iterator: Callable[[], Any] = lambda: None
         self._at_pass: dict[str, Any] = {}
-        # After a load, while the pass is repeated up to the save: the random states at its beginning and at
-        # the save.
+        # After a load, until the pass has reached the save: the random states at its begin and at the save.
         self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
 

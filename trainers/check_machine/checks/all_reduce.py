@@ -21,8 +21,7 @@ from trainers.files.json_files import read_json_lines
 from trainers.machine import lifeline
 
 FEWEST_RANKS = 2
-# Duration, long enough to compare with the last check. The complete communication check is longer and more
-# precise.
+# Duration, long enough to compare with the last check. The communication check is more precise.
 SECONDS_PER_SIZE = 0.15
 
 MODULE = "trainers.check_communication"

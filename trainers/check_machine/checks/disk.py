@@ -18,8 +18,7 @@ BLOCK_BYTES = 4 * 2**20
 MOST_BYTES = 256 * 2**20
 MOST_S = 2.0
 NUM_SMALL_FILES = 20
-# Required free space, several times what a check's jobs write. With less, nothing is measured and no job
-# starts.
+# Required free space, several times what a check's jobs write. With less, no job starts.
 LEAST_FREE_BYTES = 128 * 2**20
 FREE_SPACE_HINT = "Free some space on this disk, or choose another disk for the runs with --runs-dir."
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

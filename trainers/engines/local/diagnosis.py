@@ -166,8 +166,7 @@ def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
 # torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
-# Errors that are only consequences of a cause on another machine, or of a network failure between two
-# machines.
+# Errors that only follow from a cause on another machine, or from a network failure.
 ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
 # Errors that are possible when the system ends the entire run.
 MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")

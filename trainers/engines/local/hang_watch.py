@@ -44,8 +44,7 @@ BUSY_UNTIL_S = 1.0
 # heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
 # time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
 GETS_ON_UNTIL_S = 5.0
-# Steps on a GPU have similar durations, so a host may be silent for this multiple of the last gap between
-# heartbeats.
+# GPU steps have similar durations, so a host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
 # Share of a core that counts as work. A rank that only waits takes 1% to 2%.
 WORKING_SHARE = 0.15
@@ -191,8 +190,7 @@ QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
 MOST_READ_AT_ONCE = 64
-# Time for answers: a running rank polls for requests once a second, even during a hang; a suspended rank does
-# not.
+# Time for answers: a running rank polls once a second, even in a hang; a suspended rank does not.
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (

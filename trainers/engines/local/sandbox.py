@@ -25,8 +25,7 @@ from trainers.machine import environment
 from trainers.machine.os_errors import explain
 
 PROGRAM = "bwrap"
-# File in the run's folder with the folders that its script may read. If the file exists, the script runs in a
-# sandbox.
+# File with the folders that the run's script may read. If it exists, the script runs in a sandbox.
 RECORD = "confined.json"
 # Files of the rendezvous, in the run's folder.
 _FILES = ("rendezvous", "store")

@@ -133,8 +133,7 @@ class RundirWatch:
 POLL_S = 0.05
 # How often a supervisor without a run checks its template and measures the free cores.
 WAIT_POLL_S = 0.5
-# Wait for evidence from other machines: their torchrun polls several times a second, and a shared folder may
-# be slow.
+# Wait for evidence from other machines, because a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
 Starter = Callable[[RunDirectory, Config, int | None, int], tuple[subprocess.Popen[bytes], Ranks | None]]

@@ -99,8 +99,7 @@ class WarmPool(Preparation):
     def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
         self._runs_dir = runs_dir
         self._is_on = is_on and torchrun.can_fork()
-        # True until the page has checked for active runs of an earlier page, so that no template starts
-        # meanwhile.
+        # True until the page has checked for active runs of an earlier page; no template starts meanwhile.
         self._is_anything_running = True
         self._kept: _Kept | None = None
         # Supervisors that were told to exit and are still ending.

@@ -19,8 +19,7 @@ from trainers.machine import environment
 ANSWER_WITHIN_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
-# Time for retries. If no node reaches the controller for longer, the controller detects this and handles the
-# job itself.
+# Time for retries. After it, the controller detects the unreachable nodes and handles the job.
 TRY_FOR_S = 120.0
 AGAIN = "again"
 

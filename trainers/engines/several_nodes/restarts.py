@@ -60,8 +60,7 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     now = time.monotonic()
     node = _first_nodes.get(run.path)
     if node is None or now - node.asked_at > SILENT_AFTER_S:
-        # After a long time without a call, the run may have ended and restarted in between: restart the
-        # measurement.
+        # After a long time without a call, the run may have restarted in between: measure anew.
         node = _first_nodes[run.path] = _FirstNode(now)
     for path in list(_first_nodes)[:-MOST_RUNS]:
         _first_nodes.pop(path, None)
@@ -129,8 +128,7 @@ NOT_SAID = "The job was restarted; its last start did not record the reason."
 NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
 # Separates the name of a start from the number of the node that ended the start in place of node 0.
 TAKEN_OVER = "+"
-# Time to wait for the lock of the events: longer than the lease of node 0, which may hold the lock until
-# then.
+# Time to wait for the lock of the events: longer than the lease of node 0, which may hold it.
 TAKE_OVER_S = 30.0
 
 

@@ -43,8 +43,7 @@ from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
 from trainers.machine.environment import now_unix_s
 
-# Time limit: both hosts import torch, which is slow on a slow disk, and then measure for at most five
-# seconds.
+# Time limit: both hosts import torch, perhaps from a slow disk, and measure for at most 5 s.
 LIMIT_S = 90.0
 ENDS_BEFORE_S = 10
 ASK_LIMIT_S = 20.0

@@ -28,8 +28,7 @@ from trainers.machine.environment import now_unix_s
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-# A launcher reports every second. This limit may be shorter than `LOST_AFTER_S`, because two signs must
-# agree.
+# A launcher reports every second. Two signs must agree, so this limit is below `LOST_AFTER_S`.
 SILENT_FOR_S = 15.0
 HINT = "Check the power, network and sshd of this host. The run has ended on the other hosts."
 

@@ -12,8 +12,7 @@ from trainers.engines import site_file
 from trainers.files.plain_files import REPOSITORY
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
-# Minimum depth of `folder`, whose content is replaced: excludes the root of a disk and the parent of all
-# homes.
+# Minimum depth of `folder`, whose content is replaced: excludes a disk's root and the parent of homes.
 FEWEST_PARTS = 3
 # A host name, or an entry of ~/.ssh/config; must not look like an option of ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*")

@@ -231,8 +231,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
     try:
         used = _parameters_behind(network(example))
     except IndexError as error:
-        # RoBERTa-like models number positions from padding + 1, so their real limit is below the configured
-        # one.
+        # RoBERTa-like models number positions from padding + 1, so their limit is below the configured one.
         raise ValueError(
             f"the model does not support {example.shape[1]} tokens: choose a smaller sequence_length"
         ) from error
