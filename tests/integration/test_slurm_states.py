@@ -93,7 +93,7 @@ ROWS: Mapping[str, Row] = {
         options=HELD,
         act=cancel_as_administrator,
         state="stopped",
-        words=f"Its Slurm job was cancelled before it began by {OTHER_ADMINISTRATOR}.",
+        words=f"The run's Slurm job was cancelled before it started by {OTHER_ADMINISTRATOR}.",
     ),
     "cancelled at work": Row(
         options=AT_WORK,
@@ -101,7 +101,7 @@ ROWS: Mapping[str, Row] = {
         act=cancel,
         has_begun=True,
         state="stopped",
-        words="Its Slurm job was cancelled.",
+        words="The run's Slurm job was cancelled.",
     ),
     "cancelled by an administrator at work": Row(
         options=AT_WORK,
@@ -109,7 +109,7 @@ ROWS: Mapping[str, Row] = {
         act=cancel_as_administrator,
         has_begun=True,
         state="stopped",
-        words=f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}.",
+        words=f"The run's Slurm job was cancelled by {OTHER_ADMINISTRATOR}.",
     ),
     "preempted, and not started again": Row(
         options=("--qos=low", "--nodelist=node2", "--no-requeue"),
@@ -117,25 +117,25 @@ ROWS: Mapping[str, Row] = {
         act=preempt,
         has_begun=True,
         state="stopped",
-        words="Slurm ended its job to make room for a job of higher priority.",
+        words="Slurm ended the run's job in favour of a job of higher priority.",
     ),
     "the script fails before the run begins": Row(
         options=AT_WORK,
         wrap="exit 3",
         state="failed",
-        words="Its Slurm job ended with exit code 3 on node1, and the run had not started.",
+        words="The run's Slurm job ended with exit code 3 on node1 before the run started.",
     ),
     "no output can be written there": Row(
         options=(*AT_WORK, "--output=/nowhere/slurm.log"),
         state="failed",
-        words="on node1, and the run had not started.",
+        words="on node1 before the run started.",
     ),
     "the script ends without a word of the run": Row(
         options=AT_WORK,
         wrap="exit 0",
         has_begun=True,
         state="lost",
-        words="(COMPLETED), but the run recorded no end.",
+        words="(COMPLETED), but the run did not record its end.",
     ),
     "the time limit": Row(
         options=(*AT_WORK, "--time=1"),
@@ -143,12 +143,12 @@ ROWS: Mapping[str, Row] = {
         act=exceed_time_limit,
         has_begun=True,
         state="stopped",
-        words="Slurm ended its job at the job's time limit.",
+        words="Slurm ended the run's job at the job's time limit.",
     ),
     "the deadline": Row(
         options=("--nodelist=node1", "--exclusive", "--time=1", "--deadline=now+65"),
         state="stopped",
-        words="Slurm ended its job at the job's deadline before it began.",
+        words="Slurm ended the run's job at the job's deadline before it started.",
     ),
     "its node fails, and it is not started again": Row(
         options=("--nodelist=node2", "--no-requeue"),
@@ -156,7 +156,7 @@ ROWS: Mapping[str, Row] = {
         waits_for="RUNNING",
         act=take_node_down,
         state="failed",
-        words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
+        words="Slurm reports that a node of the run's job failed (NODE_FAIL: node2).",
         has_begun=True,
     ),
     "cancelled while no page was open, and forgotten": Row(
@@ -330,7 +330,7 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
     wait_until("steps", lambda: len(all_events(run)) > before + 100, STEPS_S)
     assert not [event for event in all_events(run) if event["kind"] in ("warning", "error")]
     slurm.ask_as_other_administrator("scancel", job_id)
-    words = f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}."
+    words = f"The run's Slurm job was cancelled by {OTHER_ADMINISTRATOR}."
     wait_until("the cause", lambda: liveness.read_status(run).error == words, STEPS_S)
     found = liveness.read_status(run)
     assert found.state == "stopped" and found == liveness.status_file.read(run.status)
