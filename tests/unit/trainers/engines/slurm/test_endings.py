@@ -52,9 +52,9 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
     [
         ("CANCELLED", "", False, "stopped", "The run's Slurm job was cancelled before it started."),
         ("CANCELLED", "n1", True, "stopped", "The run's Slurm job was cancelled."),
-        ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
+        ("CANCELLED", "", True, "stopped", "was cancelled while it waited for a restart."),
         ("DEADLINE", "", False, "stopped", "at the job's deadline before it started."),
-        ("PREEMPTED", "n1", True, "stopped", "to make room for a job of higher priority."),
+        ("PREEMPTED", "n1", True, "stopped", "in favour of a job of higher priority."),
         (
             "REVOKED",
             "",
@@ -76,10 +76,10 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
             "n1",
             True,
             "failed",
-            "used more memory than it had asked for (OUT_OF_MEMORY: n1).",
+            "used more memory than it had requested (OUT_OF_MEMORY: n1).",
         ),
         ("FAILED", "n1", True, "lost", "(FAILED), but the run did not record its end."),
-        ("FAILED", "n1", False, "failed", "on n1, and the run had not started."),
+        ("FAILED", "n1", False, "failed", "on n1 before the run started."),
         ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run did not record its end."),
     ],
 )
