@@ -46,7 +46,7 @@ def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server
     page.get_by_label("Piece, MB").fill("0")
     page.get_by_label("Piece, MB").blur()
     said = page.get_by_label("This cannot be started")
-    expect(said).to_contain_text("Piece, MB: 0 is not possible. It must be a whole number from 1 to 4,096.")
+    expect(said).to_contain_text("Piece, MB: 0 is not possible. Allowed: a whole number from 1 to 4,096.")
 
 
 def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched: Watched) -> None:

@@ -74,7 +74,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
         ({"model": "resnext"}, "model is 'resnext'; allowed: one of bag_of_words, bert, cnn, "),
         (
             {"model": "gpt"},
-            "model is 'gpt'; allowed: one that can learn from fashion_mnist: cnn, mlp, resnet,",
+            "model is 'gpt'; allowed: a model for fashion_mnist: cnn, mlp, resnet,",
         ),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],

@@ -163,7 +163,7 @@ def test_run_again_with_changes_says_what_differs_from_that_run(
     page = watched.page
     page.goto(f"{server.address}/?from={run_id}")
     line = page.locator(".ddp-changes")
-    expect(line).to_have_text("The same settings as the first.")
+    expect(line).to_have_text("Same settings as the first.")
     expect(page.get_by_role("region", name="A short tour")).to_be_hidden()
     watched.wait_until_answered()
     page.goto(f"{server.address}/?from={run_id}&learning_rate=0.0005")
@@ -182,7 +182,7 @@ def test_a_problem_leads_to_its_field_in_a_closed_fold(server: Server, watched: 
     field.fill("-5")
     field.blur()
     problem = page.locator("#problems [data-field=warmup_steps]")
-    expect(problem).to_contain_text("Warm-up steps: -5 is not possible. It must be a whole number")
+    expect(problem).to_contain_text("Warm-up steps: -5 is not possible. Allowed: a whole number")
     fold.click()
     expect(field).to_be_hidden()
     problem.get_by_role("button").click()

@@ -183,10 +183,10 @@ def test_nonsense_is_answered_on_the_page_and_starts_nothing(
     page.wait_for_selector(".ddp-equation")
     problem = page.get_by_role("group", name="This cannot be started")
     for label, nonsense, allowed in (
-        ("Learning rate", "abc", ": “abc” is not possible. It must be a number above 0"),
-        ("Batch per", "0", ": 0 is not possible. It must be a whole number from 1"),
-        ("Batch per", "8001", ": 8001 is not possible. It must be at most 4,000"),
-        ("ranks|GPUs", "999", ": 999 is not possible. It must be a whole number from 1 to"),
+        ("Learning rate", "abc", ": “abc” is not possible. Allowed: a number above 0"),
+        ("Batch per", "0", ": 0 is not possible. Allowed: a whole number from 1"),
+        ("Batch per", "8001", ": 8001 is not possible. Allowed: at most 4,000"),
+        ("ranks|GPUs", "999", ": 999 is not possible. Allowed: a whole number from 1 to"),
     ):
         field = page.get_by_label(re.compile(label)).first
         good = field.input_value()

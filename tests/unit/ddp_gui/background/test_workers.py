@@ -57,7 +57,9 @@ def test_too_much_of_one_person_is_refused_in_words_and_later_taken_again() -> N
     workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=3), Gate()
     with rights.asked_by(BOB):
         asked = [workers.submit(gate.work) for _ in range(3)]
-        with pytest.raises(TooManyError, match="you have asked for jobs 3 times at once: wait until one"):
+        with pytest.raises(
+            TooManyError, match="you have requested jobs 3 times at once: wait until a request"
+        ):
             workers.submit(gate.work)
         gate.is_open.set()
         assert [each.result(60) for each in asked] == ["bob"] * 3
@@ -196,7 +198,7 @@ def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
     with rights.asked_by(BOB):
         first = workers.submit(gate.work)
     answer = client.get("/slow?words=hi")
-    assert answer.status_code == 429 and "you have asked for jobs" in answer.json()["detail"]
+    assert answer.status_code == 429 and "you have requested jobs" in answer.json()["detail"]
     gate.is_open.set()
     first.result(60)
     wait_until("room again", lambda: client.get("/slow?words=hi").text == '"hibob"', 60)

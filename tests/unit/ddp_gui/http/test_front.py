@@ -76,7 +76,10 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port 99999", "'99999' is not a port: use a whole number from 1 to 65535"),
         ("--port -1", "'-1' is not a port"),
         ("--port abc", "'abc' is not a port"),
-        ("--port TAKEN", "(Address already in use): is the page running already? Try another one: --port "),
+        (
+            "--port TAKEN",
+            "(Address already in use): the page may already be running. Otherwise use another port, such as --port ",
+        ),
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
         ("--port FREE --host 192.0.2.7 --insecure", "--host needs an address of this machine"),
         (f"--port FREE --host {'a' * 80} --insecure", "--host needs an address of this machine"),

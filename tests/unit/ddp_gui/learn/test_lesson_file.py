@@ -75,13 +75,13 @@ def test_a_lesson_sends_commands_to_a_run() -> None:
             "Two ranks share",
             "<script>alert(1)</script>\n\nTwo ranks share",
             "<script>",
-            "there is a part of the kind 'html block'",
+            "the text has an element of the kind 'html block'",
         ),
         (
             "Two ranks share",
             "![](http://x.org/a.png) share",
             "![](http",
-            "there is a part of the kind 'image'",
+            "the text has an element of the kind 'image'",
         ),
         (
             "- Look here.",

@@ -81,11 +81,11 @@ def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue
         return choices.memory(planned, gpus, predicted)
 
     alone, two, three = said(1, 100), said(2, 100), said(3, 100)
-    assert "at least <b>534 MB</b> of the 8.0 GB of its GPU, 7.0 GB of them free now" in alone
+    assert "at least <b>534 MB</b> of the 8.0 GB of its GPU, 7.0 GB of them free at the moment" in alone
     assert "CUDA and its libraries, about 534 MB" in alone and "besides the process" not in alone
-    assert "<b>734 MB</b>" in two and "3.0 GB of them free now" in two and "not fit" not in two
+    assert "<b>734 MB</b>" in two and "3.0 GB of them free at the moment" in two and "not fit" not in two
     assert "it will not fit next to the programs that currently use the GPU" in three
     # 16 bytes per weight: 6.4 GB would fit in 8 GB, but together with the process they exceed the free
     # memory.
     assert "it will not fit next to the programs that currently use the GPU" in said(1, 420_000_000)
-    assert "GB of them free now: it will not fit<" in said(1, 500_000_000)
+    assert "GB of them free at the moment: it will not fit<" in said(1, 500_000_000)

@@ -109,7 +109,7 @@ def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPa
     install = page.start("names")
     with pytest.raises(ValueError, match="Names is being installed: wait for it to end"):
         page.start("other")
-    assert ended(install).error == "It took longer than 3 s."
+    assert ended(install).error == "The installation took longer than 3 s."
 
 
 def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

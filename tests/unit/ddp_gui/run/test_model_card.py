@@ -44,7 +44,7 @@ def test_a_card_names_what_was_measured_and_what_is_missing(tmp_path: Path, cata
     view.catch_up()
     card = model_card.model_card(view, FACTS)
     assert "| accuracy | 0.75 (95% interval 0.7306 to 0.7685) |" in card
-    assert "`model.onnx` is left out: onnx is not installed where this file was made." in card
+    assert "`model.onnx` is missing: onnx is not installed on the machine that made this zip." in card
     assert "somebody, MIT" in card and "| 12,345 | `" + "0" * 64 in card
     assert "⟨U+" in card  # characters with an effect are shown by their number
     assert "| `batch_size` |" in card and "`script" not in card and "|  |" not in card

@@ -46,5 +46,5 @@ def test_a_model_that_is_too_large_or_needs_a_tokenizer_is_no_page(
     with pytest.raises(NoPageError, match="the tokenizer of a pretrained model does not run"):
         try_page.try_page("a", about, model)
     monkeypatch.setattr(try_page, "MAX_BYTES", 10**6)
-    with pytest.raises(NoPageError, match="it would have 5 MB; 1 MB are the most"):
+    with pytest.raises(NoPageError, match="it would have 5 MB; the limit is 1 MB"):
         try_page.try_page("a", ABOUT, model)

@@ -60,7 +60,7 @@ def test_a_form_filled_in_from_a_run_says_what_differs_from_it(
     words, _, _ = said(form, catalogue, {"num_epochs": 3, "batch_size": 32}, filled_from=run)
     assert words == "As the <b>first</b>, but: Batch per rank 64 → 32"
     words, _, _ = said(form, catalogue, {"num_epochs": 3}, filled_from=run)
-    assert words == "The same settings as the <b>first</b>."
+    assert words == "Same settings as the <b>first</b>."
 
 
 def test_long_values_and_many_changes_are_cut(form: Form, catalogue: Catalogue) -> None:  # noqa: F811

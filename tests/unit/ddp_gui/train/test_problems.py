@@ -20,7 +20,7 @@ def error(field: str, value: Any) -> ConfigError:
 
 def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuration() -> None:
     told = fill_in.problem_text(error("batch_size", 0), FORM)
-    assert told == "Batch per rank: 0 is not possible. It must be a whole number from 1 to 9."
+    assert told == "Batch per rank: 0 is not possible. Allowed: a whole number from 1 to 9."
     listed = fill_in.problem_html(error("batch_size", 0), FORM)
     assert 'class="ddp-wrong" data-field="batch_size"' in listed
     assert 'data-go-to="batch_size"><bdi>Batch per rank</bdi></button>' in listed
@@ -29,7 +29,7 @@ def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuratio
 @pytest.mark.parametrize("value", [None, "", "  "])
 def test_an_empty_field_is_a_hint_and_no_error(value: Any) -> None:
     assert fill_in.problem_text(error("batch_size", value), FORM) == (
-        "Batch per rank: not filled in yet. It must be a whole number from 1 to 9."
+        "Batch per rank: not filled in. Allowed: a whole number from 1 to 9."
     )
     assert 'class="ddp-missing"' in fill_in.problem_html(error("batch_size", value), FORM)
 

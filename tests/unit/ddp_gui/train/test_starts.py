@@ -33,7 +33,7 @@ def source(tmp_path: Path) -> RunDirectory:
         ({"start_from": "gone/1"}, "there is no run of this id"),
         ({"start_from": "{run}/2"}, "has no checkpoint of step 2; there are: 1"),
         ({"start_from": "run"}, "a run and the step of its checkpoint"),
-        ({"dataset": "iris"}, "one that can learn from iris"),
+        ({"dataset": "iris"}, "a model for iris"),
     ],
 )
 def test_what_differs_from_the_checkpoint_is_refused(

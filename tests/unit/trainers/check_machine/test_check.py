@@ -95,10 +95,10 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
-        "GPU 3 does not report who uses it",
-        "GPU 4 has memory in use by a process that is not visible from here",
-        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be queried",
-        "GPU 6 is divided (MIG), and its instances are not known",
+        "GPU 3 does not report its users",
+        "GPU 4 has memory in use by a process that is not visible to this program",
+        "A MIG instance of GPU 9 (NVIDIA A30) cannot be queried",
+        "GPU 6 is in MIG mode, but its instances are unknown",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
@@ -125,7 +125,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
         "cpu",
         "3 CPU ranks, because that many were requested and only 1 GPU can be used: GPU 2 is in use",
     )
-    with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
+    with pytest.raises(ValueError, match="1 GPU requested, but only 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
 
 

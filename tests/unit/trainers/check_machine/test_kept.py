@@ -82,7 +82,7 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
         assert found[name]["words"] == "Jobs cannot write to the runs directory."
         assert found[name]["state"] == "not_checked"
     assert state["state"] == "done"
-    assert state["summary"].endswith("It could not be saved: No space left on device.")
+    assert state["summary"].endswith("The result could not be saved: No space left on device.")
     files = CheckFiles(small_disk)
     assert sorted(path.name for path in files.folder.iterdir()) == ["lock"]
 

@@ -278,7 +278,8 @@ def test_weights_in_safetensors_are_refused_in_words_where_it_is_not_installed(
     save(run)
     monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
     with pytest.raises(
-        CheckpointError, match=r"step_3 holds its weights as .* but the package safetensors is not installed"
+        CheckpointError,
+        match=r"the weights of step_3 are in .*, but the package safetensors is not installed",
     ):
         checkpointer_of(run).load(3)
 
@@ -290,7 +291,7 @@ def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDir
     newest = manifests.newest_whole(run)
     assert newest is not None and newest.step == 5
     with pytest.raises(
-        CheckpointError, match=r"optimizer.pt is not what was saved .*latest complete one is step 5"
+        CheckpointError, match=r"optimizer.pt differs from the saved file .*latest complete one is step 5"
     ):
         checkpoint_files.verify(run, 8)
 
@@ -300,7 +301,7 @@ def test_checkpoint_of_an_older_format_or_another_strategy_is_refused_in_words(r
     path = run.checkpoints / "step_3" / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"strategy": "zero3"}))
-    with pytest.raises(CheckpointError, match="saved with strategy = zero3, but now it is plain"):
+    with pytest.raises(CheckpointError, match="saved with strategy = zero3, but the value is plain now"):
         checkpointer_of(run).load(3)
     path.write_text(json.dumps(manifest | {"format_version": 1}))
     with pytest.raises(CheckpointError, match="it has format 1, and this version reads 2"):

@@ -100,7 +100,8 @@ def test_status_of_a_newer_version_says_so(run: RunDirectory) -> None:
     run.status.write_text('{"schema_version": 9, "state": "running"}')
     error = liveness.read_status(run).error
     assert (
-        error is not None and "made by a newer version of this program (schema 9, this one knows 2)" in error
+        error is not None
+        and "written by a newer version of this program (schema 9; this version reads up to 2)" in error
     )
 
 

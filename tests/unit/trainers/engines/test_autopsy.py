@@ -130,7 +130,7 @@ def test_killed_rank_is_the_cause_though_only_its_peer_left_an_error(remains: Re
     remains.error_file(0, LOST_PEER, timestamp=1)
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("rank_killed", 1)
-    assert cause.message == "Rank 1 was killed (SIGKILL), by the system or by someone."
+    assert cause.message == "Rank 1 was killed (SIGKILL), by the system or by a user."
 
 
 def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) -> None:

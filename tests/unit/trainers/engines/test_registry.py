@@ -72,7 +72,9 @@ def test_the_command_line_offers_and_checks_a_further_engine(
 
 
 def test_a_name_is_taken_once(printer: EngineKind) -> None:
-    with pytest.raises(ValueError, match="engine is 'printer', but there is one of that name"):
+    with pytest.raises(
+        ValueError, match="engine is 'printer', but an engine of this name is already registered"
+    ):
         register_engine("printer", label=printer.label)(printer.create)
 
 

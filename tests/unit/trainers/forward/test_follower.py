@@ -151,7 +151,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: 
     assert not follower_of(run, give_up_s=0.0).follow()
     state = state_module.read(run, "wandb")
     assert state is not None
-    error = "the package wandb is not installed; get it with: pip install -r requirements-wandb.txt"
+    error = "the package wandb is not installed; install it with: pip install -r requirements-wandb.txt"
     assert state.error == error
 
 

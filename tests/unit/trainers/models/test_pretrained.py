@@ -71,9 +71,7 @@ def refusal(path: Path | str) -> str:
 
 
 def test_empty_path_asks_for_a_folder() -> None:
-    assert refusal("") == (
-        "pretrained_path is empty, but hf_text starts from a trained model: name its folder"
-    )
+    assert refusal("") == ("pretrained_path is empty, but hf_text needs a pretrained model: set its folder")
 
 
 def test_name_on_a_hub_is_told_apart_and_nothing_is_fetched() -> None:
@@ -148,7 +146,7 @@ def test_missing_part_of_weights_in_several_files(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-1-of-2.safetensors")
     index = {"weight_map": {"weight": "model-1-of-2.safetensors", "bias": "model-2-of-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks its weights: model-2-of-2.safetensors is missing" in refusal(folder)
+    assert "lacks weights: model-2-of-2.safetensors is missing" in refusal(folder)
 
 
 def test_broken_config_and_code_from_a_hub(folder: Path) -> None:
@@ -254,7 +252,7 @@ def test_only_parameters_without_a_gradient_are_set_aside() -> None:
 
 def test_text_that_is_too_long_for_the_places_is_said() -> None:
     network = gpt.Gpt(30, 8, gpt.Shape(1, 2, 8))
-    with pytest.raises(ValueError, match="cannot read 9 tokens at once: choose a smaller sequence_length"):
+    with pytest.raises(ValueError, match="does not support 9 tokens: choose a smaller sequence_length"):
         pretrained.freeze_unused(network, torch.zeros(1, 9, dtype=torch.long))
 
 
@@ -287,7 +285,7 @@ class Known:
 
 def test_tokens_that_do_not_go_together_are_said(folder: Path) -> None:
     pretrained_text.check_tokens(spec(), 30, Known(32, 8), folder)
-    with pytest.raises(ValueError, match="has 30 tokens, but the model knows only 20"):
+    with pytest.raises(ValueError, match="has 30 tokens, but the model has only 20"):
         pretrained_text.check_tokens(spec(), 30, Known(20, 8), folder)
     with pytest.raises(ValueError, match="does not use the model's tokenizer"):
         pretrained_text.check_tokens(spec(vocabulary_size=29), 30, Known(32, 8), folder)

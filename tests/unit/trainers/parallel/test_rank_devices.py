@@ -251,7 +251,11 @@ def test_the_run_says_why_it_is_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> N
     told = replace(world, gpu_obstacle=Obstacle(reason="It is too old.", remedy="Take a newer one."))
     build._say_what_is_wrong(config.parse({}), told, reporter)
     assert said == [
-        ("no_cuda", "The run is on the CPU, though there are GPUs. It is too old.", "Take a newer one.")
+        (
+            "no_cuda",
+            "The run trains on the CPU although this machine has GPUs. It is too old.",
+            "Take a newer one.",
+        )
     ]
 
 

@@ -146,7 +146,7 @@ def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
         assert found.state == "lost"
     assert found.error == (
         "Slurm no longer knows job 12, and the run's folder has no record of its end. "
-        "Nothing was saved yet: start it again."
+        "No checkpoint was saved: start the run again."
     )
     assert (tmp_path / "asked").read_text().count("sacct") <= 2, "what is not known is asked ever less often"
     assert liveness.status_file.read(run.status) != found and not run.events.exists()
@@ -159,7 +159,7 @@ def test_a_controller_that_does_not_answer_forgets_no_job(
     down = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
     engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=down)
     found = liveness.read_status(run)
-    words = "Slurm has not answered how job 12 ended (Unable to contact slurm controller (connect failure))."
+    words = "It is unknown how job 12 ended, because Slurm does not answer (Unable to contact slurm controller (connect failure))."
     assert (found.state, found.error) == ("lost", words)
     assert liveness.status_file.read(run.status) != found, "it may answer later"
 

@@ -89,7 +89,9 @@ def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
         "gpu: 4 nodes, 1 idle; 2 of 16 a100 GPUs free; 2 of 2 v100 GPUs free; up to 12 h"
     )
     assert client.partition_text(lab) == "lab: 4 nodes, 3 idle; no GPUs; up to 24 h"
-    assert client.partition_text(old).endswith("0 of 1 GPUs free; no time limit; starts no jobs now")
+    assert client.partition_text(old).endswith(
+        "0 of 1 GPUs free; no time limit; starts no jobs at the moment"
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
     assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
     assert allowed(engine, replace(one, num_nodes=5)) == {
-        "num_nodes": "1 to 4: the most nodes of a job of partition lab"
+        "num_nodes": "1 to 4: the maximum number of nodes per job in partition lab"
     }
     assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
     four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
@@ -152,7 +154,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     assert engine.check(replace(four, device="cpu")) == []
     assert allowed(engine, Config(nproc_per_node=9)) == {
-        "nproc_per_node": "at most 8: partition lab has no more cores"
+        "nproc_per_node": "at most 8: the maximum of cores in partition lab"
     }
     assert allowed(engine, replace(one, device="cuda")) == {
         "device": "auto or cpu: partition lab has no GPUs"
@@ -162,7 +164,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
         "no more v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
-        "memory_gb": "at most 15: partition lab has no more memory"
+        "memory_gb": "at most 15: the maximum of memory in partition lab"
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
@@ -216,7 +218,7 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
     assert engine.check(one) == [] and engine.check(replace(one, account="physics")) == []
     wrong = replace(one, partition="old", account="art", num_nodes=3, memory_gb=65, time_limit="9:00:00")
     found = allowed(engine, replace(wrong, extra_lines="--exclusive\n--nodelist=n1"))
-    assert found["account"] == "physics, or empty: the administrator has fixed it"
+    assert found["account"] == "physics, or empty: the administrator has fixed this value"
     assert found["memory_gb"] == "at most 64: the administrator's limit"
     assert found["num_nodes"] == "at most 2: the administrator's limit"
     assert found["extra_lines"] == "--exclusive or --reservation=course"
@@ -261,7 +263,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
         ("[slurm.memory_gb]\nmaximum = 0", "slurm.memory_gb.maximum is 0; allowed: a whole number from 1"),
         ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
-        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page sets --output itself"),
+        ("[slurm.extra_lines]\nfixed = ['--output=x']", "because the page itself sets --output"),
     ],
 )
 def test_a_wrong_site_file_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:

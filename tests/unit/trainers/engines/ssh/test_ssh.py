@@ -160,7 +160,7 @@ def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     for script, limit_s, kind, words in (
         ("echo refused >&2; exit 255", 60.0, UnreachableError, "pc1 cannot be reached: refused"),
         ("echo wrong >&2; exit 1", 60.0, SshError, "^pc1: wrong$"),
-        ("exec sleep 600", 0.4, UnreachableError, "pc1 gave no answer in 0 s"),
+        ("exec sleep 600", 0.4, UnreachableError, "pc1 did not answer within 0 s"),
     ):
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
@@ -262,7 +262,11 @@ def test_a_slow_link_is_named_and_what_to_do_about_it(
         ("", "", "a said nothing"),
         ("Killed\nended with 137\n", "", "Not measured: a: Killed."),
         ('{"error": "a wrong sum", "rank": 0}\nnoise\nended with 1', "", "Not measured: a: a wrong sum."),
-        ("noise\nended with 124", "ended with 2", "a was not done after 80 s; b: ended with 2. If they do"),
+        (
+            "noise\nended with 124",
+            "ended with 2",
+            "a did not finish within 80 s; b: ended with 2. If they do",
+        ),
         (
             "ended with 1",
             UnreachableError("b cannot be reached"),
