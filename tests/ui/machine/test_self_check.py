@@ -72,7 +72,7 @@ def test_progress_is_shown_and_the_table_says_what_held_in_words(server: Server,
     expect(rows.nth(2)).to_contain_text("waits")
     expect(page.get_by_role("button", name=START)).to_be_disabled()
     fake.state = fake.made(3, "done")
-    expect(now).to_have_text("Of 3 checks 1 passed, 1 failed, 1 skipped: nothing here to check.")
+    expect(now).to_have_text("Of 3 checks 1 passed, 1 failed, 1 skipped because they do not apply.")
     expect(now).to_have_attribute("data-state", "bad")
     expect(rows.nth(1)).to_contain_text("failed")
     expect(rows.nth(1).locator(".ddp-finding-hint")).to_have_text("Do <b>this</b>.")

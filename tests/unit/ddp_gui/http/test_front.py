@@ -78,7 +78,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port abc", "'abc' is not a port"),
         (
             "--port TAKEN",
-            "(Address already in use): the page may already be running. Otherwise use another port, such as --port ",
+            "(Address already in use): the page may already be running. Otherwise use another port, ",
         ),
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
         ("--port FREE --host 192.0.2.7 --insecure", "--host needs an address of this machine"),

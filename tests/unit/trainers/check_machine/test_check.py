@@ -203,7 +203,7 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
 @pytest.mark.parametrize(
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
-        (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
+        (ONE_CARD, GOOD, 1, True, "Torch can use the free card"),
         (ONE_CARD, GOOD, 0, True, "are in use, so they were not checked"),
         (
             Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None),
@@ -325,7 +325,7 @@ def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     assert [value.value for value in good.values] == [5e8, 2e-4]
     failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log", "do")
     assert (failed.state, failed.hint, failed.log) == ("failed", "do", "log")
-    assert (failed.words, failed.said) == ("The ranks could not average: rank 1 failed:", "NCCL error")
+    assert (failed.words, failed.said) == ("The all-reduce failed on rank 1:", "NCCL error")
     assert all_reduce.judge([], -9, "", "").state == "failed"
     assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"
 

@@ -72,7 +72,7 @@ def test_values_of_each_kind_are_read() -> None:
         ({"limit": 21}, "limit is 21; allowed: a whole number from 1 to 20 or null"),
         ({"is_on": 1}, "is_on is 1; allowed: true or false"),
         ({"parts": [{"name": "a"}, {"name": ""}]}, "parts[1].name is ''; allowed: a text of 1 to 5"),
-        ({"parts": [{}]}, "parts[0].name is missing, but needed is: a text of 1 to 5"),
+        ({"parts": [{}]}, "parts[0].name is missing; allowed: a text of 1 to 5"),
         ({"parts": [{"name": "bad"}]}, "parts[0]: name must not be bad"),
         ({"parts": [{"name": "a", "x": 1}]}, "'parts[0].x' is not a field; allowed: name, share"),
         ({"parts": {}}, "parts is {}; allowed: a list, each an object"),

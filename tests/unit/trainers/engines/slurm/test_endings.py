@@ -159,7 +159,8 @@ def test_a_controller_that_does_not_answer_forgets_no_job(
     down = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
     engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=down)
     found = liveness.read_status(run)
-    words = "It is unknown how job 12 ended, because Slurm does not answer (Unable to contact slurm controller (connect failure))."
+    why = "because Slurm does not answer (Unable to contact slurm controller (connect failure))."
+    words = f"It is unknown how job 12 ended, {why}"
     assert (found.state, found.error) == ("lost", words)
     assert liveness.status_file.read(run.status) != found, "it may answer later"
 

@@ -125,7 +125,7 @@ def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEng
         make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
     with pytest.raises(SlurmError, match="the cluster has no partition"):
         make(rows=()).capacity()
-    with pytest.raises(SlurmError, match="no partition of those that the site file names: x"):
+    with pytest.raises(SlurmError, match="no partition that the site file allows: x"):
         make('[slurm.partition]\nallowed = ["x"]').capacity()
 
 
