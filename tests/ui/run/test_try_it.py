@@ -323,7 +323,7 @@ def test_a_killed_process_and_a_deleted_checkpoint_are_messages_and_the_next_att
     page.get_by_role("button", name="Clear").click()
     delete_checkpoint(run, 2)
     draw(page)
-    expect(page.locator(".ddp-try-failure")).to_contain_text("no checkpoint of step 2; there are: 1")
+    expect(page.locator(".ddp-try-failure")).to_contain_text("no checkpoint of step 2; its checkpoints: 1")
     page.get_by_label("Checkpoint to try").focus()
     page.keyboard.press("Home")
     expect(page.locator(".ddp-try-failure")).to_be_hidden()

@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> RunDirectory:
         ({"model_size": "small"}, "model_size is 'small'; allowed: large, as in"),
         ({"lora_rank": "4"}, "lora_rank is '4'; allowed: 0, as in"),
         ({"start_from": "gone/1"}, "there is no run of this id"),
-        ({"start_from": "{run}/2"}, "has no checkpoint of step 2; there are: 1"),
+        ({"start_from": "{run}/2"}, "has no checkpoint of step 2; its checkpoints: 1"),
         ({"start_from": "run"}, "a run and the step of its checkpoint"),
         ({"dataset": "iris"}, "a model for iris"),
     ],
