@@ -123,7 +123,7 @@ def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)
     assert found.state == "failed"
-    assert found.words == "The job hung: step 10 did not come within 0.5 s. It was ended."
+    assert found.words == "The job hung and was killed: waited 0.5 s for step 10."
     assert found.hint
     assert processes_at(tmp_path) == [] and bench.job is None
     for check in (checks.kill, checks.resume, checks.stop, checks.exact):

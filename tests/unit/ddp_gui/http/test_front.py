@@ -58,7 +58,7 @@ def test_what_is_served(words: str) -> None:
             "--engine ssh --site a.toml --insecure --host 0.0.0.0",
             "the SSH keys of the user who started the page",
         ),
-        ("--engine ssh", "needs --site FILE, whose table .ssh. names the hosts"),
+        ("--engine ssh", "needs --site FILE, whose table .ssh. must name the hosts"),
         ("--site site.toml", "add --engine slurm or --engine ssh"),
         ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "does not exist"),
         ("--root-path https://lab.example/ddp", "--root-path is"),

@@ -145,7 +145,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
     assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
     assert allowed(engine, replace(one, num_nodes=5)) == {
-        "num_nodes": "1 to 4: the maximum number of nodes per job in partition lab"
+        "num_nodes": "1 to 4, the maximum number of nodes per job in partition lab"
     }
     assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
     four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
@@ -154,7 +154,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     assert engine.check(replace(four, device="cpu")) == []
     assert allowed(engine, Config(nproc_per_node=9)) == {
-        "nproc_per_node": "at most 8: the maximum of cores in partition lab"
+        "nproc_per_node": "at most 8, the maximum of cores in partition lab"
     }
     assert allowed(engine, replace(one, device="cuda")) == {
         "device": "auto or cpu: partition lab has no GPUs"
@@ -164,7 +164,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
         "no more v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
-        "memory_gb": "at most 15: the maximum of memory in partition lab"
+        "memory_gb": "at most 15, the maximum of memory in partition lab"
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
@@ -257,7 +257,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ("partitions = 1", "has 'partitions' in [slurm]; allowed: partition, num_nodes"),
         (
             "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
-            "[slurm.account]: fixed excludes default and allowed",
+            "[slurm.account]: fixed cannot be combined with default or allowed",
         ),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b'; allowed: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
