@@ -92,7 +92,7 @@ def _uuids(text: str) -> tuple[str, ...]:
 
     Raises:
         ArgumentTypeError: If an entry is not a UUID. Indices are not accepted, because they depend on
-        CUDA_VISIBLE_DEVICES.
+            CUDA_VISIBLE_DEVICES.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:

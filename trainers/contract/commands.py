@@ -98,7 +98,7 @@ Argument = Switch | PositiveNumber | WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Texts of a command that the page sends to a run unchanged.
+    """Texts of a command that the page only passes on to the run.
 
     Attributes:
         help: description for the list of endpoints.
@@ -147,7 +147,7 @@ COMMANDS: dict[str, Definition] = {
         arguments=(WholeNumber(name="num_steps", default=3, most=MOST_RECORDED_STEPS),),
         endpoint=Endpoint(
             name="record_steps",
-            help="Ask a run to record a trace of its next steps on all ranks.",
+            help="Ask a run to record some of its steps on all ranks, part by part.",
             answer="Recording starts at the next step that all ranks agree on; number of steps: {num_steps}.",
         ),
     ),
@@ -158,7 +158,8 @@ COMMANDS: dict[str, Definition] = {
         ),
         endpoint=Endpoint(
             name="slow_rank",
-            help="Make a rank of a live run sleep for this time in each step; 0 ends the slowdown.",
+            help="Make a rank of a live run sleep for this time in each step, to see which ranks wait; 0 "
+            "ends it.",
             answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
     ),

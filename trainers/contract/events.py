@@ -499,7 +499,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     """Return an event as JSON, without a newline.
 
     NaN and infinity become null. A value of another type (a plug-in's tensor, for example) becomes its text,
-    because such a value must not lose the event.
+    because no event may be lost over it.
     """
     if orjson is None:
         return encode_plainly(event)  # type: ignore[unreachable]

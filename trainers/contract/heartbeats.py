@@ -260,7 +260,7 @@ def _size_text(num_bytes: int) -> str:
 # A rank that computes or reads may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30
 UNWATCHED_PATIENCE = timedelta(seconds=60)
-# With `compile`, one rank may wait while another compiles, because their caches may differ.
+# With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
 COMPILERS_PATIENCE = timedelta(minutes=10)
 FOR_EVER = timedelta(days=30)
 

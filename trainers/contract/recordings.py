@@ -28,7 +28,7 @@ _LATEST_UNIX_S = 253_402_300_800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bytes:
-    """A parameter of a bucket, with its gradient's size in bytes."""
+    """A parameter of a bucket, with its size in bytes."""
 
     name: str
     bytes: Count

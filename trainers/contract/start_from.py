@@ -92,7 +92,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
-    """Return a function that copies the checkpoint that a new run starts from; None for a new model.
+    """Return a function that copies the checkpoint that a new run starts from; None if there is none.
 
     Raises:
         ValueError: if there is no such checkpoint in the run's folder.

@@ -88,7 +88,7 @@ def _state_without_status(run: RunDirectory) -> Status:
         is_lost = newest in events.LIVE_STATES
         return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
     age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
-    # abs(): if the clock was set back, the file's time is in the future, for up to hours.
+    # abs(): after the clock was set back, the file's time is in the future and would count as new for hours.
     if abs(age_s) < LAUNCH_GRACE_S:
         return Status(state="queued")
     return Status(state="lost", error=_lost_message(run))
@@ -116,9 +116,9 @@ class Capacity:
         gpu_free_bytes: Per GPU, in no order; empty if unknown.
         cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
         place: Name of the place for messages, such as "this machine".
-        has_more_ranks_than_cores: True if the engine accepts more CPU ranks than cores.
+        has_more_ranks_than_cores: True if CPU ranks may share a core.
         asked: The fields, by name, that select where a run trains; their choices may depend on the
-        configuration.
+            configuration.
     """
 
     num_nodes: int
@@ -319,7 +319,7 @@ class Description:
         why: Why it waits.
         place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
         starts_unix_s: Estimated start of a waiting run.
-        silence: Time since which its processes have not reported, as text.
+        silence: Text that says since when its processes have not reported.
         detail: Why its processes are suspended.
         end: The status of a `lost` or `stopped` run, completed with what the engine knows about the end.
     """
@@ -441,7 +441,7 @@ class Engine(ABC):
         Args:
             status: As recorded in its folder, or derived from it; `lost` if the run recorded no end.
             is_queued: True if the run waits. The result then has the reason and the place, which may require
-            a request to a scheduler.
+                a request to a scheduler.
         """
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
@@ -469,7 +469,7 @@ class Engine(ABC):
         """
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the equivalent shell command for the project's folder.
+        """Return the equivalent shell command, to be run in the project's folder.
 
         The command creates a new run in `run_dir`; with `resume_step` it resumes the existing run.
         """

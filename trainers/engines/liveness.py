@@ -32,7 +32,7 @@ def read_status(run: RunDirectory) -> Status:
 
     status = true_status(run, is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
-        words = f"The run was started by the engine {status.engine}, which this page does not have"
+        words = f"The run was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: its state cannot be determined here.")
     if status.state not in (*events.LIVE_STATES, "lost", "stopped"):
         return status

@@ -55,7 +55,7 @@ def for_a_child(
     Args:
         keep: secrets that the process needs.
         without: matches prefixes of names that the process must not inherit, because they mean something else
-        to it.
+            to it.
     """
     kept = {
         name: value

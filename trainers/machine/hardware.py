@@ -40,7 +40,7 @@ _TEMPERATURE_OF_GPU = 0
 _MEMORY_V2 = 0x02000028
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _NEEDS_AMPERE = {
-    "bf16": "has no bf16 arithmetic: torch emulates bf16, and torch.compile does not support the emulation.",
+    "bf16": "has no bf16 arithmetic: torch emulates bf16, and torch.compile is not used with it.",
     "tf32": "has no TF32: the run computes in fp32.",
 }
 NO_TELEMETRY = "GPU telemetry is not available"

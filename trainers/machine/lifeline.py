@@ -5,7 +5,7 @@
 As a program it executes the command, which then cannot outlive the parent. A process with several threads
 starts its children this way, because code between its fork and exec may hang. The command's children find the
 command's process id in their environment, so they can detect that the command has already ended. Only Linux's
-kernel can do this; on other systems, a thread or a process polls the parent.
+kernel kills a process with its parent; on other systems, a thread or a process polls the parent.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
 
     Args:
         except_gpus: UUIDs of GPUs to exclude even if they seem idle, because a starting job is not visible on
-        its GPU yet.
+            its GPU yet.
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():

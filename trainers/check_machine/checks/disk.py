@@ -18,7 +18,7 @@ BLOCK_BYTES = 4 * 2**20
 MOST_BYTES = 256 * 2**20
 MOST_S = 2.0
 NUM_SMALL_FILES = 20
-# Required free space, several times what a check's jobs write. With less, no job starts.
+# Required free space, several times what jobs write. With less, nothing is measured and no job starts.
 LEAST_FREE_BYTES = 128 * 2**20
 FREE_SPACE_HINT = "Free some space on this disk, or choose another disk for the runs with --runs-dir."
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -86,7 +86,7 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
     written, read = num_bytes / write_s, num_bytes / read_s
     values = (
         Value(name="writing", value=written, unit="bytes/s"),
-        # Omit the speed of reading if the file came from the page cache.
+        # Reads from the page cache do not measure the disk, so they are not compared.
         Value(name="reading", value=read, unit="bytes/s", is_compared=not was_in_memory),
         Value(name="a small file", value=small_file_s, unit="s"),
     )

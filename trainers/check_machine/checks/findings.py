@@ -46,7 +46,7 @@ class Outcome:
     Attributes:
         words: The result, as a sentence.
         said: External text after the words, such as an error or a driver's message. Private data is removed,
-        as in the log.
+            as in the log.
         hint: Remedy; empty if none is needed.
         values: Measured values.
         log: End of the processes' output; only for failures.

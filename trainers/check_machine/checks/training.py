@@ -257,9 +257,11 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     as_ddp = ""
     if apart is not None:
         values.append(Value(name="difference from DDP's losses", value=apart, unit="loss"))
-        as_ddp = " with the same losses as DDP"
+        as_ddp = " with DDP's losses"
     ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
-    return Outcome.passed(f"{ranks}: {step} steps{as_ddp}, then stopped and saved.", values=tuple(values))
+    return Outcome.passed(
+        f"{ranks}: {step} steps{as_ddp}, stopped and saved completely.", values=tuple(values)
+    )
 
 
 def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:

@@ -668,9 +668,9 @@ MAX_LINES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where a run trains, for engines with several partitions or hosts; no field changes a result.
+    """Where a run trains, for engines with several places; no field changes a result.
 
-    Other engines ignore these fields.
+    Engines without such places ignore these fields.
     """
 
     partition: str = _where(

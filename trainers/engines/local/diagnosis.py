@@ -83,7 +83,7 @@ _GPU_HINTS = (
     ),
     (
         re.compile(r"illegal memory access|misaligned address|unspecified launch failure", re.IGNORECASE),
-        "A kernel accessed memory outside of its tensors. ",
+        "A kernel accessed memory that is not its own. ",
         _BLOCKING,
     ),
 )
@@ -247,7 +247,7 @@ def explain_end(
 
 
 def with_lack_of_memory(cause: Cause) -> Cause:
-    """Add to a cause, if so, that the kernel has just killed a process of this cgroup (memory)."""
+    """Add to a cause that the kernel has just killed a process of this cgroup for lack of memory."""
     is_killed = cause.code in _KILLED_CODES and cause.message != _kill_request_message(cause.rank)
     if not is_killed and not _LOST_WORKER.search(cause.message):
         return cause
@@ -453,7 +453,7 @@ def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None)
 
     Args:
         first_rank: The rank whose end torchrun detected first. torchrun then sends SIGTERM to the others, so
-        their SIGTERM proves nothing.
+            their SIGTERM proves nothing.
     """
     failed = {item.rank for item in failures}
     silent = [rank for rank in range(num_ranks) if rank not in failed]

@@ -4,8 +4,8 @@ Detection has three stages, from cheap to expensive:
 
 1. About once a second, `RankWatch.update` reads each rank's heartbeat. A rank is *silent* until its counter
    changes. After `QUIET_FOR_S` of silence its process is sampled, too: a silent rank is *idle* if it does not
-   compute, wait for a core, or do I/O. 2. `find_suspicion` is a pure rule over these times and
-   `hang_limit_s`. Some suspicions are certain; others
+   compute, wait for a core, or do I/O.
+2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; others
    must be confirmed by the stacks or the collectives of the ranks.
 3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `blocking_ranks` then names
    the ranks that block the run. Without a blocking rank there is no hang.
@@ -92,7 +92,7 @@ class RankWatch:
 
     @property
     def gets_on(self) -> bool:
-        """True if its last heartbeat is recent, or its step on a GPU has not taken longer than usual."""
+        """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one."""
         gap_s = self.last_gap_s if self.is_on_gpu else 0.0
         return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
@@ -386,7 +386,7 @@ def _waits_for_others(rank: int, stacks: Mapping[int, Stacks], views: Views) -> 
 
 
 def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
-    """True if a rank's GPU is in an unfinished collective: the rank then waits, at any line.
+    """True if a rank's GPU is in an unfinished collective: the rank waits, wherever its stack is.
 
     Its host continues to launch the work of later steps until the launch queue of its GPU is full, then
     blocks at any line of the model that launches a kernel.

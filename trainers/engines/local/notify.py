@@ -85,7 +85,7 @@ def sentence(run: RunDirectory, state: State, reason: str) -> str:
 
 
 def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
-    """Return name, value and step of the best evaluation, in which repeated steps replace earlier ones."""
+    """Return name, value and step of the best evaluation; steps repeated by a resume replace earlier ones."""
     kept: list[dict[str, Any]] = []
     try:
         with path.open("rb") as file:

@@ -94,7 +94,7 @@ def launch_script(
         resume_step: the checkpoint that the script continues from.
         meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
         is_first_machine: True on the machine that prepares the run's folder. Other machines start their ranks
-        later.
+            later.
 
     Raises:
         OSError: if it cannot be started.

@@ -5,9 +5,9 @@ pass of `Supervisor._follow`:
 
 1. note the processes of the run and check that the run's directory still exists;
 2. cut oversized logs and check whether the kernel has killed a process for lack of memory;
-3. read stop requests, then the run's new events, so that a request is always known before its answer; 4. use
-force where a stop request has timed out or the run hangs (`RunGuard`); 5. write the status again if the last
-write failed.
+3. read stop requests, then the run's new events, so that a request is always known before its answer;
+4. use force where a stop request has timed out or the run hangs (`RunGuard`);
+5. write the status again if the last write failed.
 
 All processes of the run are descendants: torchrun dies with the supervisor (`lifeline`), and orphans are
 adopted. After torchrun's exit, everything that remains below this process is killed.
@@ -133,7 +133,7 @@ class RundirWatch:
 POLL_S = 0.05
 # How often a supervisor without a run checks its template and measures the free cores.
 WAIT_POLL_S = 0.5
-# Wait for evidence from other machines, because a shared folder may be slow.
+# Wait for other machines: their torchrun polls several times a second, and a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
 Starter = Callable[[RunDirectory, Config, int | None, int], tuple[subprocess.Popen[bytes], Ranks | None]]
@@ -318,7 +318,7 @@ class Supervisor:
             tree.update()
             if watch.is_gone():
                 # Saving is impossible, and only this log can still take a message.
-                print(f"the run's folder {self._run.path} was deleted: ending the run", flush=True)
+                print(f"the run's folder {self._run.path} is gone: ending the run", flush=True)
                 tree.kill()
                 return False
             log_cap.check()

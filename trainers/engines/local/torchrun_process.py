@@ -177,7 +177,7 @@ def launch(
     Raises:
         OSError: If it cannot be started.
     """
-    for left in (details, log):  # in a copied run they may be links to other folders
+    for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
     variables = environment.for_a_child(variables)
     if template is not None:

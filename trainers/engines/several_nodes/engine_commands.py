@@ -19,7 +19,7 @@ from trainers.machine import environment
 ANSWER_WITHIN_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
-# Time for retries. After it, the controller detects the unreachable nodes and handles the job.
+# Time for retries. By then the controller has noticed that no node reaches it, and handles the job itself.
 TRY_FOR_S = 120.0
 AGAIN = "again"
 

@@ -6,7 +6,7 @@ folder, and check over the network that the others are alive.
 
 When a node is lost, the run may restart without it, so the lost node must have stopped with certainty.
 `Lease` (`peers.py`) guarantees this: a launcher kills its ranks if, for `LEASE_S`, it could not write to the
-shared folder and the nodes that it depends on have not confirmed it.
+shared folder and the nodes that it depends on have not confirmed that it is alive.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Peers:
 
     Args:
         lease: Renewed when the others confirm that this node is alive; ended when one considers this node
-        lost.
+            lost.
 
     Attributes:
         given_up: Nodes that this node considers lost; the answers to their questions say so.

@@ -86,7 +86,7 @@ class RanksOfNodes(Ranks):
 
     Args:
         reporter: Node 0's. If it cannot write its own reports, missing reports of other nodes prove nothing,
-        because all use the same disk.
+            because all use the same disk.
     """
 
     def __init__(self, reporter: Reporter) -> None:

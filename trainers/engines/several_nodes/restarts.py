@@ -279,7 +279,7 @@ def take_over(
         return None  # node 0 has recorded the end
     is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
-    hint = "Check that this machine, its network and the shared folder are up."
+    hint = "Check that this machine, its network and the shared folder work."
     cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {diagnosis.what_is_kept(run, None)}")
     state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
     if is_again:

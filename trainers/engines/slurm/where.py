@@ -182,7 +182,7 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
         has = (
             f"one of {', '.join(kinds)}, or empty"
             if kinds
-            else f"empty, because the GPUs of {name} have no type"
+            else f"empty, because {name} has no GPUs with a type"
         )
         yield _problem(config, "gpu_type", has)
         return

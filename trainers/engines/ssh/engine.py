@@ -175,7 +175,7 @@ def _failure_text(both: tuple[str, str], failed: Sequence[str]) -> str:
         return words
     return (
         f"{words} If the hosts cannot reach each other, allow TCP on all ports between {both[0]} and "
-        f"{both[1]}, or set address in the site file to the address at which other hosts reach this host."
+        f"{both[1]}, or set address of a host in the site file to the address at which the other reaches it."
     )
 
 
@@ -373,7 +373,7 @@ class SshEngine(Engine, HostChecks):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
-            message += f" {'; '.join(silent)}: processes on this host end when they lose the other hosts."
+            message += f" {'; '.join(silent)}: processes there end when they lose the other hosts."
         restarts.write_forced_end(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:

@@ -1,8 +1,8 @@
 """Records the failure of runs whose first host is lost.
 
 The first host writes the run's status, so no other process would record that this host is lost. A host is
-lost if, for `SILENT_FOR_S`, it neither answers by SSH nor writes reports into the run's folder. Only one of
-these signs may be a short network failure. When the host answers again, its remaining processes are killed.
+lost if, for `SILENT_FOR_S`, it neither answers by SSH nor writes reports into the run's folder. One of these
+signs alone may be a short network failure. When the host answers again, its remaining processes are killed.
 """
 
 from __future__ import annotations

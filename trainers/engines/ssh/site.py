@@ -60,7 +60,7 @@ class SshSite:
     Attributes:
         config: File that ssh reads instead of ~/.ssh/config; empty: the default.
         shared: True if all hosts can access the runs directory. Otherwise each run is copied to one host.
-        folder: Folder on each host for copied code and data.
+        folder: Folder on each host for copied runs, code and data.
     """
 
     hosts: tuple[SshHost, ...]

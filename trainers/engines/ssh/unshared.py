@@ -484,7 +484,7 @@ class UnsharedSshEngine(SshEngine):
     """Hosts of one site file without a shared folder. Each run uses one host.
 
     Args:
-        folder: Folder on each host for copied code and data.
+        folder: Folder on each host for copied runs, code and data.
     """
 
     _why_nothing_named = "the hosts share no folder with this machine; its code is copied to the host"
