@@ -30,7 +30,7 @@ class Wanted:
         num_samples: number of training samples; 0: any number.
         saves: minimum number of saved checkpoints.
         about: names of the checks that are the subject of the lesson, in which a missing loss or file is also
-        an error.
+            an error.
     """
 
     epochs: int
@@ -220,10 +220,10 @@ def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
             if values and not _is_share_of(values[0], line, whole):
                 number = own[rank]
                 of_own = number < whole and _is_share_of(values[0], line, number)
-                words = f"Rank {rank} printed {values[0]}, which is not an accuracy that predictions can have"
+                words = f"Rank {rank} printed the accuracy {values[0]}, which is impossible"
                 code = "own_accuracy" if of_own else "other_accuracy"
                 more = f": it is the accuracy on the {number} samples of rank {rank} alone" if of_own else ""
-                return _found(code, f"{words} out of {whole}{more}.")
+                return _found(code, f"{words} for {whole} samples{more}.")
     return None
 
 
@@ -387,7 +387,7 @@ HINTS: Mapping[str, Sequence[str]] = {
         "that each rank calls, from top to bottom."),
         "Do not call a collective below `if rank == 0`, and give all ranks the same number of batches.",
     ],
-    "error": ["Read the last line of the error message, and the line number above it."],
+    "error": ["Read the last line of the error: it says what Python could not do, and where."],
     "alone": [
         ("torchrun starts the script once for each rank. The copies know nothing of each other until they "
         "join a process group."),

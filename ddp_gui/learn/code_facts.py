@@ -29,7 +29,7 @@ class Step:
     Attributes:
         before, after: hashes of the weights.
         used, local: a linear function of the applied gradient, and of the sum of the gradients that this
-        rank's backward passes computed.
+            rank's backward passes computed.
         gradient_bytes: size of the gradient.
         reduced_bytes: the sizes of the all-reduces since the step's first backward pass began.
         losses: the loss of each backward pass.
@@ -78,7 +78,7 @@ class RankFacts:
         evaluations: hashes of the samples of each evaluation, which covers all samples between two steps.
         evaluated_at: number of steps before the latest evaluation.
         sizes: length of the data set of the latest evaluation's loader, and of the data sets of which it is a
-        subset.
+            subset.
         saved, loaded: path, and number of collectives that this rank had begun by then.
         written: paths of the files that it opened for writing.
     """
@@ -164,7 +164,7 @@ def _read_rank(run: RunDirectory, rank: int) -> RankFacts:
     found = RankFacts()
     path = run.path / spool.FOLDER / spool.notes_name(rank)
     if path.is_symlink() or (path.exists() and path.stat().st_size > MOST_NOTES_BYTES):
-        raise ValueError("the script recorded too many steps to be checked: train for fewer steps")
+        raise ValueError("the script trained too long to be checked: train for fewer steps")
     try:
         for note in spool.SpoolReader(run.path, rank).notes():
             _take(found, note)

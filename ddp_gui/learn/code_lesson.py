@@ -121,7 +121,7 @@ class CodeLibrary(LessonFiles[CodeLesson]):
 
 
 def starts_ranks(code: str) -> bool:
-    """True if a script itself starts its ranks (`mp.spawn`, `Process`); False if it is a single process."""
+    """True if a script starts its ranks itself (`mp.spawn`, `Process`); a single process has no ranks."""
     has_ranks = "spawn" in code or "init_process_group" in code
     return has_ranks and reader.read(code).start == "python"
 

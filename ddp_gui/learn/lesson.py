@@ -240,7 +240,7 @@ class Choice:
     """A multiple-choice question with one correct answer.
 
     Attributes:
-        right: index (from 0) of the correct answer, which the lesson explains.
+        right: index (from 0) of the answer that the lesson explains.
         because: explanation shown after the question was answered.
         measured: for each choice, the condition under which the runs show this choice (see `measures`), or an
         empty text; an empty tuple if the question is not about the runs.
@@ -447,7 +447,7 @@ class Lesson(LessonHeader):
     Attributes:
         name: identifier in the URL.
         before, see, explain: texts before the prediction, with the figures (may be empty), and after the
-        figures.
+            figures.
     """
 
     name: str

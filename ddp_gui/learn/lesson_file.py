@@ -264,7 +264,7 @@ def _check_choice(choice: Choice, num_runs: int, attempts: Collection[str], *pat
         return
     path = (*path, "measured")
     if num_conditions != num_choices:
-        raise _refused(f"the number of conditions is {num_conditions}, but of choices {num_choices}", *path)
+        raise _refused(f"there are {num_conditions} conditions for {num_choices} choices", *path)
     if not choice.measured[choice.right]:
         raise _refused(f"choice {choice.right} is the correct one, but has no condition", *path)
     for text in filter(None, choice.measured):

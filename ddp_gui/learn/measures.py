@@ -329,7 +329,7 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
     for each in _measurements(tree):
         for name in each.runs:
             if isinstance(name, str) and name not in attempts:
-                allowed = ", ".join(attempts) or "none, because this question has no attempt"
+                allowed = ", ".join(attempts) or "none: only a question with an attempt has choices"
                 raise ValueError(f"{name!r} is not a choice of the attempt; allowed: {allowed}")
             if isinstance(name, int) and not 0 <= name < num_runs:
                 raise ValueError(f"run {name} does not exist; allowed: 0 to {num_runs - 1}")

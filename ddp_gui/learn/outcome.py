@@ -93,7 +93,7 @@ class Outcome:
 
     Attributes:
         happened: index (from 0) of the choice that the measurement shows; None if it shows none or is
-        inconclusive.
+            inconclusive.
         reasons: why the measurement is inconclusive, or the displayed times are unreliable, as sentences.
         numbers: the compared numbers: `words`, `run`, `against` (the baseline run, or None), `value`, `unit`.
     """
@@ -133,7 +133,7 @@ def of_choice(about: Choice, runs: Runs) -> Outcome:
 
 
 def of_picture(about: Picture, runs: Runs) -> Outcome:
-    """Return the outcome of a picture's finding, or without one, whether the times were disturbed."""
+    """Return the outcome of a picture's finding; without one, whether its times were disturbed."""
     if about.when:
         return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
     reasons = _doubts(_timed_of(about, runs), runs)

@@ -357,7 +357,7 @@ class PollSessions:
         Raises:
             NotAllowedError: if the user is not a teacher.
         """
-        rights.require_teacher("see the predictions of single students")
+        rights.require_teacher("see who predicted what")
         if not self.has_login:
             return []
         return [
@@ -393,7 +393,7 @@ class PollSessions:
         self._store.shown_to_all.add(run_id)
 
     def _resume_runs(self, session: PollSession) -> None:
-        """Start the task that starts and watches the runs, unless it exists."""
+        """Start the task that starts and watches the runs, unless it exists; also after a page restart."""
         if (
             session.poll.state == "running"
             and session.poll.run_ids

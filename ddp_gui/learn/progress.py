@@ -258,7 +258,7 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
 
 
 def _prediction(value: Any, lesson: Lesson | None) -> tuple[str | None, str | None]:
-    """Return a prediction as text, and True if it was correct; None for a curve and for a lesson in code."""
+    """Return a prediction as text, and whether it was correct; None for a curve and for a lesson in code."""
     if value is None:
         return None, None
     if isinstance(value, list):

@@ -78,7 +78,7 @@ def _name(exit_code: int) -> str:
 
 def _hint(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
-        return "Systems often send this signal when memory runs out: try fewer ranks, or close programs."
+        return "The system often does this when memory runs out: try fewer ranks, or close other programs."
     return "Compiled code crashed; the driver and torch may not match."
 
 

@@ -240,7 +240,7 @@ class MachineChecks:
                 tree.update()
                 last_state, offset = _last_state(states_file, offset, last_state)
                 if last_state is not None and last_state["state"] == "running":
-                    # set after the last process has ended, so that the page shows the final state only then
+                    # the page shows the final state only after the last process has ended
                     check.state = last_state
                 if check.is_cancel_requested and not is_signalled:
                     process.send_signal(signal.SIGTERM)

@@ -105,7 +105,7 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
             command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
             is_problem=True,
         )
-    meaning = "No NVIDIA card was found. Without one, ranks run on the CPU, which is slower."
+    meaning = "No NVIDIA card was found. Everything works without one, but slower: ranks run on the CPU."
     if not CONTAINER_MARK.exists():
         return Missing(what="A GPU", meaning=meaning)
     meaning += " This page runs in a container: if the host has GPUs, pass them to the container."
@@ -174,8 +174,8 @@ def little_disk(folder: Path) -> list[Missing]:
             what="Disk space",
             meaning=(
                 f"Only {free_bytes / 1e9:.1f} GB are free for runs. A run that cannot save continues, but "
-                "its results are lost. Delete runs that you no longer need. This command sorts them by "
-                "size."
+                "its results are lost. Delete runs that you no longer need. This command lists the "
+                "largest last."
             ),
             command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
             is_problem=True,
@@ -195,7 +195,7 @@ def small_shared_memory(memory: Path = Path("/dev/shm")) -> list[Missing]:  # no
             what="Shared memory",
             meaning=(
                 f"{memory} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers exchange data through "
-                "this shared memory and crash when it is full. Start a container with more shared memory."
+                "this shared memory and crash when it is full. In a container, start it with more."
             ),
             command="docker run --shm-size=8g IMAGE",
             is_problem=True,

@@ -33,7 +33,7 @@ FIRST_WAIT_S = 0.3
 
 
 class SlowReading(Generic[Value]):
-    """Caches a function's result. A request returns an outdated result and refreshes it in a thread."""
+    """Caches a function's result. A request for an outdated result refreshes it in a thread."""
 
     def __init__(self, read: Callable[[], Value], every_s: float) -> None:
         self._read = read

@@ -42,7 +42,7 @@ MAX_POINTS_OF_A_DEVICE = 120
 LOOK = ChartView(smoothing=30)
 SENT = ("head", "ranks", "devices", "nodes", "rank_history", "insights", "fingerprints", "checkpoints")
 SEND_EVERY_S = 1.0
-# Maximum interval between messages of a live run. Later, the browser reports a busy or restarted kernel.
+# Maximum interval between messages of a live run; a longer silence means a busy or restarted kernel.
 NEWS_EVERY_S = 3.0
 
 Picture = dict[str, Any]

@@ -77,7 +77,7 @@ def show_page(*, runs_dir: Path | str = RUNS_DIR, share: bool = False, height: i
 
     Args:
         share: True to also serve the page at a public URL, through Gradio's tunnel. All traffic then passes a
-        server of Gradio, and the page requires a generated password.
+            server of Gradio, and the page requires a generated password.
         height: height of the page in Colab's output, in pixels.
 
     Raises:
@@ -129,7 +129,7 @@ def _shared(port: int, runs_dir: Path) -> ShownPage:
 
     password = secrets.token_urlsafe(16)
     with contextlib.ExitStack() as belongings:
-        # The page reads this file during its life; the folder is private.
+        # The page reads this file while it runs; the folder is private.
         folder = tempfile.mkdtemp(prefix="rankscope-")
         belongings.callback(shutil.rmtree, folder, ignore_errors=True)
         file = AccountFile(Path(folder, "accounts.json"))

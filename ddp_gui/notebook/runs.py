@@ -82,7 +82,7 @@ def start(
 
     Args:
         gpus: alias of the field `nproc_per_node`, the number of ranks, with one GPU each. Without GPUs the
-        ranks run on the CPU.
+            ranks run on the CPU.
         runs_dir: the folder of the runs, which a page may also use.
         use_occupied_gpus: True to also use GPUs on which other programs run.
         fields: fields of the configuration (docs/configuration.md).

@@ -19,7 +19,7 @@ from trainers.machine import hardware
 BYTES_PER_NUMBER = 4
 # Number of values that an optimizer stores per weight.
 NUMBERS_PER_WEIGHT = {"adamw": 2, "adam": 2, "sgd": 1}
-# GPU memory of a rank in addition to the model, as typical values: a CUDA context with torch's kernels, as
+# GPU memory of a rank in addition to the model. Not measured here: a CUDA context with torch's kernels, as
 # nvidia-smi shows it on current cards; torch's workspaces for cuBLAS (32 MiB on Hopper, 8 MiB before); and
 # NCCL's buffers with several ranks.
 CUDA_CONTEXT_BYTES = 500_000_000

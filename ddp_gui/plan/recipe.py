@@ -81,7 +81,7 @@ _TEXT_TRANSFORMER = Rule(
 # part of the task's name. The family alone is the rule for other tasks. "many classes" means at least
 # `MANY_CLASSES`.
 RULES: Mapping[str, Rule] = {
-    # The loss is convex, and weights must change a lot: use a high rate and a decay to zero.
+    # Convex, and weights must move far, by about the rate in each step: a high rate, with a decay to zero.
     "linear": Rule(learning_rate=0.01, least_steps=1000, most_steps=2000),
     "dense": Rule(learning_rate=0.001, least_steps=500, most_steps=2000),
     "dense tabular": Rule(learning_rate=0.002, steps_per_row=1.5, least_steps=400, most_steps=3000),
@@ -190,7 +190,7 @@ class Expected:
 
     Attributes:
         seconds: CPU seconds divided by the number of ranks, which is the duration with one idle core per
-        rank.
+            rank.
         values: the values of the fields in `FIELDS`.
     """
 

@@ -423,7 +423,7 @@ class Scheduler:
         return POLL_EVERY_S if self._must_poll else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find queued and live runs missing in the state, started by a user or by a killed page."""
+        """Find queued and live runs missing in the state, started from a terminal or by a killed page."""
         found = self._reader.search()
         with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})
@@ -453,9 +453,10 @@ class Scheduler:
     ) -> Ticket:
         """Return a ticket with a grant of devices, threads and disk space for one start.
 
-        If CPU ranks are limited, each rank gets one thread; otherwise a run can use all cores that no other
-        run uses. A resumed run gets its checkpoint's number of threads, because a different number would
-        change its results. OMP_NUM_THREADS overrides both. Each thread counts as a core in use.
+        If CPU ranks are limited, a rank stands for a core and gets one thread; otherwise a run can use all
+        cores that no other run uses. A resumed run gets its checkpoint's number of threads, because a
+        different number would change its results. OMP_NUM_THREADS overrides both. Each thread counts as a
+        core in use.
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.is_this_machine:

@@ -139,7 +139,7 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / GB:.2f} GB" if size_bytes >= GB / 10 else f"{size_bytes / 1e6:.1f} MB"
 
 
-TAKEN_OUT = "Removed from the queue before the start."
+TAKEN_OUT = "Removed from the queue before it started."
 
 
 @contextlib.contextmanager
@@ -255,7 +255,7 @@ def forward(run: RunDirectory) -> None:
         kind = TRACKERS.get(run.read_config().forward_to)
         if kind is None:
             return
-        # Pass these variables, although the address and the proxies may contain a password.
+        # The address and the proxies may contain a password, like the keys.
         needed = {*kind.keys, kind.address, *environment.PROXIES}
         keys = {name: os.environ[name] for name in needed if name in os.environ}
         with os.fdopen(open_to_append(run.logs / "forward.log"), "ab") as log:

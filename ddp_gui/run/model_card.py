@@ -173,7 +173,7 @@ def _classes(about: Mapping[str, Any]) -> str:
 
 
 def _results(view: RunView, step: int, num_validation: int) -> str:
-    """Return the metrics of the evaluation at this step; shares of samples have 95% confidence intervals."""
+    """Return the metrics of the evaluation at this step, with 95% confidence intervals for classification."""
     with view.lock:
         found = [each for each in view.series.evaluations.all if each["step"] == step]
     if not found:

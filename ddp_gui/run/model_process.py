@@ -80,7 +80,7 @@ class ModelProcesses:
     """All processes of the page; thread-safe.
 
     Args:
-        template: the process that forks them.
+        template: the process that forks them; `close` ends it, too.
         keeps_ready: True if the template may be started before the first request.
         with_free_gpus: None: no GPU is used.
     """
@@ -142,7 +142,7 @@ class ModelProcesses:
                 if process.gpu is not None:
                     if not process.is_taken_back:
                         self._no_gpu_until = time.monotonic() + NO_GPU_S
-                    continue  # repeat with another process, which skips the tokens that the user already has
+                    continue  # ask another process again; tokens that the user already has are not repeated
                 took_too_long = isinstance(error, TimeoutError)
                 raise ModelError(f"{TOOK_TOO_LONG if took_too_long else HAS_ENDED}: try again") from None
             finally:

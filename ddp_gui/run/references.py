@@ -23,7 +23,7 @@ from trainers.machine.os_errors import explain
 
 FILE = "references.json"
 MODULE = "trainers.plugins.references"
-# Fit only for runs of at least this duration, because fitting takes seconds on one core.
+# Live runs are fitted from this duration on, others after their end: fitting takes seconds of one core.
 WHILE_IT_RUNS_FROM_S = 60.0
 MOST_LINES = 10
 MOST_LABEL = 100

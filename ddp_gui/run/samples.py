@@ -247,7 +247,7 @@ class Piece:
         first_place, end_place: range of the epoch's order; the end is exclusive.
         first_step: counted from 1 over all epochs.
         num_dealt: number of replicas that share a global batch; 1 without a sampler, if each replica gets the
-        entire batch.
+            entire batch.
     """
 
     first_place: int

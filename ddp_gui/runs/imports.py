@@ -114,7 +114,7 @@ def import_zip(runs_dir: Path, source: Path, owner: str) -> tuple[RunDirectory, 
 
 
 def _unpack_beside(source: Path, folder: Path) -> None:
-    """Unpack in a separate process, because of the computing time and of zip bombs."""
+    """Unpack in a separate process, so that the page stays responsive and a bomb cannot fill its memory."""
     try:
         printed = b"".join(
             module_output(run_zip.MODULE, {"zip": str(source.absolute()), "folder": str(folder.absolute())})

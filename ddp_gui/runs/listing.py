@@ -382,7 +382,7 @@ class Entry:
 
     @property
     def is_live(self) -> bool:
-        """True if the run is live: its state depends on a lock, which changes no file."""
+        """True if the run is live: its state depends on a lock and can change without a file change."""
         return self.row["state"] in events.LIVE_STATES
 
     def is_as_read(self, marks: FileStats) -> bool:

@@ -45,11 +45,11 @@ TAG = "handed in"
 MAX_ZIP_BYTES = 2**30
 MAX_UNPACKED_BYTES = 2 * 2**30
 MAX_FILES = 2_000
-# Maximum compression ratio. Events shrink about tenfold; zip bombs reach deflate's maximum of 1,032.
+# Maximum compression ratio. Events shrink about tenfold, logs more; zip bombs up to 1,032-fold.
 MAX_RATIO = 200
 RATIO_MATTERS_FROM_BYTES = 16 * 2**20
 MAX_DIFFERENCES = 50
-# Maximum number of files: reading a central directory of 2 GB with empty entries would take 20 GB of memory.
+# Memory limit: reading a central directory of 2 GB with empty entries would take 20 GB.
 MEMORY_BYTES = 4 * 2**30
 PIECE_BYTES = 256 * 1024
 
@@ -60,7 +60,7 @@ _TAKEN = re.compile(
     rf"|checkpoints/step_[0-9]{{1,15}}(?:/{_PART}){{1,3}}|start/(?:origin|model)\.json",
     re.ASCII,
 )
-# Files that are not packed, because they control processes on the run's machine, or can be made again.
+# Files that are neither packed nor unpacked: they control the program on a machine, or can be made again.
 _LEFT_OUT = re.compile(
     r"(?:commands\.jsonl|owner\.json|queued\.json|granted\.json|confined\.json|imported\.json|run\.lock|job\.sh"
     r"|start/model\.(?:safetensors|pt)|(?:work|watch|nodes|rendezvous|logs/torchrun(?:_[0-9]+)?)/.*)",

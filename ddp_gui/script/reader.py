@@ -56,7 +56,7 @@ class Reading:
         marks: lines that request GPUs, or the line of a syntax error.
         missing: names that are used but not defined.
         uncalled: the function that trains, if it is never called. `uncalled_setup` and `uncalled_cleanup`:
-        likewise, the functions that join and leave the process group.
+            likewise, the functions that join and leave the process group.
     """
 
     start: Start = "torchrun"

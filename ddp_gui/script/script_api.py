@@ -120,7 +120,7 @@ class ScriptApi:
 
     @operation()
     def script_page(self) -> dict[str, Any]:
-        """Return facts for the page: ranks, GPUs, interpreter, and a reason for a refusal, if any."""
+        """Return facts for the page: ranks, GPUs, interpreter, and the reason if scripts are refused."""
         machine = self.scheduler.capacity()
         refused = None
         try:

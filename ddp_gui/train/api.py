@@ -223,7 +223,7 @@ class Api:
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
     ) -> dict[str, Any]:
-        """Resume an ended run from a checkpoint for a number of epochs, beyond its configured length."""
+        """Resume an ended run for a number of epochs after a checkpoint, whatever length was configured."""
         return await self._resume(run, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs)
 
     async def _resume(

@@ -37,7 +37,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
 
 def equation(plan: Plan) -> str:
-    """Render the equation from batch size, ranks and accumulation to the global batch and steps per epoch."""
+    """Render how batch size, ranks and accumulation result in the global batch and steps per epoch."""
     config = plan.config
     word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
     copies = plan.num_replicas
@@ -181,7 +181,7 @@ def install_button(data_set: str, done: str = "") -> str:
 
 
 def trackers() -> str:
-    """List the trackers with their packages, and a button for packages that are not installed."""
+    """List the trackers with their packages: installed, or a button (a student's click is refused)."""
     entries = []
     for name, kind in TRACKERS.items():
         state = (

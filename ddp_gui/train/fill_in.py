@@ -342,7 +342,7 @@ def by_rules(
 
 
 def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of all fields for this data set and model."""
+    """Return the defaults of all fields for this data set and model; these two keep their usual defaults."""
     usual = form.usual_values()
     picked = {name: usual[name] for name in ("dataset", "model")}
     if all(raw[name] == value for name, value in picked.items()):

@@ -53,7 +53,7 @@ NOT_INSPECTED = (
 _NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
 NOT_YET = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
-    "not inspected yet. Leave the field of its path, or press “Inspect”.</span>"
+    "not inspected yet. This happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
 # Without a <span>, problems.js marks the field but adds no text: the full text is already below the field.

@@ -124,7 +124,8 @@ ANEW = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
   window.ddpAnew = undefined;
   done(String(performance.now()));
 }, 20)))"""
-# JavaScript that returns, after a reload, the values kept by assets/js/train/form.js.
+# JavaScript that returns, after a reload, the values kept by assets/js/train/form.js. A link opens the form
+# with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   const key = "ddp-form" + location.search;

@@ -20,7 +20,7 @@ INHERITED = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
 class NotInheritedError(ConfigError):
-    """A field differs from the checkpoint's configuration, which a form for a checkpoint prevents."""
+    """A field differs from the checkpoint's. The form fixes these fields once it is filled in."""
 
 
 class Starts:

@@ -356,7 +356,7 @@ def _prediction(done: DoneLesson) -> Html:
 
 
 def _explained(asked: Mapping[str, Any], right: int | None, found: Outcome) -> list[Html]:
-    """Return the reasons for doubt, and the explanation if it explains the measured choice."""
+    """Return the reasons for doubt, and the explanation if the choice that it explains is correct."""
     reasons = [tag("p", words, class_="soft") for words in found.reasons]
     is_explained = right == asked["right"]
     return [*reasons, tag("p", inlines(asked["because"]), class_="because")] if is_explained else reasons
@@ -505,8 +505,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/drawings", "learn/report")
 SCRIPT = "learn/report/charts.js"
-# Maximum number of points of a file: Plotly takes 0.65 MB, compressed, and a point 13 bytes, so that 1.4 MB
-# remain for text.
+# Limits of a file: Plotly takes 0.65 MB, compressed, and a point 13 bytes, so 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
 MAX_POINTS_IN_ALL = 70_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
@@ -641,8 +640,8 @@ def _hashes(runs: Sequence[Measured]) -> Html:
     lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
     live = [run.about["run_id"] for run in runs if run.is_live]
     words = (
-        "All data about runs in this report comes from their events.jsonl. To check the events with the "
-        "folders of the runs, save the lines below as hashes.txt next to the folders, and run "
+        "All data about runs in this report comes from their events.jsonl. To check these files, save "
+        "the lines below as hashes.txt next to the folders of the runs, and run "
     )
     note = f" The file of a live run ({', '.join(live)}) has grown since." if live else ""
     return tag(
