@@ -159,7 +159,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--no-standby",
         action="store_true",
-        help="do not start ranks in advance: idle ranks then use no memory, but a start takes longer",
+        help="keep no ranks ready while no run is live: saves their memory, but a start takes longer",
     )
     parser.add_argument(
         "--engine",
@@ -174,7 +174,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--ssh", metavar="LOGIN-NODE",
-        help="from your own machine: run the page on this login node of a cluster and show it here",
+        help="with the engine of a login node, from your own machine: run the page there and show it here",
     )  # fmt: skip
     parser.add_argument(
         "--project",
@@ -204,8 +204,7 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--auth-header", metavar="HEADER",
-        help="HTTP header in which the proxy of --proxy-from sends the name of the user that it has "
-            "authenticated",
+        help="the proxy of --proxy-from authenticates users, and sends each user's name in this header",
     )  # fmt: skip
     group.add_argument(
         "--teacher", action="append", default=[], metavar="NAME",
@@ -229,7 +228,7 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--polls",
         action="store_true",
-        help="without logins: allow polls, which phones open with a QR code; phones can open nothing else",
+        help="without logins: open lessons as polls; phones can open these with a QR code, and nothing else",
     )
     group.add_argument(
         "--root-path", default="", metavar="/PREFIX", help="path prefix at which a proxy serves the page"
@@ -280,7 +279,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
         those = " or ".join(f"--engine {each.name}" for each in kinds if each.is_on_login_node)
         raise ValueError(f"--ssh is for the login node of a cluster: add {those}")
     if not arguments.ssh or arguments.ssh.startswith("-"):
-        raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host name, as in the command ssh HOST")
+        raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host, as you type it after ssh")
     if installation.is_installed() and arguments.project is None:
         raise ValueError("--ssh needs --project FOLDER: the checkout on the login node")
     given = vars(arguments)
@@ -314,8 +313,8 @@ def make_folders(runs_dir: Path) -> Path:
         what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
         raise ValueError(
             f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
-            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, choose a folder that has "
-            "the same path on every node"
+            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
+            "the same path"
         ) from error
 
 

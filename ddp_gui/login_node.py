@@ -84,7 +84,7 @@ class SocketForwarder:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Copy data in one direction until the source closes; then shut down the target."""
+    """Copy data in one direction until one side closes; then shut this direction down."""
     with contextlib.suppress(OSError):
         while piece := source.recv(PIECE_BYTES):
             target.sendall(piece)
@@ -235,8 +235,8 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
     """Return the command for the login node's shell; every value in it is quoted."""
     page = [_PYTHON, "app.py", "--no-browser", "--until-silence", "--port", str(port)]
     no_folder = (
-        f"the login node has no folder {project}: copy this project to this folder, or set another folder "
-        "with --project"
+        f"there is no folder {project} on the login node: copy this project there, or specify it with "
+        "--project"
     )
     no_python = f"{project} on the login node has no .venv: run ./run.sh --help once in this folder"
     no_start = (

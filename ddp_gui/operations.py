@@ -89,7 +89,7 @@ class Route:
     Attributes:
         path: the path, which may contain parameters of the operation, such as `{run_id}`.
         most_bytes: maximum size of the body of a POST request, which is a JSON object of the other
-        parameters; 0: a GET request.
+            parameters; 0: a GET request.
         refused: the HTTP status of errors without their own status.
         not_an_object: the message for a body that is not a JSON object.
     """
@@ -106,11 +106,11 @@ class Operation:
 
     Attributes:
         signature: the signature for callers, without `self`, and with the id of a run instead of the run.
-        run: "view" or "change" if the first parameter is a run, and the right that the current user needs.
+        run: the right that the current user needs, if the first parameter is a run; otherwise None.
         teacher: the action that only a teacher may do, as the end of a sentence; empty: all users may.
         method_checks: who may call it, if the method itself checks that.
         counts_itself: True if the method itself counts its calls, after validation; others are counted before
-        the call.
+            the call.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Operation:
         return [api.store.open(run_id, to_change=self.run == "change"), *others]
 
     def described(self, function: Function) -> Function:
-        """Give a wrapper function the operation's name, documentation and signature, and return it."""
+        """Give a wrapper function the operation's name, signature and annotations, and return it."""
         made: Any = function
         made.__name__, made.__signature__ = self.name, self.signature
         made.__annotations__ = {name: each.annotation for name, each in self.signature.parameters.items()}
@@ -273,8 +273,9 @@ _NAMES: dict[type, str] = {
 
 
 def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
-    """Wrap a Gradio handler so that it runs in these threads with `current_user` set. Gradio runs queued
-    calls in its own tasks, which do not inherit context variables but have the request.
+    """Wrap a Gradio handler so that it runs in these threads with `current_user` set.
+
+    Gradio runs queued calls in its own tasks, which do not inherit context variables but have the request.
     """
 
     @functools.wraps(function)
@@ -294,7 +295,7 @@ def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
         parameter.replace(annotation=hints.get(name, parameter.annotation))
         for name, parameter in signature.parameters.items()
     ]
-    # Gradio reads a handler's parameters from the signature, and itself passes the request.
+    # Gradio reads a handler's parameters from the signature; it injects the request itself and hides it.
     asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
     asked.__annotations__ = hints | {"asked_request": gr.Request}
     # Remove `__wrapped__`, so that inspect uses this signature.

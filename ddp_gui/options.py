@@ -213,8 +213,7 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
 
 
 def _reaches_polls_alone(options: Options) -> bool:
-    """Return True if other clients reach only the polls, which requires that clients can be identified and no
-    proxy is used.
+    """Return True if other clients reach only the polls: no proxy, and clients can be identified.
 
     Raises:
         ValueError: if polls were requested on a system that cannot identify clients.

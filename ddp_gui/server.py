@@ -68,7 +68,8 @@ from trainers.engines import registry
 from trainers.engines.base import EngineOptions
 from trainers.files.plain_files import ASSETS
 
-# Switch interval. The event loop waits that long for each computing thread at every read and write.
+# Python's default is 5 ms: the event loop would wait that long for each computing thread at every read and
+# write.
 SWITCH_INTERVAL_S = 0.0005
 LESSONS = ASSETS / "lessons"
 QUEUE_POLL_EVERY_S = 0.02
@@ -276,7 +277,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         # Do not show messages of unexpected errors, which may contain anything.
         show_error=False,
     )
-    # Gradio checks received paths only if `is_running` is set, which mounting does not do.
+    # Gradio checks received paths only if `has_launched` is set, which mounting does not do.
     demo.has_launched = True
     slow_queue_polling(demo)
     gate.protect_routes(mounted, demo, uploaded)
@@ -286,7 +287,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
 def tune_interpreter() -> None:
     """Reduce the event loop's waiting for other threads and for the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Exclude permanent objects from garbage collection, which would block all requests for 0.4 s.
+    # Objects built so far are permanent: collecting all of them would block all requests for 0.4 s.
     gc.freeze()
 
 
@@ -310,7 +311,7 @@ def _listen(options: Options) -> Listener:
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Accepted connections inherit this option, which ends connections that receive no data.
+        # Accepted connections inherit this option, which ends connections that no longer take data.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
         bind(listening, options.host, options.port)

@@ -185,8 +185,7 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 # Number of concurrent checks: each takes 32 MiB and a core, and training needs the other cores.
 AT_ONCE = 2
 MAX_WAITING = 120
-# Maximum number of waiting checks per address, because a class behind one address may log in at the same
-# time.
+# Maximum number of waiting checks per address: a class behind one address logs in at the same time.
 MAX_WAITING_OF_AN_ADDRESS = 60
 # Limits within an address, for one name and for all names without an account. Further attempts wait.
 PLACES_OF_A_NAME = 2
@@ -229,7 +228,7 @@ class Login:
 
         Args:
             device: the browser's device token. If this account has logged in on this device before, only
-            failures of this browser count, so that no other client can lock it out.
+                failures of this browser count, so that no other client can lock it out.
         Raises:
             LoginError: if name or password is wrong, or the client must wait.
         """
@@ -291,8 +290,10 @@ class Login:
         await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
 
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
-        """Return True if the password is correct; runs in a thread. Checks of one name from one source run
-        one after the other, because only finished checks count against the limit.
+        """Return True if the password is correct; runs in a thread.
+
+        Checks of one name from one source run one after the other, because only finished checks count
+        against the limit.
         """
         with self._lock:
             lock = self._in_turn.setdefault((name, source), threading.Lock())

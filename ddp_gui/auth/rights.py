@@ -233,8 +233,7 @@ class DataAccess:
         return self._uploads / PEOPLE / name if name else self._uploads
 
     def check(self, config: Config) -> None:
-        """Refuse files that the current user may not read, as if they did not exist, and addresses of
-        trackers.
+        """Refuse files that the current user may not read, as if they did not exist, and any tracker address.
 
         Raises:
             ConfigError: naming the field, the path and the allowed values.

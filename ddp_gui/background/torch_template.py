@@ -1,5 +1,4 @@
-"""The page's side of the template, a process that has imported torch and forks other processes within
-milliseconds.
+"""The page's side of the template: a process that has imported torch and forks others within milliseconds.
 
 `trainers.predict.server` describes the other side. The page has no torch, so it only passes JSON on.
 """
@@ -24,7 +23,7 @@ from trainers.machine import cuda_environment, environment
 from trainers.machine.os_errors import explain
 
 MODULE = "trainers.predict.server"
-# Time limit for the start: importing torch takes one to two seconds, longer while the machine trains.
+# Time limit for the start: importing torch takes one to two seconds, and several while the machine trains.
 START_S = 120.0
 SEND_S = 30.0
 MAX_LINE = 16 * 2**20

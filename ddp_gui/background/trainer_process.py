@@ -151,7 +151,7 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
 
     Args:
         template: forks the process, which saves the seconds for importing torch. If the template fails or is
-        killed, a new process inspects the data.
+            killed, a new process inspects the data.
     Raises:
         InspectionError: if it failed or took too long.
     """
@@ -220,9 +220,7 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             minutes = f"{time_limit_s / 60:,.0f} minutes"
-            raise InspectionError(
-                f"inspecting the data took more than {minutes}, so it was stopped"
-            ) from error
+            raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
         for file in (output, errors):
             file.seek(0)
         if exit_code != 0:

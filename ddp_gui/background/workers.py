@@ -34,7 +34,7 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class TooManyError(ValueError):
-    """A user has reached the limit of concurrent calls."""
+    """A user has reached the limit of concurrent work."""
 
     http_status = 429
 
@@ -51,11 +51,11 @@ class Workers:
         """Create the threads.
 
         Args:
-            what: name of the work in messages.
+            what: name of the work in messages, as in "you have requested … 8 times at once".
             per_person: number of threads that one user can use at the same time.
             most_asked: number of calls that one user may have running and waiting; further calls are refused.
             most_open: number of files that may be generated and sent at the same time; a quarter of them per
-            user.
+                user.
         """
         self._most_open = most_open
         self._open: Counter[str] = Counter()
@@ -90,8 +90,7 @@ class Workers:
 
     @contextlib.contextmanager
     def count_open_file(self) -> Iterator[None]:
-        """Count a file during its generation and download, because its process lives until the client has
-        read the file.
+        """Count a file until the client has read it, because its process lives until then.
 
         Raises:
             TooManyError: if the current user, or all users together, download too many files.
@@ -241,7 +240,7 @@ def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-# Nice level at which a process gets a quarter of a core while training uses all cores.
+# Gets a quarter of a core while training uses all of them; with less, an export would take minutes.
 NICENESS = 5
 PIECE_BYTES = 256 * 1024
 
@@ -294,7 +293,7 @@ def make_nice(process: subprocess.Popen[bytes]) -> None:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
 
 
-# Time limit per chunk of up to a megabyte, because a slow client occupies a process and a slot.
+# Time limit per chunk of up to a megabyte: a slow client occupies a process and a slot that others wait for.
 TAKEN_WITHIN_S = 60.0
 
 

@@ -97,7 +97,7 @@ def _is_ours(facts: ProcessFacts) -> bool:
 
 
 MODULE = "trainers.parallel.usable_gpus"
-# The page counts the GPUs only once, when it starts.
+# The form and the queue count the GPUs only once, when the page starts.
 AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
@@ -131,8 +131,9 @@ def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str
 
 
 def _answer(cache_file: Path | None) -> Mapping[str, Any]:
-    """Return the usable GPUs, from the cache if this machine has not changed since boot. Only a positive
-    answer is cached, because a user will probably fix the cause of a negative answer.
+    """Return the usable GPUs, from the cache if this machine has not changed since boot.
+
+    Only a positive answer is cached: the cause of a negative one will probably be fixed soon.
     """
     machine = _machine()
     kept = trainer_process.remembered(cache_file)
@@ -179,7 +180,7 @@ class Machine(Capacity):
 
     Attributes:
         num_gpus_of_others, num_gpus_of_runs: GPUs in use by other programs, and by runs or checks of this
-        page.
+            page.
         most_cpu_ranks: Number of CPU ranks that the queue allocates at the same time; None: no limit.
         gpu_obstacle: Why existing GPUs, which are not counted, cannot be used.
         has_login: True if the page has logins, so other users share the machine.
@@ -252,6 +253,7 @@ class Machine(Capacity):
 
     def free_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
         """Return the free memory in bytes on the fullest of the GPUs that this number of ranks would get.
+
         Ranks get the GPUs with the most free memory. None on the CPU or if unknown.
         """
         if self.device_kind(wanted) != "cuda" or not 0 < num_ranks <= len(self.gpu_free_bytes):
@@ -272,7 +274,7 @@ class Machine(Capacity):
             return f"{self.place[0].upper()}{self.place[1:]} has {gpus}{cores}."
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
-            return f"The GPUs of this machine cannot be used, so ranks run on the CPU ({cores}). {why}"
+            return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
         if self.num_gpus == 0:
             return f"This machine has no GPU: ranks run on the CPU ({cores}), each in a separate process."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"

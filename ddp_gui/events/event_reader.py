@@ -28,12 +28,13 @@ TASTE_BLOCK_BYTES = 2 * 1024
 
 
 def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[list[Event], int, int]:
-    """Return the events of the next part of a file, the offset for the next call, and the number of damaged
-    lines, which are skipped.
+    """Return the events of the next part of a file, the offset for the next call, and the damaged lines.
+
+    Damaged lines are skipped and counted.
 
     Args:
         is_careful: True to validate every event, which takes several times as long; False to validate only
-        those step events that the page shows unchanged.
+            those step events that the page shows unchanged.
 
     Raises:
         OSError: if the file cannot be read.
@@ -83,8 +84,9 @@ def _parse_carefully(lines: bytes) -> list[Event]:
 
 
 def _may_be_shown(batch: list[Event]) -> bool:
-    """Return True if all events that are shown unchanged are valid. Of the step events, these are only the
-    last ones; all others go into numeric columns, which accept only numbers.
+    """Return True if all events that are shown unchanged are valid: of step events only the last ones.
+
+    The other step events only go into numeric columns, which accept only numbers.
     """
     step: Event | None = None
     for event in batch:
@@ -242,8 +244,7 @@ def survey_numbers(path: Path) -> Survey:
 
 
 def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
-    """Yield the step and eval events that were not replaced, in batches of a few thousand, each with
-    `elapsed_s`.
+    """Yield the step and eval events that were not replaced, some thousand at a time, each with `elapsed_s`.
 
     `elapsed_s` is the active time of the run in seconds, without the time between stop and resume.
     """

@@ -17,7 +17,7 @@ from trainers.contract.events import Event, primary_metric
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
-# Same limits as in the trainers (tasks/tabular_classification.py and report/samples.py).
+# The next two limits equal those of the trainers (tasks/tabular_classification.py and report/samples.py).
 MAX_CLASS_NAME = 40
 MAX_CELL = 40
 MAX_NAME = 100
@@ -252,7 +252,7 @@ MOST_RECORDS = 1_000
 
 
 class Kept(NamedTuple):
-    """The remaining steps of a batch: a lower step replaces all equal and higher steps before it.
+    """The remaining steps of a batch: a step replaces all equal and higher steps before it.
 
     Attributes:
         places: indices of the steps in the batch that no later step of the batch replaces.
@@ -273,7 +273,7 @@ class Fold:
         step: the last step, or the last step before a cut.
         idle_s: total time between each stop and the next resume; negative if the clock was set back.
         records: step and value of each evaluation that was the best so far, by `metric`. After a cut, the
-        last remaining record is the best of the rest.
+            last remaining record is the best of the rest.
     """
 
     began_unix_s: float | None = None

@@ -78,7 +78,7 @@ class RunView:
         return max(self._num_damaged, self.series.next_seq - self._num_events)
 
     def has_grown(self) -> bool:
-        """Return True if the file's size shows that it has new events."""
+        """Return True if the file's size shows that `catch_up` would find something."""
         self.used_at = time.monotonic()
         size = self._size()
         return size is not None and size != self._seen_bytes
@@ -145,7 +145,7 @@ class RunView:
         except DAMAGE:
             self._is_careful = True
         if self._is_careful or self._num_events != self.series.next_seq:
-            # This file has damaged lines: read it again from the beginning, and validate every event.
+            # Lines are damaged or missing: read the file again from the beginning, and validate every event.
             self._is_careful = True
             self._start_over()
             self._read()

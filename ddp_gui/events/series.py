@@ -140,7 +140,7 @@ class Series:
     """The columns of one run, fed with its events in order.
 
     Attributes:
-        planned_at_step: the step from which on the last plan's global batch applies.
+        planned_at_step: the last plan's global batch applies from this step on.
         plans: the sample counts in the `plan` event of each start.
         ranks_a_node: number of ranks on each machine.
         num_ranks: entries of higher ranks are dropped.
@@ -240,7 +240,7 @@ class Series:
         return traces | _all_of(evaluated, first, last, evaluated.fields, chart_view)
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
-        """Return the number of samples that all ranks had processed after given steps; NaN if unknown."""
+        """Return the samples that all ranks together had processed after some steps; NaN if unknown."""
         return samples_at(steps, _count(self.plan.get("global_batch")), _count(self.plan.get("num_train")))
 
     def smoothed(self, name: str, span: float, over: Smoothing, first: int, last: int) -> Numbers:
@@ -427,8 +427,10 @@ def _all_of(
     most: int = MAX_POINTS,
     suffix: str = "",
 ) -> dict[str, Trace]:
-    """Return the traces of columns of a slice, by name with a suffix; omits empty traces. Gaps of a sparse
-    column (the gradient norm comes once per report) are not drawn; in other columns a gap is NaN and visible.
+    """Return the traces of columns of a slice, by name with a suffix; omits empty traces.
+
+    Gaps of a sparse column (the gradient norm comes once per report) are not drawn; in other columns a gap is
+    NaN and visible.
     """
     if last <= first:
         return {}

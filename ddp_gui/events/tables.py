@@ -16,7 +16,7 @@ from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 from trainers.contract.config import Config
 
 MAX_POINTS = 2_000
-# Maximum number of points of a zoomed chart, which shows each point.
+# Maximum number of points of a zoomed chart, which shows slightly more than `MAX_POINTS` without thinning.
 MAX_POINTS_OF_A_RANGE = 2_500
 SMALLEST_CAPACITY = 16
 GROWTH = 1.5
@@ -27,7 +27,7 @@ Axis = Literal["step", "time"]
 # The axis of a moving average.
 Smoothing = Literal["step", "samples", "time"]
 STEP_SPANS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
-# In the unit samples or seconds.
+# In samples or seconds.
 SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 # Exponent beyond which a value has no weight in double precision.
 NO_WEIGHT = 36.0
@@ -47,10 +47,9 @@ class ChartView:
         axis: the x axis, which is the optimizer step or the seconds since the start.
         smoothing: the span of the exponential moving averages, in the unit of `smooth_over`; 0: none.
         smooth_over: the axis of the averages: steps, samples of all ranks together, or seconds. Runs with
-        different global batches are comparable only if averaged over the same number of samples.
-        smoothed: the columns with a moving average, which is computed from all steps, not only from the drawn
-        points.
-        nodes: machines whose ranks are shown individually; None: all.
+            different global batches are comparable only if averaged over the same number of samples.
+        smoothed: the columns with a moving average, computed from all steps, not from the points drawn.
+        nodes: of a run on several machines, those whose ranks are shown individually; None: all.
     """
 
     axis: Axis = "step"
@@ -153,7 +152,7 @@ class Table:
             span: the span in the unit of `positions`, or in rows if there are no positions.
             positions: positions of all rows on the axis of the average.
             is_weighted: True to weight each row by its distance from the previous one, such as a step by its
-            samples.
+                samples.
         """
         if positions is None:
             start, distances = max(0, first - math.ceil(8 * span)), None
@@ -206,9 +205,8 @@ def moving_average(
     for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):
         if begin == end:
             continue
-        # The weight of each value relative to the beginning of its piece. Dividing by this weight before the
-        # cumulative sum, and multiplying afterwards, computes all averages of the piece without a Python
-        # loop.
+        # The weight of each value relative to the beginning of its piece. Dividing by it before the
+        # cumulative sum and multiplying after it computes all averages of the piece without a Python loop.
         powers = np.exp(-(ages[begin:end] - ages[begin] + exponents[begin]))
         totals = (total + np.cumsum(counted[begin:end] / powers)) * powers
         counts = (weight + np.cumsum(shares[begin:end] / powers)) * powers
@@ -246,7 +244,7 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
 
 
 def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
-    """Return True if an axis is long enough for its precision; otherwise the library panics."""
+    """Return True if an axis is long enough for its precision; else the library panics (no Exception)."""
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
     # The library uses four times as many ranges; the remaining factor is a margin.
@@ -258,7 +256,7 @@ def shown(values: npt.NDArray[np.floating]) -> Numbers:
     numbers = values.astype(np.float64)
     is_plain = np.isfinite(numbers) & (numbers != 0)
     digits = SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[is_plain])))
-    # Do not round very small values: powers of ten above 22 are not exact.
+    # Powers of ten above 22 are not exact, so values below 1e-18 keep fewer digits.
     scale = 10.0 ** np.clip(digits, -300, 22)
     numbers[is_plain] = np.round(numbers[is_plain] * scale) / scale
     numbers[np.isinf(numbers)] = np.nan
@@ -281,7 +279,7 @@ def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray
 
 
 MAX_PIECES = 60
-# Characters for the points, from the lowest to the highest loss; the last one is for a bin without data.
+# Characters for the points, from the lowest to the highest loss, and for a bin without data.
 LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 NOTHING = "."
 
@@ -344,14 +342,14 @@ class StepChart:
 
     Attributes:
         column: the column of the step events, by its name in `series.STEP_FIELDS`.
-        title: the text above the chart; `name` is the text on hover.
+        title: the text above the chart; `name` is shown in the hover text.
         empty: the placeholder before the first number.
         color: the line's index in the page's palette.
         hover_format, tick_format: in d3-format's syntax; empty: Plotly's default.
         axis_title: the text of the y axis, in which `{sample_unit}` stands for the unit of a sample.
         term: the glossary term that explains the title; empty: none.
         is_sparse: True if most steps do not have the number.
-        limit_setting: a setting of the run that limits the number; a value is drawn as a line.
+        limit_setting: a setting of the run that limits the number; if set, it is drawn as a line.
     """
 
     column: str

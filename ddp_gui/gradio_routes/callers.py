@@ -66,7 +66,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
 
 
 def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
-    """Drop the oldest sessions of the user with the most, because Gradio keeps unfetched results."""
+    """Drop the oldest sessions of the user with the most, because Gradio keeps unfetched results forever."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
         _forget(queue, _oldest_of_most(messages))
@@ -93,8 +93,7 @@ def _forget(queue: Queue, session: str) -> None:
     for number in queue.pending_event_ids_session.pop(session, ()):
         event = queue.event_ids_to_events.pop(number, None)
         if event is not None:
-            # Mark the event as not alive: otherwise Gradio sends progress, and without a receiver this ends
-            # Gradio's queue for all users.
+            # Otherwise Gradio sends it progress: without a receiver that ends Gradio's queue for all users.
             event.alive = False
 
 

@@ -199,8 +199,8 @@ class _Object(dict[str, Any]):
 
 
 def _begin(self: SessionState, blocks: Any) -> None:
-    # Skip the copy of component settings, which only deep links need; these are disabled. Settings that a
-    # handler changes are added later.
+    # Skip the copy of the components' settings: only deep links need it, and they are disabled. Settings that
+    # a handler changes are added later.
     _original(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
 
 
@@ -253,7 +253,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._frames = () if own_proxy is None else own_proxy.frames
-        # Names from `--host` and `--allow-host`, which a proxy may use, so they are own origins.
+        # Names given by `--host` and `--allow-host`: a proxy may use them, so their pages are ours, too.
         self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
@@ -300,7 +300,7 @@ class Gate:
             raise Refused(
                 403,
                 "This server does not serve this host name. Use the machine's IP address instead, or start "
-                "the page with --allow-host NAME. A proxy must forward the browser's Host header.",
+                "the page with --allow-host NAME. A proxy must pass on the browser's Host header.",
             )
         if not scope["path"].startswith("/"):
             raise Refused(400, "A path must begin with a slash.")

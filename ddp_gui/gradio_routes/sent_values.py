@@ -55,16 +55,15 @@ async def checked_body(
     queue: Queue | None = None,
     scope: Scope | None = None,
 ) -> Receive:
-    """Read and check a request's body, and bind it to the sender's session; return a `receive` that replays
-    it.
+    """Read and check a request's body; return a `receive` that replays it, bound to the sender's session.
 
     Args:
         incoming: the folder of the sender's new uploads.
         queue: Gradio's queue of calls.
-        scope: the request's scope, to which the name of the function is added.
+        scope: receives the name of the function, for the delays of the event loop.
     Raises:
         Refused: if the body is not JSON, is nested too deep or too large, or contains a file that was not
-        uploaded, or an invalid function or session.
+            uploaded, or an invalid function or session.
     """
     pieces = []
     while True:
@@ -131,7 +130,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
-    """Check the keys that Gradio uses without checking; return the name of the function."""
+    """Refuse invalid keys that Gradio uses without checking them; return the name of the function."""
     number, session = call.get("fn_index"), call.get("session_hash")
     if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
         raise Refused(400, "A session name must consist of letters and digits.")

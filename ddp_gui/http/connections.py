@@ -1,4 +1,4 @@
-"""The server's side of a connection, with read timeouts, which uvicorn does not have."""
+"""The server's side of a connection, with read timeouts: uvicorn has none for a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
-# The minimum average rate of a body, also if it arrives steadily.
+# The minimum average rate of a body, even if it arrives steadily.
 FEWEST_BODY_BYTES_PER_S = 10_000
 # Time for which the rest of a refused request is read and dropped. Closing a socket with unread data resets
 # the connection, and the client may lose the response (RFC 9112, section 9.6).

@@ -136,8 +136,8 @@ _KEPT_BY = {b"cache-control", b"etag"}
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
     """Return the policy of this server's pages: only its own files and these inline scripts run."""
-    # Plotly fills empty style elements through the CSSOM, which needs no permission, but superscripts of a
-    # logarithmic axis have style attributes.
+    # Plotly creates empty style elements and fills them through the CSSOM, which is not inline style; but the
+    # superscripts of a logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
@@ -167,8 +167,7 @@ def merge_policies(headers: Iterable[Header], frames: Sequence[str] = ()) -> lis
     names = {name.lower() for name, _ in theirs}
     ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
     if not names & _KEPT_BY and not _is_page(theirs):
-        # A response that is neither a file nor a page is a user's data, which must not stay in the browser's
-        # cache.
+        # Neither a file nor a page: a user's data, which the next user of this computer must not find.
         ours.append((b"cache-control", b"no-store"))
     replaced = {name for name, _ in HEADERS}
     merged = [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
@@ -197,8 +196,7 @@ def _digest(text: str) -> str:
 MAX_HEADER_BYTES = 32 * 1024
 # Maximum number of path parts: resolving a file takes quadratic time, 0.6 s for 14,000 parts.
 MAX_PATH_PARTS = 64
-# Maximum length of a header with parameters, which FastAPI and python-multipart parse in quadratic time: 1.8
-# s for 28 KB.
+# FastAPI and python-multipart need quadratic time for the parameters of a header: 1.8 s for 28 KB.
 MAX_PARAMETER_BYTES = 512
 _WITH_PARAMETERS = (b"content-type", b"content-disposition", b"range", b"if-range")
 # Maximum number of headers: browsers send twenty, proxies add ten.
@@ -212,15 +210,16 @@ MAX_DROPPED_BYTES = 8_000_000
 # Maximum number of concurrent requests per address: a classroom behind one address may have thirty pages
 # open, each with a stream and occasional requests.
 MAX_AT_ONCE = 200
-# Maximum number of concurrent requests per logged-in user: enough for a few browsers with many pages.
+# Maximum number of concurrent requests per logged-in user: enough for a few browsers with many pages,
+# far below the limit of a classroom.
 MAX_AT_ONCE_OF_ONE = 50
 TOO_LARGE = (
     f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
     "headers are accepted."
 )
 NO_HOST = (
-    "This request has no Host header. A proxy must forward it: proxy_set_header Host $http_host (nginx), "
-    "ProxyPreserveHost On (Apache)."
+    "This request does not say which host name the browser uses. A proxy must pass on the Host header: "
+    "proxy_set_header Host $http_host (nginx), ProxyPreserveHost On (Apache)."
 )
 NO_LENGTH = "A request with a body must declare the length of the body (Content-Length)."
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
@@ -311,7 +310,7 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     Raises:
         HTTPException: if it is too long.
     """
-    # imported here because app.py imports this module first, before slow imports
+    # Imported here, because app.py imports this module before anything that takes time.
     from fastapi import HTTPException
 
     pieces, num_bytes = [], 0

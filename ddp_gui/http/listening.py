@@ -63,7 +63,7 @@ def owner(client: Address, server: Address, since_s: float | None = None) -> int
 
     Args:
         since_s: time (`time.monotonic`) at which the connection was accepted; tables read later are recent
-        enough.
+            enough.
     """
     if is_instant():
         return _query_kernel(client, server)
@@ -73,6 +73,7 @@ def owner(client: Address, server: Address, since_s: float | None = None) -> int
 @functools.cache
 def is_instant() -> bool:
     """Return True if the kernel can look up a single connection; tested once with a connection to itself.
+
     Without its module for TCP, the kernel answers every query as if the connection did not exist.
     """
     if not facilities.are_available():
@@ -171,6 +172,7 @@ def _read_table(table: Path) -> bytes:
 
 def _written(client: Address, server: Address) -> list[bytes]:
     """Return the possible beginnings of a connection's row: its addresses as 32-bit words in host byte order.
+
     An IPv4 connection of an IPv6 socket is in the table for IPv6, with mapped addresses.
     """
     family, packed_client, _ = _packed(client[0])
@@ -235,7 +237,7 @@ class Listener(socket.socket):
 
         Args:
             trusted_proxies: addresses and networks in the form of `--proxy-from`: each may serve many users,
-            so only the total limit applies.
+                so only the total limit applies.
             is_one_users: identify connections of other users of this machine.
             believes_names: the proxies authenticate the users, so identify connections from other clients.
             lets_phones_in: connections of unknown clients are served by a separate app.
@@ -300,7 +302,7 @@ class Listener(socket.socket):
         return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
     def bypasses_proxy(self, number: int) -> bool:
-        """Return True if not the proxy opened the connection, which then must not name a user."""
+        """Return True if a connection was not opened by the proxy and so must not name a user."""
         connection = self._open.get(number)
         if not self._believes_names:
             return False
@@ -320,7 +322,7 @@ class Listener(socket.socket):
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
         network = newest.network
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
-            # Refuse requests of other users of this machine at almost no cost, even thousands of them.
+            # Another user's requests are only refused: thousands of connections must cost almost nothing.
             is_refused_anyway = newest.is_foreign and not self.lets_phones_in
             return not is_refused_anyway and self._end_longest_waiting(network)
         if counts.total() > self._most:

@@ -1,6 +1,7 @@
-"""A proxy that serves only the user of this page, such as Jupyter's or Colab's. `ddp_gui.notebook.page`
-describes the proxy in environment variables, which other users of the machine cannot read. The proxy's users
-reach the page without a login, by a name that is unknown when the page starts.
+"""A proxy that lets only the user of this page through: Jupyter's or Colab's.
+
+It is described by environment variables that `ddp_gui.notebook.page` sets, which other users of the machine
+cannot read. The proxy's users reach the page without a login, by a name that is unknown when the page starts.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class OwnProxy:
 
     @classmethod
     def take(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
-        """Return the proxy that environment variables describe, or None. Removes the variables, so that jobs
-        do not inherit them.
+        """Return the proxy that environment variables describe, or None.
+
+        Removes the variables, so that jobs do not inherit them.
 
         Raises:
             ValueError: if a value is not an origin.
@@ -80,7 +82,7 @@ class OwnProxy:
             scope[ORIGINS_KEY] = {self.origin.lower()}
 
     def _names(self, scope: Scope) -> set[str]:
-        """Return the host names of this page that the proxy may send (others: DNS rebinding)."""
+        """Return the host names of this page that the proxy may send; never others (DNS rebinding)."""
         _, port = scope.get("server") or ("", None)
         return {urlsplit(self.origin).netloc.lower(), f"localhost:{port}", f"127.0.0.1:{port}"}
 

@@ -79,13 +79,13 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
         parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
         if kept % parts:
             allowed = (
-                f"a number of ranks that divides the global batch of {kept:,}, or global_batch rescale, "
-                "which keeps each rank's batch"
+                f"a number of ranks among which the global batch of {kept:,} can be shared, "
+                "or global_batch rescale, which keeps each rank's batch"
             )
             raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
         changes["batch_size"] = kept // parts
         if before.scale_lr:
-            # Keep the peak rate, which depends only on the global batch.
+            # The peak rate depends on the global batch, which stays the same.
             changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
     return changes
 
@@ -118,7 +118,7 @@ def more_epochs_note(config: Config, *, num_steps: int | None) -> str:
     if config.lr_schedule not in SCHEDULES_WITHOUT_AN_END:
         schedule = config.lr_schedule.replace("_", "-")
         return (
-            f"The {schedule} schedule will cover all epochs, so the learning rate first jumps up. The "
+            f"The {schedule} schedule will span all epochs: the learning rate jumps up first, so the "
             "result differs from a run that requests all epochs from the start."
         )
     if config.warmup_ratio or (num_steps is not None and config.warmup_steps > num_steps):
@@ -197,8 +197,9 @@ def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or the latest intact one. If none is intact, return the latest;
-    training then reports the damage.
+    """Return the checkpoint of `step`, or the latest intact one.
+
+    If none is intact, return the one saved last; training then reports its damage.
 
     Raises:
         ValueError: if the run has no such checkpoint.
@@ -276,7 +277,7 @@ def stop_or_kill(run: RunDirectory, why: str) -> bool:
     """Stop a run, with a save if its folder is writable; return True if it saves.
 
     Raises:
-        NotWritableError: if the run cannot be stopped with or without a save.
+        NotWritableError: if the run cannot be stopped either way.
         ValueError: if it is not live.
     """
     status = liveness.read_status(run)
@@ -298,16 +299,16 @@ def _kill(run: RunDirectory, status: Status, engine: Engine) -> None:
 def _require_live(run: RunDirectory, status: Status, name: str) -> None:
     if run.queued.exists() and status.state == "queued":
         raise ValueError(
-            f"run {run.run_id} is still in the queue: it accepts the command {name} after it has started"
+            f"run {run.run_id} is still in the queue: it can be asked to {name} once it has started"
         )
     if status.state not in events.LIVE_STATES:
-        raise ValueError(f"run {run.run_id} is {status.state}: only a live run accepts the command {name}")
+        raise ValueError(f"run {run.run_id} is {status.state}: only a live run can be asked to {name}")
 
 
 def _not_writable(run: RunDirectory, name: str, error: OSError) -> NotWritableError:
     if error.errno is None:  # the engine does not answer; the folder is not the problem
-        return NotWritableError(f"run {run.run_id} cannot receive the command {name}: {error}")
+        return NotWritableError(f"run {run.run_id} cannot be asked to {name}: {error}")
     return NotWritableError(
-        f"run {run.run_id} cannot receive the command {name}, because its folder is not writable: "
+        f"run {run.run_id} cannot be asked to {name}, because its folder is not writable: "
         f"{explain(error)}, or stop it without saving"
     )

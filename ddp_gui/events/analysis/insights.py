@@ -30,7 +30,7 @@ MOST_SPANS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A part of a run in which other programs used the processor; loads in percent of all cores."""
+    """A part of a run in which other programs used the processor; mean percent of all its cores."""
 
     from_step: int
     to_step: int
@@ -252,11 +252,11 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     step = int(series.steps.x("step")[first])
     evidence = f"the step event of step {step:,} and those after it"
     if len(finite) == 0:  # NaN before any update, so independent of the learning rate
-        message = f"The loss is NaN from step {step:,} on: check the data for missing or infinite values."
+        message = f"The loss is NaN from step {step:,} on: check the data for values that are not numbers."
         return Insight(code="not_a_number", message=message, evidence=evidence)
     return Insight(
         code="not_a_number",
-        message=f"The loss has been NaN since step {step:,}, and so are the weights. The usual cause is a "
+        message=f"The loss has been NaN since step {step:,}: the weights are lost. The usual cause is a "
         "learning rate that is too high.",
         evidence=evidence,
         action=_lower_rate_from_the_start(config),
@@ -341,7 +341,7 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """Report a straggler: one rank's own work repeatedly takes clearly longer than that of the others."""
+    """Report a straggler: in successive events, one rank's own work takes clearly longer than the others'."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
@@ -350,7 +350,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     if len(ranks) > 1:
         return None
     if any(span.until_step is None for span in slowed_spans(series.marks)):
-        return None  # the user slowed it down
+        return None  # slowed down on purpose
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
         code="slow_rank",
@@ -453,7 +453,7 @@ def _evidence_of_loss(series: Series) -> str:
 
 
 def _lower_rate(series: Series, config: Config) -> Action:
-    """Offer a lower rate for the live run, or a new run if a lower rate did not help."""
+    """Offer a lower rate now; if that was already tried, a new run, because the weights are too far off."""
     if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
         return _lower_rate_from_the_start(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")

@@ -116,7 +116,7 @@ def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
     """Return the loss of the first step and the median of each tenth except the first.
 
     None if a tenth has no finite number. Only the first step's loss precedes any update: with a learning rate
-    that is far too high, even the second step's loss is useless.
+    that is far too high, the second step's loss is already far off.
     """
     parts = [part[np.isfinite(part)] for part in np.array_split(loss, min(10, len(loss)))]
     if any(len(part) == 0 for part in parts):

@@ -127,8 +127,7 @@ def _of_rank(table: Table) -> dict[str, Any]:
         "num_samples": table.length,
         "first_step": int(table.x("step")[0]),
         "last_step": int(table.x("step")[-1]),
-        # Keep enough digits, because the page rounds again, and rounding twice to few digits gives wrong
-        # results.
+        # The page rounds again: rounding twice to few digits is not rounding to the nearest.
         "median_s": _rounded(float(np.median(step)), EXACT),
         "p95_s": _rounded(float(np.percentile(step, 95)), EXACT) if table.length >= FEWEST_FOR_P95 else None,
         "slices": [[_rounded(float(value)) for value in mean] for mean in means],

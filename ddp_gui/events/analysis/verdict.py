@@ -309,7 +309,7 @@ def _no_better_than_chance(series: Series) -> str | None:
 
 
 def _still_improves(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the last evaluation is clearly the best, or the only one and the loss falls."""
+    """Return True if the last evaluation is clearly the best; with only one, if the training loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     name = events.primary_metric(evaluations[-1]["metrics"]) if evaluations else None
     value = evaluations[-1]["metrics"].get(name) if name else None
@@ -328,10 +328,10 @@ def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Compar
 
 
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the last validation loss is clearly below those of the first half of the run.
+    """Return True if the last validation loss is the lowest, clearly below half-way and below the first loss.
 
-    If there is only one evaluation, its loss must be below the training loss of the first tenth of the run,
-    and the training loss must still fall in the last tenth.
+    The first loss is the training loss of the first step. If there is only one evaluation, its loss must be
+    below it, and the training loss must still fall in the last tenth.
     """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:

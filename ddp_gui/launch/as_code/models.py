@@ -1,5 +1,4 @@
-"""The networks of the catalogue as source text, equal to those of `trainers/models`, with all sizes filled
-in.
+"""The networks of the catalogue as source text: what `trainers/models` builds, with all sizes filled in.
 
 The texts are in assets/code/models. A test compares their initial weights with those of `trainers/models`.
 """
@@ -77,7 +76,7 @@ def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
     """
     if name not in KINDS:
         raise NotAsCodeError(
-            f"Model {name} cannot be exported as code: it needs other packages than torch and numpy, or is "
+            f"Model {name} cannot be exported as code: it needs packages other than torch and numpy, or is "
             "a plug-in, whose code is a file in trainers/models. Models that can be exported: "
             f"{', '.join(sorted(KINDS))}."
         )

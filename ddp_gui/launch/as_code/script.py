@@ -27,10 +27,9 @@ STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
 # Same limit as in trainers/evaluation.py: without gradients, a batch can be larger.
 MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
-SAME = "On CPU ranks in fp32, with equally many ranks and threads, its losses equal the run's bit by bit."
-CLOSE = "On CPU ranks in fp32, its losses differ from the run's by about 1e-6 (other order of sums)."
-# Strategies with the same losses as DDP on two ranks, because a sum of two terms does not depend on their
-# order.
+SAME = "On CPU ranks in fp32, with as many ranks and threads, its losses have the same bits as the run's."
+CLOSE = "On CPU ranks in fp32, its losses differ from the run's by about 1e-6: sums in another order."
+# Strategies whose losses equal those of DDP on two ranks: a sum of two terms does not depend on their order.
 EXACT_RANKS = 2
 _HEADING = re.compile(r"^#@ (.+)\n", re.MULTILINE)
 # Each import of the script, and the text by which its use is detected.
@@ -265,11 +264,12 @@ def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None
     left_out += ["torch.compile"] if config.compile else []
     paragraph = (
         f"From the settings {source}; needs torch and numpy only. It reads {data.about}. "
-        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. It saves the final weights."
+        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. "
+        "It saves only the final weights."
     )
     paragraphs = [paragraph]
     if config.mistake != NO_MISTAKE:
-        paragraphs.append(f"This script does not contain the deliberate mistake ({_plain(config.mistake)}).")
+        paragraphs.append(f"The mistake on purpose ({_plain(config.mistake)}) is not in this script.")
     text = "\n\n".join(textwrap.fill(each, WIDTH) for each in paragraphs)
     return f"{_plain(config.model)} on {name}{ranks}.\n\n    {_command(config)}\n\n{text}\n"
 
@@ -312,8 +312,7 @@ def describe(
     """Return the script for the page: its text, the notebook, and all lines with diff signs.
 
     The signs compare the script with the same training on one device: "+" marks lines that several ranks
-    need, "-" lines of the script for one device. If the configuration cannot be written, `reason` explains
-    why.
+    need, "-" lines of the script for one device. If the configuration cannot be written, `reason` says why.
     """
     about = {"num_ranks": config.world_size, "command": _command(config)}
     try:
