@@ -173,7 +173,7 @@ def little_disk(folder: Path) -> list[Missing]:
         Missing(
             what="Disk space",
             meaning=(
-                f"Only {free_bytes / 1e9:.1f} GB are free for runs. A run that cannot save continues, but "
+                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save continues, but "
                 "its results are lost. Delete runs that you no longer need. This command lists the "
                 "largest last."
             ),

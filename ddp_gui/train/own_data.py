@@ -197,7 +197,7 @@ def _decisions(inspection: Inspection) -> str:
             f"{_kind_menu(name, is_chosen=bool(each.get('is_chosen')))}</li>"
         )
     more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
-    return f'<ul class="ddp-decisions" aria-label="Content of each column">{"".join(lines)}{more}</ul>'
+    return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
 
 
 def _kind_menu(name: str, *, is_chosen: bool) -> str:
