@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 PAUSE_POLL_S = 0.1
 
 
-# Carries out one command on every rank at the agreed step; it raises `Stopped` to end training.
+# Carries out one command on every rank at the agreed step and answers it; raises `Stopped` to end training.
 Handler = Callable[[Job, Command], None]
 _HANDLERS: dict[str, Handler] = {}
 

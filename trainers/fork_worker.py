@@ -33,7 +33,7 @@ def main() -> None:
     try:
         exit_code = importlib.import_module(sys.argv[0]).main()
     except KeyboardInterrupt:
-        worker.end_at_once(1)  # torch treats an exception that ends a forked rank as success
+        worker.end_at_once(1)  # torch treats a KeyboardInterrupt of a forked rank as success
     worker.end(exit_code)
 
 

@@ -48,8 +48,7 @@ class Job:
 
     Attributes:
         num_shards: number of replicas that each epoch's samples are distributed over.
-        trivial: metrics of a predictor that ignores its input, as a baseline; only on rank 0, which writes
-        the
+        trivial: metrics of a predictor that ignores its input; only on rank 0, which writes the `plan` event.
         lineage: where the first weights came from, if not from the seed; see `checkpoint.start_from_run`.
         slowed: handle of the hook that makes this rank sleep in each step, or None.
     """
@@ -123,7 +122,7 @@ class Job:
         """Begin a step, which includes fetching its first batch.
 
         A long step of several micro-batches can be abandoned halfway: `step_start` notes the state to
-        return to. The first step of a run cannot be abandoned: there is no earlier state to return to.
+        return to. The first step of a run cannot be abandoned: no earlier step could be saved.
         """
         self.observer.begin_step(is_reported=self.is_step_reported(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:

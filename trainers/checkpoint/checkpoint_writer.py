@@ -1,4 +1,4 @@
-"""Writes checkpoints during training. Every rank writes its part; if one fails, the save fails."""
+"""Writes checkpoints while training continues. Every rank writes its part; if one fails, the save fails."""
 
 from __future__ import annotations
 

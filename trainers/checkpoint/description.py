@@ -34,7 +34,8 @@ VERSION = 1
 IMAGE, TABLE, TEXT = "image", "table", "text"
 # Number of samples from which the ranges of pixels and columns are measured.
 NUM_MEASURED = 1_000
-# Maximum of sizes (sides, columns, classes, tokens), because another user may have written them.
+# Maximum of sides, columns, classes and tokens: another user may have written a description, from which a
+# network is built.
 MAX_COUNT = 2**24
 # Pixels that differ from the background by more than this share of the range belong to the object.
 INK_SHARE = 0.1

@@ -207,7 +207,7 @@ def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None
         else:
             is_same = _kind(group[key]) == _kind(value)
         if not is_same:
-            raise CheckpointError(f"{key!r} in {where} does not have the expected type")
+            raise CheckpointError(f"{key!r} in {where} does not have the expected type or value")
 
 
 def _kind(value: Any) -> object:

@@ -227,7 +227,7 @@ class Checkpointer:
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
-        """Restore this rank's random state, which is equal on the ranks of one replica."""
+        """Restore this rank's random state, which is equal on the ranks of a replica, also after a resize."""
         world, strategy = self._world, self._strategy
         rank = world.rank
         if world.world_size != manifest["world_size"]:

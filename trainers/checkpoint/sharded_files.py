@@ -255,7 +255,7 @@ def _file_of(piece: object) -> str:
     name = values.get("relative_path")
     are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
     if not are_numbers or values.get("transform_descriptors") is not None:
-        raise CheckpointError(f"{_DESCRIPTION} does not give the file of a piece (damaged or altered)")
+        raise CheckpointError(f"{_DESCRIPTION} does not give the position of a piece (damaged or altered)")
     if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
         raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is not a file of a checkpoint")
     return name

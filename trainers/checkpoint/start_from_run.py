@@ -52,7 +52,7 @@ class Start:
 
         Raises:
             ValueError: if the copy of the checkpoint is missing or damaged, or the configuration has another
-            model.
+                model.
         """
         if not config.start_from:
             return None
@@ -84,7 +84,7 @@ class Start:
         return replace(options, tokenizer=own or options.tokenizer, sequence_length=length)
 
     def spec(self, spec: DataSpec) -> DataSpec:
-        """Return the specification of the new data, with the checkpoint's tokenizer and columns.
+        """Return the specification of the new data as the model sees it.
 
         Raises:
             StartError: if the data has another task, or a table other columns.

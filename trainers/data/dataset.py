@@ -217,7 +217,7 @@ class Split(ABC):
             ValueError: if this kind of split cannot.
         """
         del mean, std
-        raise ValueError(f"{type(self).__name__} cannot scale its inputs like another run")
+        raise ValueError(f"{type(self).__name__} cannot scale its inputs like those of another run")
 
 
 def digest(split: Split) -> str:

@@ -40,7 +40,7 @@ def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
         OSError: if it cannot be read.
         ForeignFileError: if `must_be_ours`, and another user owns it.
         ValueError: if it is not JSON, not a regular file, or above one of the limits (with `must_be_ours`,
-        only bytes and depth are limited).
+            only bytes and depth are limited).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
         most_bytes = MAX_OWN_JSON_BYTES if must_be_ours else times * MAX_JSON_BYTES
@@ -106,8 +106,8 @@ def _parsed(content: bytes | str) -> Any:
 def read_lines(file: BinaryIO, offset: int, most_bytes: int = MAX_JSON_BYTES) -> tuple[bytes, int]:
     """Return the complete lines of a file from byte `offset` on, and the offset for the next call.
 
-    Reads at most `most_bytes`, or `MAX_JSON_BYTES` if a line is longer than that. Longer lines are skipped,
-    so the offset may increase although no lines are returned.
+    Reads at most `most_bytes`, or `MAX_JSON_BYTES` if a line is longer than that. An even longer line is
+    skipped, so the offset may increase although no lines are returned.
     """
     file.seek(offset)
     chunk = file.read(most_bytes)

@@ -40,7 +40,7 @@ class ForeignFileError(ValueError):
 
 
 def is_ours(about: os.stat_result) -> bool:
-    """Return True if this user or root owns a file, so that no other user has created it."""
+    """Return True if this user or root owns a file, so that no other user has written or created it."""
     return about.st_uid in (0, os.geteuid())
 
 
@@ -281,7 +281,7 @@ def plugins(runs_dir: Path, named: Path | None = None) -> Path | None:
     if not folder.is_dir():
         if named is None:
             return None
-        raise ValueError(f"the folder {folder} does not exist")
+        raise ValueError(f"there is no folder {folder}")
     # Also check the link itself, because its owner determines the code that runs.
     for path in (place, folder, *folder.glob("*"), *folder.glob("*/*")):
         require_ours(path)

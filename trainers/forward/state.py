@@ -29,7 +29,7 @@ class TrackerKind:
         address: the variable with the address of the service; empty: it writes files only.
         keys: variables with secrets, which are sent only to the service that the environment names.
         buffers: True if accepted data can be lost when the process is killed. Then all events are read again,
-        and the tracker drops duplicates.
+            and the tracker drops duplicates.
     """
 
     label: str

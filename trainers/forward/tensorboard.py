@@ -51,7 +51,7 @@ class Run:
         self._note_size()
 
     def close(self, run_state: str) -> None:
-        """Write the final state as a text, and close the file."""
+        """Close the file, whose last text is the final state."""
         del run_state
         self._file.close()
 

@@ -58,7 +58,7 @@ class Summing(Ddp):
 THERE_IS_A_SCHEDULE = Check(
     holds="lr_schedule != 'constant' or warmup_steps > 0 or warmup_ratio > 0",
     field="lr_schedule",
-    allowed="with the mistake {mistake}: a schedule that changes the learning rate",
+    allowed="a schedule that changes the learning rate, with the mistake {mistake}",
 )
 
 

@@ -15,7 +15,7 @@ WIDTHS = {"medium": 256, "small": 64, "large": 1024}
 @register_model(
     "mlp",
     label="MLP",
-    description="Three dense layers. Very fast; ignores the positions of pixels.",
+    description="Three dense layers. Very fast; does not know that pixels have neighbours.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="dense",
     sizes={"medium": "256 wide", "small": "64 wide", "large": "1,024 wide"},

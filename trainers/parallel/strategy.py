@@ -199,7 +199,7 @@ class Strategy:
         memory_shares: how memory is divided over the ranks.
         gradient_copies: number of copies of its gradients that a rank holds, as a formula.
         libraries: modules that `wrap` imports. They are imported before the model is built, so that their
-        memory is not counted as the model's.
+            memory is not counted as the model's.
         holds_replica: each rank holds all weights between steps, so that replicas can be compared.
         takes_any_layout: parameters may have any memory layout, such as channels last.
         keeps_copies_without_sync: several ranks hold the same parameters and nothing averages their

@@ -68,8 +68,8 @@ class _KeptByKernels(TorchFunctionMode):
 
     On the meta device torch would use the unfused attention, which keeps an attention matrix (length ×
     length): for long texts far more than fused kernels keep (Dao et al. 2022, "FlashAttention"). torch's
-    batch norm keeps the correct tensors on the meta device, but takes 1.5 ms per call, half of the time for
-    all image models.
+    batch norm keeps the correct tensors on the meta device, but takes 1.5 ms, half of the time for all image
+    models.
     """
 
     def __torch_function__(

@@ -67,7 +67,7 @@ def needs_of(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
 
 
 def _largest_layer_bytes(network: nn.Module) -> int:
-    """Return the largest size that FSDP gathers at a time: one layer, or all weights outside of layers."""
+    """Return the most bytes of weights that FSDP gathers at a time: one layer, or all outside of layers."""
     layers = layers_of(network)
     in_layers = {parameter for layer in layers for parameter in layer.parameters()}
     parts = [list(layer.parameters()) for layer in layers]

@@ -72,7 +72,7 @@ def prepare(about: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer 
 def _field(inputs: Mapping[str, Any], name: str, kind: type, allowed: str) -> Any:
     if name not in inputs:
         there = ", ".join(sorted(map(str, inputs)))[:80] or "nothing"
-        raise InputError(f"inputs has {there}, but this model needs: {name}, {allowed}")
+        raise InputError(f"inputs has {there}, but this model takes: {name}, {allowed}")
     if not isinstance(inputs[name], kind):
         raise InputError(f"{name} is {str(inputs[name])[:40]!r}; allowed: {allowed}")
     return inputs[name]

@@ -111,7 +111,7 @@ def read(path):
 FILE = """\
 file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "{example}"
 if not file.is_file():
-    sys.exit(f"The file {{file}} does not exist.")
+    sys.exit(f"There is no file {{file}}.")
 """
 
 ANSWER_CLASSES = """\

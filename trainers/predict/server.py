@@ -178,7 +178,7 @@ class Connection:
         self._read = b""
 
     def send(self, value: Answer) -> None:
-        """Send one value; ignores that the page may have ended."""
+        """Send one value; raises an OSError if the page has ended."""
         self._socket.sendall(json.dumps(value, allow_nan=False).encode() + b"\n")
 
     def receive(self, timeout_s: float) -> Answer | None:

@@ -342,9 +342,8 @@ class TrainedModel:
         if unknown:
             shown = " ".join(unknown[:10])
             raise InputError(
-                f"prompt has characters that are not in the model's vocabulary: {shown}. The vocabulary has "
-                f"{len(number_of)} characters, such as "
-                f"{''.join(name for name in number_of if name.isprintable())[:60]}"
+                f"prompt has characters that the model never saw: {shown}. It knows {len(number_of)}, "
+                f"such as {''.join(name for name in number_of if name.isprintable())[:60]}"
             )
         return [number_of[character] for character in prompt] or [number_of.get("\n", 0)]
 
@@ -448,7 +447,7 @@ def describe_older(run: RunDirectory) -> dict[str, Any]:
 
 
 def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of a step (None: the latest) after checking its files.
+    """Return the checkpoint of a step (None: the one saved last) after checking its files.
 
     Raises:
         CheckpointError: if it does not exist, or a file differs from its checksum.
@@ -460,7 +459,7 @@ def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of a step (None: the latest) without checking its files.
+    """Return the checkpoint of a step (None: the one saved last) without checking its files.
 
     Raises:
         CheckpointError: if it does not exist.

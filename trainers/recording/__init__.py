@@ -1,1 +1,1 @@
-"""Records steps on all ranks: begin and end of each part and of each bucket's all-reduce."""
+"""Records some steps on all ranks: begin and end of each part and of each bucket's all-reduce."""

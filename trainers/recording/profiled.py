@@ -170,7 +170,7 @@ _ANCHOR = "recording: anchor {}"
 _ON_HOST = "gloo:"
 _ON_GPU = "nccl"
 _LONGEST_NAME = 80
-# Sizes of the profiler's type names, which are those of C++.
+# Sizes of types; the profiler uses their names in C++.
 _NUM_BYTES = {
     "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4, "unsigned char": 1,
 }  # fmt: skip

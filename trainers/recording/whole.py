@@ -118,12 +118,12 @@ def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) 
     elif not any(step["all_reduces"] for step in steps):
         sentences.append(
             "With this strategy, the recording does not show which collective carries which gradients; "
-            "collectives have their names."
+            "they are drawn by their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
         sentences.append(
             "Forward and backward are interleaved with this strategy, and are not shown separately."
         )
     if world.device.type == "cuda":
-        sentences.append("The recording does not show the single kernels of the GPU.")
+        sentences.append("The recording does not show the individual kernels of the GPU.")
     return sentences

@@ -79,7 +79,7 @@ class Fingerprints(NullFingerprints):
             distances=[round_to_six_digits(distance) for distance in distances],
         )
         self._taken = step, began
-        # Take the shorter time: a comparison that waited for a slow rank overestimates the next one.
+        # At most double the estimate, because the time includes waiting for a slow rank.
         self._cost_s = min(time.perf_counter() - began, 2 * self._cost_s)
 
     def _exchange(self, step: int, now: float) -> list[int]:
@@ -173,8 +173,7 @@ class NullObserver:
 
         Args:
             is_reported: the step ends with a report.
-            is_first_of_epoch: exclude the time since the previous step (evaluations, checkpoints) from all
-            steps.
+            is_first_of_epoch: exclude the time since the previous step (evaluations, checkpoints).
         """
 
     def data_fetched(self) -> None:

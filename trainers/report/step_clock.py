@@ -81,7 +81,7 @@ class StepClock:
         self._gradients = _GradientsOnGpu() if self._is_gpu and not is_alone else None
         self._began = self._fetching_since = self._ended = time.perf_counter()
         first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
-        # Not on a GPU: autograd's thread calls the hook, and switching threads takes 40 µs per step.
+        # Not on a GPU: autograd's thread calls the hook, and switching threads costs the host 40 us per step.
         if measures_wait and not is_alone and first is not None:
             first.register_post_accumulate_grad_hook(self._own_gradients_done)
 

@@ -33,8 +33,7 @@ from trainers.watch.flight_recorder import flight_record_text
 
 @dataclass(kw_only=True)
 class Holdings:
-    """Counts one rank's bytes of weights, gradients and optimizer state, each when it is at its maximum in a
-    step.
+    """Counts one rank's bytes of weights, gradients and optimizer state, each at its point in a step.
 
     For a sharded tensor, this rank's part counts. Activations, buffers of collectives and memory of libraries
     are not counted.

@@ -210,7 +210,7 @@ class PipelineLoss:
 
     def backward(self, gradient: Tensor | None = None) -> None:
         """Run the batch forward and backward through all stages; every rank must call it."""
-        del gradient  # always 1: only fp16 scales the loss, and pipelines do not support fp16
+        del gradient  # always 1: fp16 is not allowed, because each stage would choose a different scale
         self._total = self._pipeline.run(self._inputs, self._loss_of)
 
     def detach(self) -> Tensor:

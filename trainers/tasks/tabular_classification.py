@@ -1,4 +1,4 @@
-"""Tabular classification: accuracy, and a sample of the decision surface (2 features) or rows."""
+"""Tabular classification: accuracy; as a sample the decision surface (2 features) or validation rows."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_WAIT_S = 3.0
 REPORT_EVERY_S = 1.0
 # Minimum interval between reports of the learning rates of several parameter groups.
 RATES_EVERY_S = 10.0
-# Maximum wait for a rank's part of a checkpoint after the rank has passed the checkpoint's step.
+# Maximum wait for a part of a checkpoint whose rank has already passed the checkpoint's step.
 MOST_SAVE_WAIT_S = 10.0
 # Number of steps after which the number of batches per step is known.
 STEPS_TO_KNOW = 3
@@ -295,7 +295,7 @@ class Collector:
             self._answer(command, accepted=False, message=message)
         elif asks or saves:  # else the supervisor ends the script and answers the command
             if saves and not (self._is_save_asked and self._control.get(spool.SAVE_STEP) <= at_step):
-                # A step that no rank has reached, so that a periodic checkpoint is not due before it.
+                # No rank has reached `at_step`: a periodic checkpoint may be due only after it.
                 self._is_save_asked = True
                 self._control.set(spool.SAVE_STEP, at_step)
             self._control.set(spool.STOP_STEP, at_step)

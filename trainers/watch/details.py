@@ -48,7 +48,7 @@ class Details:
         self._losses: list[float] = []
         self._criteria: list[float] = []
         self._num_losses = self._num_criteria = 0
-        # Numbers of collectives: in the flight recorder, of this rank, and since the last optimizer step.
+        # Number of the next record, count of this rank's collectives; those since the last optimizer step.
         self._next_record = self._num_collectives = 0
         self._collectives: list[tuple[str, int]] = []
         self._local = 0.0

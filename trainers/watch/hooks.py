@@ -23,7 +23,7 @@ from trainers.watch.settings import Settings
 
 
 def install(settings: Settings) -> Any:
-    """Install all hooks; return the recorder. Imports torch."""
+    """Install all hooks; return the recorder. Call it after torch was imported."""
     from trainers.watch.recorder import Recorder
 
     recorder = Recorder(settings.run_dir, settings.code_dir, settings.resume_step)

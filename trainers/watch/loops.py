@@ -154,7 +154,7 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
 def _length_of(
     loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
 ) -> int | None:
-    """Return the iterations of a loop over a range, over a loader, or up to a number, or None."""
+    """Return how often a loop over a range or a loader, or up to a number, runs; None if unknown."""
     try:
         if isinstance(loop, ast.While):
             match loop.test:

@@ -29,7 +29,7 @@ LONG_EVALUATION_S = 1.0
 MOST_KEPT = 200
 # Maximum number of steps whose losses are kept for the next call of `found`.
 MOST_LOSSES = 2000
-# Differing replicas are reported after this many further steps, because local SGD averages them.
+# Differing replicas are reported after this many further steps or at the end: local SGD averages them.
 STEPS_TO_AVERAGE = 32
 # Reads of the loss on a GPU are reported from this number per step, over this many steps.
 READS_A_STEP, STEPS_TO_READ = 0.9, 40
@@ -327,7 +327,7 @@ def _reads_each_step(review: Review) -> Found:
     for note in review.newest("waits").values():
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
-            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms per step"
+            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step"
             message = f"The loss is read from the GPU in each step: {waited}, without queueing work"
             return f"{message} (mean of {number} steps).", note
     return None
@@ -350,13 +350,13 @@ def _unused_parameters(review: Review) -> Found:
 
 @remark(None, "Update the weights with an optimizer of torch.optim, whose steps are counted.")
 def _no_steps(review: Review) -> Found:
-    message = "No optimizer of torch.optim has made a step, so the page has no steps and losses to show."
+    message = "No optimizer of torch.optim has made a step, so the page cannot show steps, losses, progress."
     return (message, review.first("model")) if review.newest("stepless") else None
 
 
 @remark(
     None,
-    "Call this function last. Otherwise a rank that exits late can abort.",
+    "Call this function last. Otherwise a rank that exits late can abort with an error.",
     at_end=True,
 )
 def _no_destroy(review: Review) -> Found:

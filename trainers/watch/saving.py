@@ -6,8 +6,8 @@ call of `watch.save` at or after the step in `spool.SAVE_STEP`, which is set bef
 
 To draw the same random numbers as an uninterrupted run, a checkpoint has two random states: the state at the
 save and, if the script was iterating a data loader, the state at the beginning of that pass, which determined
-the order. After a load, the pass begins with the second state. Each batch then starts from the first state,
-until a batch is trained on.
+the order. After a load, the pass begins with the second state. Each further batch starts from the first
+state, until a batch is trained on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Saving:
         # The current pass over a loader: its iterator, and the random state before the iterator was created.
         self._iterator: Callable[[], Any] = lambda: None
         self._at_pass: dict[str, Any] = {}
-        # After a load, until the pass has reached the save: the random states at its begin and at the save.
+        # After a load, until the pass has reached the save: the random states at its beginning and the save.
         self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
 

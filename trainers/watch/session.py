@@ -1,5 +1,4 @@
-"""The session of a user's script in this process: installs the hooks, also in child processes, and ends the
-records.
+"""The user's script of this process: installs the hooks, also in child processes, and records its end.
 
 Ranks that a script starts itself (`mp.spawn`, `multiprocessing.Process`) get hooks, too: the function that a
 child process calls is replaced by a function that first installs them.

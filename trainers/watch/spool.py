@@ -179,7 +179,7 @@ class SpoolWriter:
 
 
 class SpoolReader:
-    """Reads the records that one rank appended since the last call; deletes finished files."""
+    """Reads the records that one rank appended since the last call; deletes files of steps once read."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
         self._folder = run_dir / FOLDER

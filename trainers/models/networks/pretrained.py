@@ -127,7 +127,7 @@ def model_folder(path: str, model: str) -> Path:
                 "The path looks like a name on a model hub, but this program downloads nothing. Run: hf "
                 f"download {path} --local-dir FOLDER, then set the path of this folder."
             )
-        raise ValueError(f"pretrained_path is {path!r}, which does not exist on this machine. {hint}")
+        raise ValueError(f"pretrained_path is {path!r}, which is not on this machine. {hint}")
     if not folder.is_dir():
         raise ValueError(
             f"pretrained_path is {path!r}, which is a file: set the path of its folder ({folder.parent})"

@@ -2,8 +2,9 @@
 
 import watch
 
-# In a resumed run: the saved values; in a new run: None saved = watch.load(model=model, optimizer=optimizer)
-or {"epoch": 0, "batch": 0} for epoch in range(saved["epoch"], epochs):
+# In a resumed run: the saved values; in a new run: None
+saved = watch.load(model=model, optimizer=optimizer) or {"epoch": 0, "batch": 0}
+for epoch in range(saved["epoch"], epochs):
     for batch, (inputs, targets) in enumerate(loader):
         if epoch == saved["epoch"] and batch < saved["batch"]:
             continue  # trained before the checkpoint

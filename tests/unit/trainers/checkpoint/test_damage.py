@@ -202,7 +202,7 @@ def test_only_plain_files_are_opened(
     make(folder / "rank_7.pt")
     listed_as(folder, "rank_7.pt", size_bytes)
     words = str(load_and_step(run))
-    assert re.search(r"rank_7.pt (is not a plain file|cannot be read|differs from the saved file)", words)
+    assert re.search(r"rank_7.pt (is not a regular file|cannot be read|differs from the saved file)", words)
 
 
 def test_a_folder_of_shards_that_is_a_link_is_not_followed(
