@@ -68,7 +68,7 @@ def main() -> None:
             login_node.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
         _check_accounts(options.auth_file)
-        # Gradio reads it at import; its default is a folder shared by all users of this machine.
+        # Gradio reads GRADIO_TEMP_DIR at import. All users of this machine share the default folder.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
         if options.plugins is not None:
             os.environ[PLUGINS_VARIABLE] = str(options.plugins)
@@ -116,7 +116,7 @@ def _give_up(words: str) -> NoReturn:
 
 
 def _report(step: str) -> None:
-    """Print the current step of the start, which can take half a minute on a busy machine."""
+    """Print the current step of the start: starting can take half a minute on a busy machine."""
     print(step, flush=True)
 
 
@@ -153,12 +153,13 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--cpu-ranks",
         type=_count,
         metavar="N",
-        help="concurrent CPU ranks; more wait (default: no limit; with logins, the cores)",
+        help="maximum number of CPU ranks that train at the same time; further runs wait in the queue "
+        "(default: no limit; with logins, the number of cores)",
     )
     parser.add_argument(
         "--no-standby",
         action="store_true",
-        help="keep no ranks ready while no run is live: saves their memory",
+        help="keep no ranks ready while no run is live: saves their memory, but a start takes longer",
     )
     parser.add_argument(
         "--engine",
@@ -169,7 +170,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",
-        help="defaults and limits of runs there (docs/site.md); not for this machine alone",
+        help="site file with defaults and limits for runs on a cluster or on several machines (docs/site.md)",
     )  # fmt: skip
     parser.add_argument(
         "--ssh", metavar="LOGIN-NODE",
@@ -178,9 +179,9 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--project",
         metavar="FOLDER",
-        help="with --ssh: this project's folder there (default: the same as here)",
+        help="with --ssh: this project's folder on the login node (default: the same path as here)",
     )
-    # Git is asked for the commit of a checkout only then. argparse accepts abbreviations.
+    # Run git for the commit only if --version is given. argparse also accepts abbreviations of the option.
     asks_for_version = any(len(word) > 2 and "--version".startswith(word) for word in arguments)
     parser.add_argument(
         "--version",
@@ -210,11 +211,13 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
         help="with --auth-header: a user who is a teacher; all others are students; can be repeated",
     )  # fmt: skip
     group.add_argument(
-        "--insecure", action="store_true", help="other users may do everything, without a login"
+        "--insecure",
+        action="store_true",
+        help="allow every user of the network to do everything, without a login",
     )
     group.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
-        help="students may train on the files below it, in addition to their uploads; can be repeated",
+        help="a folder whose files students may train on, in addition to their own uploads; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--lessons",
@@ -232,7 +235,7 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
-        help="a name by which browsers reach this page; can be repeated",
+        help="a host name under which browsers open this page; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--proxy-from", default="", metavar="ADDRESSES",
@@ -243,10 +246,10 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show_login_node(arguments: argparse.Namespace) -> str | None:
-    """Show the page of a login node; return why that ended, None after Ctrl+C.
+    """Show the page of a login node until it ends; return the reason for the end, or None after Ctrl+C.
 
     Raises:
-        ValueError: if other options do not go with --ssh.
+        ValueError: if another option cannot be combined with --ssh.
         OSError: if the port cannot be used, or ssh is not installed.
     """
     options = _for_login_node(arguments)
@@ -284,7 +287,7 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     if not_there:
         option = f"--{not_there[0].replace('_', '-')}"
         raise ValueError(
-            f"{option} cannot be combined with --ssh, which shows the page only to you: leave it out"
+            f"{option} cannot be combined with --ssh, which shows the page only to you: remove {option}"
         )
     said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
     options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
@@ -307,7 +310,7 @@ def make_folders(runs_dir: Path) -> Path:
         folder = uploads.folder_beside(runs_dir)
         return uploads.make_incoming(folder)
     except OSError as error:
-        what = "runs" if folder == runs_dir else "uploads, which is next to that of the runs,"
+        what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
         raise ValueError(
             f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
             "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
@@ -319,7 +322,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     """Return the validated options.
 
     Raises:
-        ValueError: if they contradict each other, with advice.
+        ValueError: if options contradict each other; the message says how to fix them.
     """
     from ddp_gui import options
     from ddp_gui.auth.account_file import checked_name
@@ -394,7 +397,7 @@ def _check_accounts(file: Path | None) -> None:
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:
-    """Return the number of accounts, or None if the engine does not limit it.
+    """Return the number of accounts, or None if the engine does not need it.
 
     Raises:
         AccountError: if the file of accounts cannot be read.

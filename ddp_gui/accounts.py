@@ -50,18 +50,18 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=installation.command("ddp_gui.accounts"), description=__doc__)
     parser.add_argument("file", type=Path, help="file of the accounts; created if it does not exist")
     commands = parser.add_subparsers(dest="what", required=True)
-    add = commands.add_parser("add", help="add one person; asks for the password")
+    add = commands.add_parser("add", help="add one user; asks for the password")
     add.add_argument("name")
     add.add_argument("--role", choices=ROLES, default="student")
-    add_class = commands.add_parser("add-class", help="add everybody on a list, with generated passwords")
+    add_class = commands.add_parser("add-class", help="add all users on a list, with generated passwords")
     add_class.add_argument("names", type=Path, help="text file with one name per line")
     add_class.add_argument("--role", choices=ROLES, default="student")
     for what, words in (
-        ("set-password", "change a person's password; ends their sessions"),
-        ("remove", "remove a person; ends their sessions and keeps their runs"),
+        ("set-password", "change a user's password and end the user's sessions"),
+        ("remove", "remove a user, end the user's sessions, and keep the user's runs"),
     ):
         commands.add_parser(what, help=words).add_argument("name")
-    commands.add_parser("list", help="list who may log in")
+    commands.add_parser("list", help="list the users who may log in")
     return parser.parse_args(arguments)
 
 
@@ -72,7 +72,7 @@ def _add(file: AccountFile, name: str, role: Role) -> None:
     password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
-    print(f"{small} may log in as a {role}.")
+    print(f"{small} can log in as a {role}.")
 
 
 def _add_class(file: AccountFile, names: Path, role: Role) -> None:
@@ -87,7 +87,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
             password = account_file.random_password()
             accounts[name] = Account(name=name, role=role, password=account_file.hash_password(password))
             made.append((name, password))
-    print(f"{len(made)} new accounts. The passwords are shown only now and stored nowhere:", file=sys.stderr)
+    print(f"{len(made)} new accounts. The passwords are not stored and are shown only once:", file=sys.stderr)
     width = max((len(name) for name, _ in made), default=0)
     for name, password in made:
         print(f"{name:{width}}  {password}")
@@ -100,13 +100,13 @@ def _set_password(file: AccountFile, name: str) -> None:
     with file.changing() as accounts:
         before = _found(accounts, small)
         accounts[small] = Account(name=small, role=before.role, password=password)
-    print(f"{small} has a new password and has to log in again.")
+    print(f"{small} has a new password and must log in again.")
 
 
 def _remove(file: AccountFile, name: str) -> None:
     with file.changing() as accounts:
         del accounts[_found(accounts, checked_name(name)).name]
-    print(f"{name} may not log in any more.")
+    print(f"{name} can no longer log in.")
 
 
 def _list(file: AccountFile) -> None:
@@ -116,7 +116,9 @@ def _list(file: AccountFile) -> None:
 
 def _found(accounts: Accounts, name: str) -> Account:
     if name not in accounts:
-        raise AccountError(f"there is no account {name}; the accounts are: {', '.join(accounts) or 'none'}")
+        raise AccountError(
+            f"account {name} does not exist; the accounts are: {', '.join(accounts) or 'none'}"
+        )
     return accounts[name]
 
 

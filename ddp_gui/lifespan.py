@@ -18,7 +18,7 @@ from trainers.machine.os_errors import explain
 
 
 class Closeable(Protocol):
-    """An object that owns processes; they end with the page."""
+    """An object that owns processes, which must end with the page."""
 
     def close(self) -> None: ...
 
@@ -36,7 +36,7 @@ def make_lifespan(
     engine: Engine,
     delay: LoopDelay,
 ) -> Lifespan:
-    """Return a lifespan that reads the run list, runs the queue and frees memory; it cleans up at the end."""
+    """Return a lifespan that reads the run list, runs the queue, frees memory, and cleans up at the end."""
 
     @contextlib.asynccontextmanager
     async def tended(_app: FastAPI) -> AsyncIterator[None]:
@@ -82,6 +82,6 @@ def _keep_list(store: RunStore) -> None:
         store.listing.save()
     except (OSError, ValueError) as error:
         print(
-            f"The list of runs could not be cached ({explain(error)}); "
-            "the next start will take longer to show it."
+            f"The list of runs could not be cached ({explain(error)}); the next start of the page will take "
+            "longer to show it."
         )

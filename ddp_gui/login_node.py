@@ -1,4 +1,4 @@
-"""The page on a cluster's login node: one per user, with the command that opens it."""
+"""Runs the page on a cluster's login node, and shows it on the user's own machine through ssh."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PIECE_BYTES = 65_536
 
 
 class SocketForwarder:
-    """Listens on a local port, and forwards each connection to a Unix socket.
+    """Listens on a local port and forwards each connection to a Unix socket.
 
     Args:
-        port: 0: any free port.
+        port: the local port; 0: any free port.
         behind: the Unix socket on which ssh listens.
     Attributes:
-        is_page_ready: set while a page answers behind it; otherwise connections are closed.
+        is_page_ready: set while the page answers; otherwise connections are closed.
     Raises:
         OSError: if the port cannot be used.
     """
@@ -76,7 +76,7 @@ class SocketForwarder:
             try:
                 page.connect(str(self._behind))
             except OSError:
-                return  # the browser gets a closed connection, and tries again
+                return  # the browser retries after a closed connection
             back = threading.Thread(target=_copy, args=(page, client), daemon=True)
             back.start()
             _copy(client, page)
@@ -84,7 +84,7 @@ class SocketForwarder:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Copy data until one side closes; then close the other direction."""
+    """Copy data in one direction until one side closes; then shut this direction down."""
     with contextlib.suppress(OSError):
         while piece := source.recv(PIECE_BYTES):
             target.sendall(piece)
@@ -95,9 +95,9 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 # ssh's exit code if it could not connect, or lost the connection.
 NO_CONNECTION = 255
-# The page prints this when it answers.
+# Beginning of the line that the page prints when it is ready.
 READY = "The page is at "
-# Above the usual ports of services, below Linux's range of ephemeral ports.
+# Ports above the usual ports of services and below Linux's ephemeral ports.
 FIRST_PORT, NUM_PORTS = 20_000, 12_000
 WAITS_S = (1.0, 2.0, 5.0, 10.0, 15.0)
 END_WITHIN_S = 5.0
@@ -139,7 +139,7 @@ def serve(
                     if open_browser:
                         webbrowser.open(address)
                 else:
-                    say(f"Connected to {name} again.")
+                    say(f"The connection to {name} is restored.")
                 was_ready, num_failures = True, 0
             why = connection.wait_for_end()
             forwarder.is_page_ready.clear()
@@ -171,16 +171,16 @@ class Connection:
                 stderr=subprocess.STDOUT,
             )
         except FileNotFoundError as error:
-            raise OSError("there is no ssh here: install OpenSSH's client") from error
+            raise OSError("ssh is not installed on this machine: install OpenSSH's client") from error
         threading.Thread(target=self._send_heartbeats, name="beat", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
-        """True if ssh has ended, not the page."""
+        """True if ssh has ended because the connection was lost, not because the page ended."""
         return self._ssh.returncode == NO_CONNECTION or self._ssh.returncode < 0
 
     def wait_until_ready(self, say: Callable[[str], None]) -> bool:
-        """Forward the output of ssh and the page until the page answers; return True if it does."""
+        """Forward the output of ssh and the page until the page answers; return False if it does not."""
         for line in self._lines():
             if line.startswith(READY):
                 threading.Thread(target=self._forward_output, args=(say,), daemon=True).start()
@@ -194,7 +194,9 @@ class Connection:
             self._ssh.wait()
         finally:
             self._end()
-        return self._last_lines[-1] if self._last_lines else f"ssh ended with {self._ssh.returncode}"
+        return (
+            self._last_lines[-1] if self._last_lines else f"ssh ended with exit code {self._ssh.returncode}"
+        )
 
     def _lines(self) -> Iterator[str]:
         assert self._ssh.stdout is not None
@@ -218,7 +220,7 @@ class Connection:
                 time.sleep(BEAT_EVERY_S)
 
     def _end(self) -> None:
-        """End ssh; the page ends when its input is closed or silent."""
+        """End ssh. The page ends when its standard input is closed or silent."""
         with contextlib.suppress(OSError):
             if self._ssh.stdin is not None:
                 self._ssh.stdin.close()
@@ -236,10 +238,10 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
         f"there is no folder {project} on the login node: copy this project there, or specify it with "
         "--project"
     )
-    no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
+    no_python = f"{project} on the login node has no .venv: run ./run.sh --help once in this folder"
     no_start = (
-        f"{project}/{_PYTHON} cannot be executed by you on the login node; the line above says why. It has "
-        "to be an interpreter that every user can execute there"
+        f"you cannot execute {project}/{_PYTHON} on the login node, for the reason in the line above. It "
+        "must be an interpreter that every user can execute"
     )
     script = (
         f"cd {shlex.quote(project)} || {{ echo {shlex.quote(no_folder)} >&2; exit 1; }}\n"
@@ -247,5 +249,5 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
         f"{_PYTHON} -c '' || {{ echo {shlex.quote(no_start)} >&2; exit 1; }}\n"
         f"exec {shlex.join([*page, *options])}"
     )
-    # Works in any login shell.
+    # Use sh, because the user's login shell can be any shell.
     return f"exec sh -c {shlex.quote(script)}"

@@ -1,14 +1,14 @@
-"""Operations of the page: what a click, a named endpoint, a route and a script can request.
+"""Operations of the page, which clicks, named endpoints, routes and scripts can request.
 
-An operation is one decorated method. The decorator declares who may call it, how often, in which threads
-it runs and whether it also has a route. The endpoint, the route, the checks and the test of
+An operation is one decorated method. The decorator declares who may call the method and how often, in which
+threads the method runs, and whether it also has a route. The endpoint, the route, the checks and the test of
 docs/endpoints.md follow from this declaration:
 
     @operation(run="change")
     def kill_rank(self, run: RunDirectory, rank: int) -> dict[str, Any]:
 
-Callers pass the id of a run; the method gets the run, opened once. A refusal is an exception, which each
-transport answers in its own way.
+Callers pass the id of a run, and the method gets the run. The method refuses a call by an exception, which
+each transport answers in its own way.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from trainers.engines.base import StartError
 from trainers.machine.os_errors import NO_SPACE, explain
 
 Function = Callable[..., Any]
-# Errors that a user can cause or remedy. Any other error is a fault of this program: its text is not shown.
+# Errors that a user can cause or remedy. Other errors are bugs, whose messages are not shown.
 USER_ERRORS = (ValueError, OSError, StartError, CatalogueError, InspectionError)
 
-# Who may call an operation.
+# Descriptions of who may call an operation.
 SEES_RUN = "who may see the run"
 OWNER = "owner, teacher"
 
@@ -52,7 +52,7 @@ OWNER = "owner, teacher"
 class Rate:
     """At most `most` calls in `within_s` seconds per user; no limit without login.
 
-    Each object with operations counts for itself.
+    Each object with operations has its own count.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Rate:
         name, now = rights.current_user().name, time.monotonic()
         if not name:
             return
-        # At most as many keys as accounts.
+        # The number of keys is limited by the number of accounts.
         counted: dict[tuple[Rate, str], deque[float]] = vars(api).setdefault("_counted", {})
         begun = counted.setdefault((self, name), deque())
         while begun and now - begun[0] > self.within_s:
@@ -84,13 +84,14 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """The address at which an operation also answers without Gradio.
+    """The path at which an operation is also available without Gradio.
 
     Attributes:
-        path: may contain parameters of the operation, such as `{run_id}`.
-        most_bytes: of the body of a POST request, a JSON object of the other parameters; 0: a GET request.
-        refused: the HTTP status of errors that name no other.
-        not_an_object: the message for any other body.
+        path: the path, which may contain parameters of the operation, such as `{run_id}`.
+        most_bytes: maximum size of the body of a POST request, which is a JSON object of the other
+            parameters; 0: a GET request.
+        refused: the HTTP status of errors without their own status.
+        not_an_object: the message for a body that is not a JSON object.
     """
 
     path: str
@@ -104,11 +105,12 @@ class Operation:
     """The declaration of an operation.
 
     Attributes:
-        signature: as callers see it: without `self`, with the id of a run instead of the run.
-        run: whether the first parameter is a run that the current user must be able to see, or to change.
-        teacher: what only a teacher may do, as the end of a sentence; empty: everyone may.
+        signature: the signature for callers, without `self`, and with the id of a run instead of the run.
+        run: the right that the current user needs, if the first parameter is a run; otherwise None.
+        teacher: the action that only a teacher may do, as the end of a sentence; empty: all users may.
         method_checks: who may call it, if the method itself checks that.
-        counts_itself: the method counts its calls after it has validated them; others are counted first.
+        counts_itself: True if the method itself counts its calls, after validation; others are counted before
+            the call.
     """
 
     name: str
@@ -123,7 +125,7 @@ class Operation:
 
     @property
     def access(self) -> str:
-        """Who may call it and how often, as docs/endpoints.md says it."""
+        """Who may call it and how often, as text for docs/endpoints.md."""
         rights_of_run = {"see": SEES_RUN, "change": OWNER, None: "teacher" if self.teacher else "all"}
         who = self.method_checks or rights_of_run[self.run]
         return who if self.rate is None else f"{who}; {self.rate.most} in {self.rate.within_s:g} s"
@@ -143,13 +145,13 @@ class Operation:
         """Return the values with the run in place of its id, which is removed from `named`.
 
         Raises:
-            ValueError: if it does not exist, or the current user may not see it, or not change it.
+            ValueError: if the run does not exist, or the current user lacks the right.
         """
         run_id, *others = values or (named.pop("run_id"),)
         return [api.store.open(run_id, to_change=self.run == "change"), *others]
 
     def described(self, function: Function) -> Function:
-        """Describe a function that stands for the operation, for Gradio and FastAPI, and return it."""
+        """Give a wrapper function the operation's name, signature and annotations, and return it."""
         made: Any = function
         made.__name__, made.__signature__ = self.name, self.signature
         made.__annotations__ = {name: each.annotation for name, each in self.signature.parameters.items()}
@@ -168,7 +170,8 @@ def operation(
 ) -> Callable[[Function], Function]:
     """Declare a method to be an operation; see `Operation` for the arguments.
 
-    The object needs a `store` of runs if `run` is given. Methods that are not coroutines run in `workers`.
+    The object needs an attribute `store` (a RunStore) if `run` is given. Methods that are not coroutines run
+    in `workers`.
     """
 
     def declare(method: Function) -> Function:
@@ -226,17 +229,17 @@ def declared(kind: type) -> Iterator[Operation]:
 
 
 def register(*apis: object) -> None:
-    """Add the operations of these objects to the Gradio app under construction, each under its own name."""
+    """Add the operations of these objects as named endpoints to the Gradio app under construction."""
     for api in apis:
         for about in declared(type(api)):
-            # Gradio must not queue or serialise them, even if a program uses its queue: a click must not wait
-            # behind another user's.
+            # Gradio must neither queue nor serialise the calls, even if a program uses Gradio's queue, so
+            # that a click never waits for another user's call.
             asked = as_current_user(_endpoint(about, getattr(api, about.name)))
             gr.api(asked, api_name=about.name, queue=False, concurrency_limit=None)
 
 
 def _endpoint(about: Operation, method: Function) -> Function:
-    """Return an operation that checks the kinds of its values and raises errors that Gradio shows."""
+    """Return a wrapper that checks the types of the values and raises errors that Gradio shows."""
     kinds = {name: _kinds(each.annotation) for name, each in about.signature.parameters.items()}
 
     async def ask(*values: Any) -> Any:
@@ -256,7 +259,7 @@ def _endpoint(about: Operation, method: Function) -> Function:
 
 
 def _kinds(hint: Any) -> set[type]:
-    """Return the kinds of JSON values that an annotation allows; empty if it allows all."""
+    """Return the JSON types that an annotation allows; empty if it allows all."""
     if hint is Any:
         return set()
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
@@ -270,10 +273,9 @@ _NAMES: dict[type, str] = {
 
 
 def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
-    """Wrap a Gradio handler so that `current_user` is set inside it, and it runs in these threads.
+    """Wrap a Gradio handler so that it runs in these threads with `current_user` set.
 
-    Gradio runs queued calls in its own tasks, which do not inherit context variables; they do have the
-    request.
+    Gradio runs queued calls in its own tasks, which do not inherit context variables but have the request.
     """
 
     @functools.wraps(function)
@@ -293,10 +295,10 @@ def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
         parameter.replace(annotation=hints.get(name, parameter.annotation))
         for name, parameter in signature.parameters.items()
     ]
-    # Gradio reads a handler's parameters from this; it injects the request itself and hides it.
+    # Gradio reads a handler's parameters from the signature; it injects the request itself and hides it.
     asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
     asked.__annotations__ = hints | {"asked_request": gr.Request}
-    # inspect must not look through the wrapper.
+    # Remove `__wrapped__`, so that inspect uses this signature.
     del asked.__wrapped__
     return asked
 
@@ -308,13 +310,13 @@ def _sender_of(request: gr.Request) -> rights.Person:
 
 
 def text_of(error: Exception) -> str:
-    """Return the text of one of `USER_ERRORS` as a user reads it."""
+    """Return the message of one of `USER_ERRORS` for a user."""
     text = explain(error)
     return text[:1].upper() + text[1:] if isinstance(error, OSError) else text
 
 
 def shown_as_text(text: str) -> gr.Error:
-    """Return an error whose text Gradio shows unchanged: its messages are HTML."""
+    """Return an error whose text is escaped, because Gradio's messages are HTML."""
     return gr.Error(html.escape(visible(text)), print_exception=False)
 
 
@@ -371,6 +373,6 @@ def _post(about: Operation, route: Route, method: Function) -> Function:
 
 
 async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
-    """Answer a route whose file operation failed: 507 for a full disk, otherwise 503, with a sentence."""
+    """Answer a request whose file operation failed: 507 for a full disk, otherwise 503."""
     is_full = isinstance(error, OSError) and error.errno in NO_SPACE
     return JSONResponse({"detail": text_of(error)}, status_code=507 if is_full else 503)

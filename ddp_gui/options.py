@@ -20,15 +20,15 @@ from trainers.engines import registry
 from trainers.files import installation
 from trainers.machine import host as host_module
 
-# The minimum that shows several ranks at work.
+# Minimum number of CPU ranks, with which users can see several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
-# Excludes headers that browsers, proxies or this page use for other purposes.
+# Valid names for --auth-header, without headers that browsers, proxies or this page use for other purposes.
 _HEADER = re.compile(r"(?!x-(?:forwarded|gradio)-)(?:x-|remote-)[a-z0-9-]*[a-z0-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How the page is served, and to whom."""
+    """Options of the page."""
 
     host: str
     port: int
@@ -36,37 +36,37 @@ class Options:
     open_browser: bool
     # The accounts file; None: no login.
     auth_file: Path | None = None
-    # The number of accounts in it; None: unknown, because only an engine for one user needs it.
+    # The number of accounts; None: unknown, because only an engine for one user needs it.
     num_accounts: int | None = None
-    # The header in which the proxy sends the user's name; None: no such proxy.
+    # The header in which a proxy sends the user's name; None: no proxy does.
     auth_header: str | None = None
     # The teachers among the users named by the proxy.
     teachers: frozenset[str] = frozenset()
-    # Serve others without a login.
+    # True to serve other users without a login.
     is_insecure: bool = False
     # The path prefix of a reverse proxy, such as /ddp; empty: the root.
     root_path: str = ""
-    # Further host names of this machine.
+    # Additional host names of this machine.
     allowed_hosts: tuple[str, ...] = ()
-    # The addresses of proxies whose forwarding headers are trusted.
+    # Addresses of proxies whose forwarding headers are trusted.
     trusted_proxies: str = ""
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     # The folders on this machine whose files students may train on.
     data_dirs: tuple[Path, ...] = ()
-    # How many CPU ranks the queue allocates at the same time; None is no limit.
+    # Number of CPU ranks that the queue allocates at the same time; None: no limit.
     cpu_ranks: int | None = None
-    # Keep a warm pool of ranks, so that Start needs no imports.
+    # True to keep a warm pool, so that runs start without importing torch.
     keeps_standby: bool = True
     # A folder of additional lessons.
     lessons: Path | None = None
-    # A folder with models, data sets and so on of the user's own, whose code runs in every job.
+    # A folder with the user's own models, data sets and other plug-ins, whose code runs in every job.
     plugins: Path | None = None
-    # Without login: polls with anonymous answers.
+    # True to allow polls with anonymous answers, without login.
     has_anonymous_polls: bool = False
-    # Where runs train: the name of an engine.
+    # The name of the engine, which determines where runs train.
     engine: str = LOCAL
-    # The administrator's description of the place where runs train (trainers.engines.site_file).
+    # The administrator's site file (trainers.engines.site_file).
     site_file: Path | None = None
 
     @property
@@ -76,7 +76,7 @@ class Options:
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
-        """How many CPU ranks the queue allocates at the same time: with login at most the number of cores."""
+        """Number of CPU ranks that the queue allocates; with login at most the number of cores."""
         if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, host_module.num_cores())
@@ -88,7 +88,7 @@ class Options:
 
     @property
     def lets_phones_in(self) -> bool:
-        """True if unknown clients may reach the page's polls, and nothing else."""
+        """True if unknown clients may reach only the page's polls."""
         return self.has_anonymous_polls and self.is_one_users and not is_only_here(self.host)
 
     @property
@@ -97,7 +97,7 @@ class Options:
 
 
 def check(options: Options) -> None:
-    """Refuse options that would expose the page by mistake, or cannot work.
+    """Refuse options that would expose the page by mistake, or cannot be combined.
 
     Raises:
         ValueError: with advice.
@@ -107,10 +107,10 @@ def check(options: Options) -> None:
     _check_header(options)
     if reached_by and options.is_one_users and not _reaches_polls_alone(options):
         raise ValueError(
-            f"{reached_by}, and without a login anybody who reaches this page can start jobs here. Either "
-            f"make accounts ({installation.command('ddp_gui.accounts')} accounts.json add YOUR-NAME --role "
-            "teacher) and add "
-            "--auth-file accounts.json, or add --insecure if everybody there may do everything"
+            f"{reached_by}, and without a login anyone who reaches this page can start jobs. Either create "
+            f"accounts ({installation.command('ddp_gui.accounts')} accounts.json add YOUR-NAME --role "
+            "teacher) and add --auth-file accounts.json, or add --insecure if everyone on the network may "
+            "do everything"
         )
     _check_one_person(options)
     kind = registry.kinds()[options.engine]
@@ -121,15 +121,15 @@ def check(options: Options) -> None:
     if options.site_file is not None and not kind.uses_site:
         those = " or ".join(f"--engine {each.name}" for each in registry.kinds().values() if each.uses_site)
         raise ValueError(
-            f"--site describes a cluster, or several machines: add {those}, or leave it out; runs on "
-            f"{kind.label} do not use it"
+            f"--site describes a cluster or several machines: add {those}, or remove --site, because runs "
+            f"on {kind.label} do not use it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
-        raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")
+        raise ValueError("--ssl-certfile and --ssl-keyfile must be used together")
     if options.has_anonymous_polls and options.has_login:
         raise ValueError(
-            "--polls is for a page without logins: with logins, teachers open polls and everybody answers in "
-            "their own name, so leave it out"
+            "--polls is for a page without logins. With logins, teachers can open polls without this "
+            "option: remove it"
         )
     if not all(map(_is_proxy, options.trusted_proxies.split(","))):
         raise ValueError(
@@ -139,10 +139,10 @@ def check(options: Options) -> None:
     if os.path.lexists(options.runs_dir) and not os.path.isdir(options.runs_dir):  # noqa: PTH112
         raise ValueError(f"--runs-dir: {options.runs_dir} is not a folder")
     if options.lessons is not None and not options.lessons.is_dir():
-        raise ValueError(f"--lessons: there is no folder {options.lessons}")
+        raise ValueError(f"--lessons: the folder {options.lessons} does not exist")
     for file in (options.ssl_certfile, options.ssl_keyfile):
         if file is not None and not file.is_file():
-            raise ValueError(f"there is no file {file}")
+            raise ValueError(f"the file {file} does not exist")
     if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
         raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
 
@@ -155,7 +155,7 @@ def check_files(options: Options) -> None:
     """
     for folder in options.data_dirs:
         if not folder.is_dir():
-            raise ValueError(f"--data-dir: there is no folder {folder}")
+            raise ValueError(f"--data-dir: the folder {folder} does not exist")
     if options.ssl_certfile is not None:
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
@@ -164,10 +164,12 @@ def check_files(options: Options) -> None:
         except OSError as error:
             raise ValueError(
                 f"--ssl-certfile {options.ssl_certfile} and --ssl-keyfile {options.ssl_keyfile} cannot be "
-                f"used ({error.strerror}): name a certificate and its own private key, both as PEM"
+                f"used ({error.strerror}): pass a certificate and its private key, both in PEM format"
             ) from error
     if options.site_file is not None and not options.site_file.is_file():
-        raise ValueError(f"--site: there is no file {options.site_file} (docs/site.md describes it)")
+        raise ValueError(
+            f"--site: the file {options.site_file} does not exist (docs/site.md describes its format)"
+        )
 
 
 def check_address(host: str, port: int) -> None:
@@ -177,7 +179,7 @@ def check_address(host: str, port: int) -> None:
         ValueError: with advice.
     """
     with socket.socket(family_of(host)) as probe:
-        # Like the page's own socket: ended connections do not block the port.
+        # As for the page's own socket, ended connections must not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bind(probe, host, port)
 
@@ -201,10 +203,10 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
         if number is None or isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
             advice = "--host needs an address of this machine: 127.0.0.1, or 0.0.0.0 for all of its addresses"
         elif number == errno.EACCES:
-            advice = "ports below 1024 are for administrators; use another one, such as --port 7860"
+            advice = "ports below 1024 need administrator rights; use another port, such as --port 7860"
         elif number == errno.EADDRINUSE:
             another = port + 1 if port < LAST_PORT else port - 1
-            advice = f"is the page running already? Try another one: --port {another}"
+            advice = f"the page may already be running. Otherwise use another port, such as --port {another}"
         else:
             advice = "try another --port or --host"
         raise ValueError(f"{what}: {advice}") from error
@@ -220,32 +222,32 @@ def _reaches_polls_alone(options: Options) -> bool:
         return False
     if not listening_module.can_tell_users_apart():
         raise ValueError(
-            "--polls lets phones answer polls and do nothing else, but this system does not report who made "
-            "a connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
+            "--polls restricts phones to polls, but this system, unlike Linux, does not report who opened "
+            "a connection: add --insecure if everyone on the network may do everything, or use accounts"
         )
     return True
 
 
 def _check_paths(options: Options) -> None:
-    """Refuse paths that JSON cannot represent: every page shows the paths of runs and data."""
+    """Refuse paths that JSON cannot represent, because every page shows the paths of runs and data."""
     named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons), ("--plugins", options.plugins)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
         if path is not None and not rundir.is_shown(str(path)):
             raise ValueError(
-                f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or invisible "
-                "characters. Rename that folder, or choose another one"
+                f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or "
+                "invisible characters. Rename the folder, or choose another one"
             )
 
 
 def _check_one_person(options: Options) -> None:
-    """Refuse to serve others if runs are started in the name of the user who started the page."""
+    """Refuse to serve other users if all runs belong to the user who started the page."""
     has_one_account = options.num_accounts == 1 and options.auth_header is None and not options.is_insecure
     what = registry.kinds()[options.engine].one_user
     if not what or options.is_one_users or has_one_account:
         return
     raise ValueError(
-        f"--engine {options.engine} {what}, so it serves only that user: leave out --auth-header and "
-        "--insecure, and let --auth-file name one account, your own; each person starts their own page"
+        f"--engine {options.engine} {what}, so the page serves only that user: remove --auth-header and "
+        "--insecure, and use --auth-file with only your account. Other users must start their own pages"
     )
 
 
@@ -253,8 +255,8 @@ def _check_header(options: Options) -> None:
     if options.auth_header is None:
         if options.teachers:
             raise ValueError(
-                "--teacher goes with --auth-header: in a file of accounts each account has a role ("
-                f"{installation.command('ddp_gui.accounts')} FILE add NAME --role teacher)"
+                "--teacher requires --auth-header. In a file of accounts, each account has a role "
+                f"({installation.command('ddp_gui.accounts')} FILE add NAME --role teacher)"
             )
         return
     if not _HEADER.fullmatch(options.auth_header):
@@ -264,8 +266,8 @@ def _check_header(options: Options) -> None:
         )
     if options.auth_file is not None or options.is_insecure:
         raise ValueError(
-            "--auth-header leaves the login to your proxy: leave out --auth-file and --insecure; "
-            "--teacher NAME says who is a teacher"
+            "with --auth-header, your proxy authenticates users: remove --auth-file and --insecure, and "
+            "define teachers by --teacher NAME"
         )
     if not options.trusted_proxies or not all(map(_is_address, options.trusted_proxies.split(","))):
         raise ValueError(
@@ -292,16 +294,16 @@ def _is_address(text: str) -> bool:
 
 
 def root_path(text: str) -> str:
-    """Return a normalised prefix: with a leading slash and no trailing one.
+    """Return a normalised prefix with a leading slash and no trailing slash.
 
     Raises:
-        ValueError: if it is more than a path.
+        ValueError: if the text is not only a path.
     """
     stripped = text.strip("/")
     if any(part in ("", ".", "..") for part in stripped.split("/") if stripped) or not stripped.isascii():
         raise ValueError(f"--root-path is {text!r}; allowed: a path such as /ddp")
     if any(letter in stripped for letter in "?#%:\\\"'<> "):
-        raise ValueError(f"--root-path is {text!r}; allowed: a path such as /ddp, not a whole address")
+        raise ValueError(f"--root-path is {text!r}; allowed: a path such as /ddp, not a complete URL")
     return f"/{stripped}" if stripped else ""
 
 
@@ -316,11 +318,11 @@ def is_only_here(host: str) -> bool:
 
 
 def _reached_by(options: Options) -> str:
-    """Return the reason why others can reach the page; empty if they cannot."""
+    """Return the option through which other users can reach the page, as text; empty if they cannot."""
     if not is_only_here(options.host):
-        return f"--host {options.host} opens the page to other machines"
+        return f"--host {options.host} makes the page reachable from other machines"
     if options.allowed_hosts:
-        return f"--allow-host {options.allowed_hosts[0]} means that others reach the page by that name"
+        return f"--allow-host {options.allowed_hosts[0]} makes the page reachable by that name"
     if options.trusted_proxies:
-        return "--proxy-from means that others reach the page through a proxy"
+        return "--proxy-from makes the page reachable through a proxy"
     return ""

@@ -80,7 +80,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     """Serve the page until it is interrupted.
 
     Raises:
-        ValueError: if the port is in use, or the page would be open to others by mistake.
+        ValueError: if the port is in use, or the page would be exposed by mistake.
     """
     login = _login(options)
     listening = _listen(options)
@@ -95,9 +95,9 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         http=functools.partial(  # type: ignore[arg-type]
             BoundedProtocol, listener=listening, phones=for_phones(app, options)
         ),
-        # Nothing here uses WebSockets, and such a connection would bypass our limits.
+        # No WebSockets: the page does not use them, and they would bypass the limits.
         ws="none",
-        # Only asyncio's loop accepts through our socket class.
+        # Only asyncio's loop accepts connections through the class `Listener`.
         loop="asyncio",
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),
@@ -120,7 +120,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 def _login(options: Options) -> Login | None:
     """Return the login with its accounts; None without login, or if a proxy authenticates the users."""
     if options.has_login:
-        # Work outside of a request belongs to no user, unless it sets one.
+        # Work outside of a request belongs to no user, unless the code sets one.
         rights.nobody_by_default()
     if options.auth_file is None:
         return None
@@ -151,14 +151,14 @@ def for_phones(app: FastAPI, options: Options) -> App | None:
 def _script_rules(options: Options) -> ScriptRules:
     return ScriptRules(
         has_login=options.has_login,
-        # Such an engine starts runs under the account of the only user, which the options have checked.
+        # An engine for one user starts runs under the account of this user, which the options have checked.
         is_one_users=options.is_one_users or bool(registry.kinds()[options.engine].one_user),
         data_dirs=options.data_dirs,
     )
 
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
-    """Build the complete web app: our routes, and Gradio mounted below them."""
+    """Build the complete web app: the page's routes, and Gradio mounted below them."""
     gate.shorten_session_starts()
     template = TorchTemplate()
     store = RunStore(options.runs_dir, catalogue, OwnData(template))
@@ -210,7 +210,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     sessions = PollSessions(
         store, lessons, has_login=options.has_login, is_anonymous=options.has_anonymous_polls
     )
-    # Gradio reads it when it is set up; its default is a folder shared by all users of this machine.
+    # Gradio reads this variable during setup; the default is a folder that all users of this machine share.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     tended = lifespan.make_lifespan(
         store, uploaded, (checks, machine_checks, installs, model_processes, copies), line, engine, delay
@@ -258,11 +258,11 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(request.make_router(library, in_code, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
-        # First, so that no handler of a page can take an endpoint's name.
+        # Register the endpoints first, so that no handler of a page can take an endpoint's name.
         operations.register(*apis)
         page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
-    # Any client can create sessions; before this limit is reached, `forget_oldest` drops those of the user
-    # who has most.
+    # Any client can create sessions. Before this limit is reached, `forget_oldest` drops sessions of the user
+    # with the most sessions.
     demo.state_session_capacity = 2 * callers.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
@@ -274,10 +274,10 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         run_history=False,
         enable_monitoring=False,
         max_file_size=uploads.MAX_BYTES,
-        # Messages of unexpected errors may contain anything, so they are not shown.
+        # Do not show messages of unexpected errors, which may contain anything.
         show_error=False,
     )
-    # Gradio checks the paths it receives only if it considers itself launched: mounting does not set this.
+    # Gradio checks received paths only if `has_launched` is set, which mounting does not do.
     demo.has_launched = True
     slow_queue_polling(demo)
     gate.protect_routes(mounted, demo, uploaded)
@@ -287,14 +287,14 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
 def tune_interpreter() -> None:
     """Reduce the event loop's waiting for other threads and for the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Objects built so far are permanent. Collecting all of them takes 0.4 s, in which no request is answered.
+    # Objects built so far are permanent: collecting all of them would block all requests for 0.4 s.
     gc.freeze()
 
 
 def slow_queue_polling(demo: gr.Blocks) -> None:
     """Make Gradio's queue poll for clicks fifty times a second.
 
-    By default it polls a thousand times a second, even without clients: 3% of a core that training needs.
+    By default it polls a thousand times a second, even without clients, which takes 3% of a core.
     """
     queue = demo._queue  # noqa: SLF001 - no setting of Gradio controls it
     queue.sleep_when_free = QUEUE_POLL_EVERY_S
@@ -311,7 +311,7 @@ def _listen(options: Options) -> Listener:
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Every accepted connection inherits it: the system ends a connection that no longer takes data.
+        # Accepted connections inherit this option, which ends connections that no longer take data.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
         bind(listening, options.host, options.port)

@@ -1,7 +1,7 @@
 """Rankscope as an installed program: the package of the wheel, and its command `rankscope`.
 
-The wheel has the folders of the checkout inside this package (pyproject.toml). They import each other by
-their names in the checkout, so `add_to_path` makes these importable, in the processes of the program only.
+In the wheel, this package contains the folders of the checkout (pyproject.toml). They import each other by
+their names in the checkout, so `add_to_path` makes these names importable, only in processes of the program.
 """
 
 from __future__ import annotations

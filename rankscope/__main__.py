@@ -1,4 +1,4 @@
-"""The command `rankscope`: opens the page, or runs one of the other programs by its short name.
+"""The command `rankscope`, which opens the page or runs another program by its short name.
 
 `uvx --from WHEEL rankscope` runs it without installing it.
 """

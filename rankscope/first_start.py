@@ -1,11 +1,11 @@
-"""Start the page without a terminal: progress and errors of the start in a browser, then the page itself.
+"""Start the page without a terminal, and show progress and errors of the start in a browser.
 
     python3 rankscope/first_start.py [OPTIONS of the page]      in a checkout
     rankscope start [OPTIONS of the page]                       in an installed program
 
-The first start installs packages, which takes minutes. This program shows the output of the command that
-does it on a small page (assets/first_start.html), which then opens the app. It uses the standard
-library only, because nothing else is installed.
+The first start installs packages, which takes minutes. This program shows the output of the start on a small
+page (assets/first_start.html), which then opens the app. The program uses only the standard library, because
+nothing else is installed yet.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HERE = Path(__file__).resolve().parent
 PORT = 7860
 MAX_LINES = 200
 MAX_LINE = 400
-# After the app is ready, the page needs this time at most to ask once more.
+# Time to keep serving the small page after the app is ready, so that the page can poll once more.
 READY_FOR_S = 10.0
-# The output of tools/torch_build.py and of pip.
+# Patterns in the output of tools/torch_build.py and pip.
 _PART = re.compile(r"^(\S+): (\d+) of (\d+) MB")
 _WHEEL = re.compile(r"^\s*Downloading (\S+?)-[\d.]+\S* \(([\d.]+) ([kM])B\)")
 _ANNOUNCED = re.compile(r"^Download: ([\d,]+) MB from .* about (.*) by pip")
@@ -55,7 +55,7 @@ class Progress:
         self._exit_code: int | None = None
 
     def add(self, line: str) -> None:
-        """Take a line of output."""
+        """Update the progress from a line of output."""
         line = line.rstrip()[:MAX_LINE]
         if not line:
             return
@@ -89,7 +89,7 @@ class Progress:
         return self._address is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as the browser shows it."""
+        """Return the state as JSON values for the browser."""
         with self._lock:
             state = "working" if self._exit_code is None else "failed"
             return {
@@ -105,11 +105,11 @@ class Progress:
 
 
 def serve(progress: Progress) -> ThreadingHTTPServer:
-    """Return a server of the page and its progress, on a free port of this machine, in a thread."""
+    """Start a server of the small page, in a thread, on a free port of this machine, and return it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # Pages of other sites could read the output by a name that resolves to this machine.
+            # Check the host name, because pages of other sites could read the output by DNS rebinding.
             if self.headers.get("Host") != f"127.0.0.1:{server.server_port}":
                 self.send_error(403)
                 return
@@ -145,11 +145,11 @@ def is_open(port: int) -> bool:
 
 
 def open_browser(address: str) -> None:
-    """Open the address; on WSL with the browser of Windows."""
+    """Open the URL in a browser; on WSL, in the browser of Windows."""
     if (windows := shutil.which("cmd.exe")) is not None:
         subprocess.run([windows, "/c", "start", "", address], check=False, stderr=subprocess.DEVNULL)
     elif not webbrowser.open(address):
-        print(f"No browser could be opened. Open this address in one: {address}", flush=True)
+        print(f"No browser could be opened. Open this URL in a browser: {address}", flush=True)
 
 
 def _page() -> Path:
@@ -157,16 +157,16 @@ def _page() -> Path:
 
 
 def program() -> list[str]:
-    """Return the command that opens the page: of the installed program, or of the checkout."""
+    """Return the command that starts the page, of the installed program or of the checkout."""
     if (HERE / "app.py").is_file():
         return [sys.executable, "-m", "rankscope"]
     return ["bash", str(HERE.parent / "run.sh")]
 
 
 def start(command: Sequence[str], *, port: int = PORT, opens_browser: bool = True) -> int:
-    """Run the command that opens the page, and show its progress; return its exit code."""
+    """Run the command that starts the page, and show its progress; return its exit code."""
     if is_open(port):
-        print(f"Rankscope is running already: http://127.0.0.1:{port}", flush=True)
+        print(f"Rankscope is already running: http://127.0.0.1:{port}", flush=True)
         if opens_browser:
             open_browser(f"http://127.0.0.1:{port}")
         return 0
@@ -185,7 +185,7 @@ def start(command: Sequence[str], *, port: int = PORT, opens_browser: bool = Tru
         open_browser(address)
     if process is None:
         return _show_failure(progress, 1)
-    # Signals to this program end the page.
+    # Forward signals, so that they end the page.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: process.terminate())
     was_ready = False
@@ -210,7 +210,7 @@ def _show_failure(progress: Progress, exit_code: int) -> int:
     progress.end(exit_code)
     if sys.stdin.isatty():
         with contextlib.suppress(EOFError, KeyboardInterrupt):
-            input("Rankscope did not start: the reason is above. Press Enter to close.")
+            input("Rankscope did not start; see the reason above. Press Enter to close.")
     else:
         time.sleep(READY_FOR_S)
     return exit_code

@@ -40,10 +40,10 @@ def add(share: Path, command: list[str]) -> Path:
 
 
 def _quoted(word: str) -> str:
-    """Return a word as the specification of desktop entries wants it."""
+    """Return a word quoted according to the specification of desktop entries."""
     for letter in '\\"`$':
         word = word.replace(letter, f"\\{letter}")
-    # A string is unescaped before the command line is, and % begins a field code.
+    # Escape twice, because the string is unescaped before the command line; % begins a field code.
     return f'"{word}"'.replace("\\", "\\\\").replace("%", "%%")
 
 
@@ -54,12 +54,12 @@ def main(arguments: Sequence[str]) -> int:
     from trainers.files import installation
 
     if sys.platform != "linux":
-        print("Only desktops on Linux have such a menu.", file=sys.stderr)
+        print("A menu entry is possible only on Linux desktops.", file=sys.stderr)
         return 2
     try:
         entry = add(installation.data_folder().parent, [sys.executable, "-m", "rankscope"])
     except (OSError, ValueError) as error:
         print(f"The menu entry was not written: {error}", file=sys.stderr)
         return 1
-    print(f"Rankscope is in the menu of applications: {entry}")
+    print(f"Rankscope is now in the application menu: {entry}")
     return 0

@@ -1,4 +1,4 @@
-"""Runs in notebooks with the installed program (docs/notebooks.md): what `ddp_gui.notebook` has."""
+"""Exports `ddp_gui.notebook` of the installed program (docs/notebooks.md)."""
 
 from __future__ import annotations
 

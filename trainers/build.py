@@ -58,7 +58,7 @@ def build_job(
     world: World,
     resume_step: int | None,
 ) -> Job:
-    """Build data, model and optimizer. Every rank calls it, and all ranks start with the same weights.
+    """Build data, model and optimizer. Every rank must call this; all ranks start with the same weights.
 
     The order matters: the seed is set before the network draws its weights, BatchNorm is converted and the
     layout chosen before DDP wraps the model, and a checkpoint is loaded last because it overwrites the
@@ -193,7 +193,7 @@ def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullRepo
     try:
         return registry.task(spec.task).trivial(spec, train, validation)
     except (RuntimeError, ValueError, LookupError) as error:
-        # Data sets and tasks may be user plug-ins, and training does not depend on this value.
+        # Errors only warn: data sets and tasks may be user plug-ins, and training does not need this value.
         message = f"The trivial predictor could not be computed: {error}"
         reporter.warning("no_trivial", message, "Training is not affected; the verdict is more cautious.")
         return None
@@ -205,9 +205,9 @@ def _describe(
     try:
         return description.describe(config, spec, validation, network)
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        # Data sets and models may be user plug-ins, and training does not depend on this.
-        message = f"The checkpoints will not describe themselves: {error}"
-        hint = "Training is not affected. The model cannot be tried on the page or taken home."
+        # Errors of data sets and models, which may be plug-ins, only warn: training needs no description.
+        message = f"The checkpoints will contain no description of the model: {error}"
+        hint = "Training is not affected. The page cannot run the trained model on new inputs or export it."
         reporter.warning("no_description", message, hint)
         return None
 
@@ -311,11 +311,13 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         hint = "It cannot be chosen until it is fixed."
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
     if (obstacle := world.gpu_obstacle) is not None:
-        message = f"The run is on the CPU, though there are GPUs. {obstacle.reason}"
+        message = f"The run trains on the CPU although this machine has GPUs. {obstacle.reason}"
         reporter.warning("no_cuda", message, obstacle.remedy)
     if config.precision == "tf32" and world.device.type == "cpu":
         reporter.warning(
-            "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
+            "tf32_idle",
+            "TF32 has no effect on the CPU: the run computes in fp32.",
+            "Choose bf16, or keep fp32.",
         )
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)
@@ -331,7 +333,7 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
             "Choose fp32.",
         )
     if config.cuda_graphs and world.device.type == "cpu":
-        reporter.warning("cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed.")
+        reporter.warning("cuda_graphs_idle", "CUDA graphs have no effect on the CPU.", "No action is needed.")
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:

@@ -20,7 +20,7 @@ from trainers.contract.rundir import library_error_text
 from trainers.engines.local.torchrun import by_hand
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
-# Short enough for an atomic write to a pipe.
+# Maximum length of an error in a line of JSON: a write to a pipe is atomic up to PIPE_BUF bytes.
 MAX_ERROR_LENGTH = 1_000
 TIME_PER_SIZE_S = 0.7
 
@@ -30,10 +30,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure all-reduces between ranks; started by torchrun.")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
-        "--seconds-per-size", type=float, default=TIME_PER_SIZE_S, help="how long to measure each size, about"
+        "--seconds-per-size",
+        type=float,
+        default=TIME_PER_SIZE_S,
+        help="approximate time to measure each size",
     )
     parser.add_argument(
-        "--up-to-bytes", type=int, help="leave out tensors that are larger: on a slow link they take minutes"
+        "--up-to-bytes", type=int, help="skip larger tensors, which take minutes on a slow link"
     )
     options = parser.parse_args()
     if "RANK" not in os.environ:
@@ -50,7 +53,7 @@ def main() -> None:
 
 def measure_all(wanted_device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
     """Measure every size in ascending order; rank 0 prints each result immediately."""
-    # Imported here, after `die_with_parent`: importing torch takes seconds in which torchrun may die.
+    # Imported after `die_with_parent`, because importing torch takes seconds, in which torchrun may die.
     from trainers.parallel import bandwidth, process_group
 
     world = process_group.join(wanted_device)

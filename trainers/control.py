@@ -56,13 +56,13 @@ def evaluate_unless_stopped(job: Job) -> None:
 
 
 def obey_within_step(job: Job) -> None:
-    """Check for a stop between two micro-batches of a long step. Every rank must call it.
+    """Check for a stop between two micro-batches of a long step. Every rank must call this.
 
     A stop abandons the current step: the state before it is restored and saved, as if the step had not
     begun. If the stop is refused, the step continues.
     """
     if not job.step_start.is_noted:
-        return  # a short step, or the first of the run: a stop waits for its end
+        return  # short step, or first step of the run: the stop takes effect after the step
     is_wanted = job.meter.should_leave_step()
     job.observer.go_on_within_step()
     if is_wanted:
@@ -79,12 +79,12 @@ def finish(job: Job) -> None:
         obey(job, command)
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
-        # Training is done but not saved: wait for a user to free space rather than lose it.
+        # Training is done but not saved: wait until a user frees space, to keep the model.
         stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 
 def _obey_all(job: Job) -> None:
-    """Carry out all waiting commands in order. A stop may be refused, so this may return."""
+    """Carry out all waiting commands in order. Returns if none of them is a stop, or the stop is refused."""
     while (command := job.meter.report()) is not None:
         obey(job, command)
 
@@ -168,12 +168,12 @@ def _set_learning_rate(job: Job, command: Command) -> None:
 
 @handles("record")
 def _record(job: Job, command: Command) -> None:
-    """Replace the observer by a recorder for the next steps; it restores the usual one afterwards."""
+    """Replace the observer by a recorder, which restores the usual observer after the steps."""
     step, usual = job.progress.step, job.observer
     refusal = (
-        "Steps are being recorded already."
+        "A recording is already in progress."
         if usual.is_recording
-        else "The run is at its end: there is no step left to record."
+        else "The run has no step left to record."
         if job.has_ended()
         else None
     )
@@ -200,7 +200,7 @@ def _record(job: Job, command: Command) -> None:
 
 @handles("slow_rank")
 def _slow_rank(job: Job, command: Command) -> None:
-    """Make one rank sleep in each step from now on; a delay of 0 ends that."""
+    """Make one rank sleep in each step from now on; a delay of 0 ends the slowdown."""
     step, rank, delay_ms = job.progress.step, command.rank, command.delay_ms
     num_ranks = job.world.world_size
     if rank >= num_ranks:

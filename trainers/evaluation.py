@@ -46,14 +46,14 @@ def evaluate(
     """Return the mean loss and the metrics over a split. Every rank must call it.
 
     Each replica evaluates every n-th sample, so that each sample counts exactly once. All ranks run the same
-    number of batches, because a sharded model needs all ranks in each forward pass; a replica that has run
-    out of samples runs one that is not counted.
+    number of batches, because a sharded model needs all ranks in each forward pass; a replica that has no
+    samples left runs a batch that is not counted.
 
     Args:
         should_break_off: called after each batch; must return the same value on all ranks.
 
     Returns:
-        None if it was interrupted.
+        None if `should_break_off` interrupted the evaluation.
     """
     network = strategy.network
     share_running_statistics(network)
@@ -81,7 +81,7 @@ def evaluate(
 
 
 class Evaluator:
-    """Evaluates a strategy's network on all ranks; a class, so that mistakes can replace it."""
+    """Evaluates a strategy's network on all ranks; a class, so that a `Mistake` can replace it."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
         self.strategy = strategy

@@ -33,7 +33,7 @@ def main() -> None:
     try:
         exit_code = importlib.import_module(sys.argv[0]).main()
     except KeyboardInterrupt:
-        worker.end_at_once(1)  # torch would treat it as a success
+        worker.end_at_once(1)  # torch treats a KeyboardInterrupt of a forked rank as success
     worker.end(exit_code)
 
 
@@ -44,7 +44,7 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
     """
     found = {}
     for number in facilities.own_descriptors():
-        with contextlib.suppress(OSError):  # the descriptor that listed them is already closed
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
             about = os.fstat(number)
             if number >= STANDARD_STREAMS and stat.S_ISFIFO(about.st_mode):
                 found[number] = (about.st_dev, about.st_ino)
@@ -52,7 +52,7 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
 
 
 def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
-    """Close the pipes in every process that this rank forks; torchrun would mistake it for the rank."""
+    """Close the pipes in forks of this rank, which torchrun would otherwise take for the rank."""
 
     def close_all() -> None:
         for number, (device, inode) in pipes.items():

@@ -122,7 +122,7 @@ class Job:
         """Begin a step, which includes fetching its first batch.
 
         A long step of several micro-batches can be abandoned halfway: `step_start` notes the state to
-        return to. The first step of a run cannot: no earlier step could be saved.
+        return to. The first step of a run cannot be abandoned: no earlier step could be saved.
         """
         self.observer.begin_step(is_reported=self.is_step_reported(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:
@@ -173,7 +173,7 @@ class Job:
         progress, patience = self.progress, self.config.early_stopping_patience
         counted = f"{progress.num_evaluations_without_best} of {patience} evaluations without a better one"
         if progress.best_value is None or progress.best_step is None:
-            return f"validation {metric} has not been a number, {counted}"
+            return f"validation {metric} was NaN or infinite in every evaluation, {counted}"
         best = f"best validation {metric} {progress.best_value:.4g} at step {progress.best_step:,}"
         return f"{best}, {counted}"
 
@@ -228,9 +228,9 @@ class SaveAnswers:
 
 
 def hint_of(error: CheckpointError) -> str:
-    """Return the advice for a failed save; only a full disk asks the user to free space."""
+    """Return advice after a failed save: free space if the disk is full."""
     if isinstance(error, PeersGoneError):
-        return "No write failed. Earlier checkpoints are kept."
+        return "Earlier checkpoints are kept. No write to disk failed."
     if isinstance(error, NoSpaceError):
         return "The run continues. Free some space, then save again."
     return "The run continues. Save again when the cause is fixed."
@@ -268,7 +268,7 @@ def evaluate(job: Job) -> bool:
 
 
 def sample_now_and_then(job: Job) -> None:
-    """Take a sample if the previous one is long ago: an epoch can take hours."""
+    """Take a sample if enough time has passed since the previous one: an epoch can take hours."""
     if job.meter.is_sample_due:
         with job.observer.standing_still():
             take_sample(job)
@@ -278,7 +278,7 @@ def sample_now_and_then(job: Job) -> None:
 def take_sample(job: Job) -> None:
     """Report a sample of the model's output: from rank 0 alone if it holds all weights, else from all ranks.
 
-    It runs uncompiled: the other ranks wait in a collective, and compiling could exceed its timeout.
+    The model runs uncompiled: the other ranks wait in a collective, and compiling could exceed its timeout.
     """
     started = time.perf_counter()
     heartbeats.write_heartbeat(SAMPLING)

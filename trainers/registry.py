@@ -90,7 +90,7 @@ class DatasetEntry:
     """One data set of the catalogue.
 
     Attributes:
-        needs_path: True for own data, whose description comes from an inspection.
+        needs_path: True for a user's own data, whose shapes are known only after an inspection of the files.
         optional: optional pinned packages, each with the formats that it reads.
     """
 
@@ -221,7 +221,9 @@ def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
 
     def decorate(task: type[TaskType]) -> type[TaskType]:
         if not (getattr(task, "loss_words", "") and getattr(task, "first_metric", "")):
-            raise ValueError(f"task {name} has no words for the page: give it loss_words and first_metric")
+            raise ValueError(
+                f"task {name} lacks names that the page shows: define loss_words and first_metric"
+            )
         entry: Task = task()
         _add(_tasks, name, entry, "task")
         return task
@@ -232,7 +234,7 @@ def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
 def register_mistake(
     name: str, *, label: str, description: str, hangs: bool = False, checks: tuple[Check, ...] = ()
 ) -> Callable[[type[Part]], type[Part]]:
-    """Register a wrong implementation that replaces the part of training it is a subclass of.
+    """Register a deliberately wrong subclass, which replaces its base class in training.
 
     Args:
         checks: conditions on the configuration, in addition to those of every mistake.
@@ -269,7 +271,7 @@ def check_mistake(config: Config) -> None:
 
 
 def part(config: Config, usual: type[Part]) -> type[Part]:
-    """Return the class for a part of training: `usual`, or its replacement in a run broken on purpose."""
+    """Return the class for a part of training: `usual`, or the subclass of the configured mistake."""
     entry = _mistakes.get(config.mistake)
     return entry.part if entry is not None and issubclass(entry.part, usual) else usual
 
@@ -278,13 +280,13 @@ def discover(package_name: str) -> list[BrokenPlugin]:
     """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
     if (own := own_plugins()) is not None:
-        # Like files of the package, so that processes agree on their names.
+        # Import user plug-ins under the package's name, so that all processes use the same module names.
         folder = str(own / package_name.rpartition(".")[2])
         if folder not in package.__path__:
             package.__path__.append(folder)
     broken = []
     seen: set[str] = set()
-    # One folder at a time, because pkgutil leaves out a name that an earlier folder has.
+    # One folder at a time, because pkgutil skips a name that it has found in an earlier folder.
     found = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
     for info in itertools.chain(*found):
         try:

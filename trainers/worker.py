@@ -1,8 +1,8 @@
-"""Entry point of a rank under torchrun: build the job, train, leave the process group, exit code.
+"""Entry point of a rank under torchrun: build the job, train, leave the process group, exit.
 
     torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--config JSON | --resume STEP]
 
-The options are those of the command that the page shows; `engines/local/torchrun.py` gives the reasons.
+The page shows the complete command; `engines/local/torchrun.py` explains each option of torchrun.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Train one rank of a run; torchrun starts it.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
-    parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
+    parser.add_argument("--config", metavar="JSON", help="create RUN_DIR with this configuration")
     options = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error(f"start it with torchrun: {by_hand('trainers.worker', 'RUN_DIR')}")
@@ -72,7 +72,8 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
         traceback.print_exc()
         return 1
     if is_forked() and not is_done:
-        end_at_once(0)  # user code called sys.exit(0); torchrun and the other ranks would wait for this one
+        # user code called sys.exit(0): without this, torchrun and the other ranks would wait for this rank
+        end_at_once(0)
     return 0
 
 
@@ -114,7 +115,7 @@ def make_run(run: RunDirectory, text: str) -> str | None:
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
-    """Return why the run cannot start: no configuration, or existing checkpoints would be overwritten."""
+    """Return why the run cannot start, or None: it has no configuration, or would overwrite checkpoints."""
     if not run.config.is_file():
         return (
             f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
@@ -153,7 +154,7 @@ def set_up_log(rank: int) -> None:
         stream=sys.stdout,
         level=logging.INFO,
         format=f"%(asctime)s rank {rank}: %(message)s",
-        datefmt="%H:%M:%S%z",  # with the zone: the page may be read in another one
+        datefmt="%H:%M:%S%z",  # with the time zone: readers of the page may be in another one
     )
 
 
@@ -227,7 +228,7 @@ def granted_threads(run: RunDirectory) -> int | None:
     try:
         ticket = tickets.read_granted(run)
     except (tickets.TicketError, OSError) as error:
-        log.warning("the number of threads that was granted is not known: %s", error)
+        log.warning("cannot read the number of threads that the queue granted: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.num_threads
 

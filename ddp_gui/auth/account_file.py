@@ -22,7 +22,8 @@ from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import FileStat, stat_of
 from trainers.machine.os_errors import explain
 
-# One of OWASP's equally strong settings (password storage cheat sheet); 32 MiB and about 0.2 s each.
+# Parameters of scrypt, one of OWASP's recommended settings (password storage cheat sheet): 32 MiB and about
+# 0.2 s per hash.
 COST = {"n": 2**15, "r": 8, "p": 3}
 SHORTEST = 8
 LONGEST = 200
@@ -41,13 +42,13 @@ def hash_password(password: str) -> dict[str, Any]:
         ValueError: if it is too short or too long.
     """
     if not SHORTEST <= len(password) <= LONGEST:
-        raise ValueError(f"a password has from {SHORTEST} to {LONGEST} characters")
+        raise ValueError(f"a password must have {SHORTEST} to {LONGEST} characters")
     salt = secrets.token_bytes(16)
     return {"method": "scrypt", **COST, "salt": salt.hex(), "hash": _scrypt(password, salt, COST).hex()}
 
 
 def fits_password(password: str, kept: Hashed) -> bool:
-    """Return True if this is the password; constant time.
+    """Return True if a password is correct, in constant time.
 
     Raises:
         ValueError: if the stored hash is damaged.
@@ -62,12 +63,12 @@ def fits_password(password: str, kept: Hashed) -> bool:
     return hmac.compare_digest(found, expected)
 
 
-# A password for an unknown account is compared with this hash, so that it takes the same time.
+# Hash with which a password for an unknown account is compared, so that it takes the same time.
 NOBODYS: Hashed = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
 
 
 def random_password() -> str:
-    """Return a random pronounceable password: about 44 bits."""
+    """Return a random pronounceable password of about 44 bits."""
 
     def syllable() -> str:
         return secrets.choice(_CONSONANTS) + secrets.choice(_VOWELS)
@@ -90,11 +91,13 @@ def _scrypt(password: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-NAME_IN_WORDS = "1 to 32 small letters without accents, digits, dots, dashes; a letter or digit first"
+NAME_IN_WORDS = (
+    "1 to 32 lower-case letters without accents, digits, dots and dashes, beginning with a letter or digit"
+)
 
 
 class AccountError(ValueError):
-    """The accounts are invalid; the message says why and how to fix it."""
+    """The accounts are invalid; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +114,7 @@ class Account:
 
     @property
     def mark(self) -> str:
-        """A hash that changes with the password and the role, which ends older sessions."""
+        """A hash of password and role, so that a change ends older sessions."""
         about = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
         return hashlib.sha256(about.encode()).hexdigest()
 
@@ -137,10 +140,10 @@ class AccountFile:
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
             if private_files.make_private(self.path):
-                print(f"{self.path} was open to other users of this machine; it is now closed to them.")
+                print(f"Other users of this machine could access {self.path}; this is now corrected.")
             return accounts
         except FileNotFoundError:
-            raise AccountError(f"there is no file {self.path}") from None
+            raise AccountError(f"the file {self.path} does not exist") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise AccountError(f"the accounts in {self.path} cannot be read: {explain(error)}") from error
 
@@ -153,8 +156,8 @@ class AccountFile:
                 try:
                     self._read = self.read()
                 except AccountError as error:
-                    # No user must be logged out because the file is being copied.
-                    print(f"{error}; the accounts were not changed.", flush=True)
+                    # Do not log users out while the file is being copied.
+                    print(f"{error}; the previous accounts stay in use.", flush=True)
             return self._read.get(name)
 
     @contextlib.contextmanager
@@ -167,10 +170,10 @@ class AccountFile:
             OSError: if it cannot be written.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Do not lock the folder: another user who can read it could lock it, too.
+        # Do not lock the folder, because any user who can read it could also lock it.
         lock = private_files.open_lock(self.path.with_name(f".{self.path.name}.lock"))
         try:
-            # Concurrent changes must not overwrite each other.
+            # Lock a file, so that concurrent changes do not overwrite each other.
             fcntl.flock(lock, fcntl.LOCK_EX)
             accounts = self.read() if self.path.exists() else {}
             yield accounts
@@ -193,15 +196,15 @@ def checked_name(name: str) -> str:
 
 def _parsed(raw: Any) -> Accounts:
     if not isinstance(raw, dict) or not isinstance(raw.get("accounts"), dict):
-        raise ValueError("it is not an accounts file")
+        raise ValueError("the file is not an accounts file")
     if raw["format"] != FORMAT:
-        raise ValueError(f"it has the format {raw['format']!r}, but this version reads {FORMAT}")
+        raise ValueError(f"the file has format {raw['format']!r}, but this version reads {FORMAT}")
     accounts = [_account(name, about) for name, about in raw["accounts"].items()]
     return {account.name: account for account in accounts}
 
 
 def _account(name: str, about: Mapping[str, Any]) -> Account:
-    # Checked before it appears in a message: it may contain terminal escapes.
+    # Check the name before a message contains it, because it may contain terminal escapes.
     checked = checked_name(name)
     if about["role"] not in ROLES:
         raise ValueError(f"{name} has the role {about['role']!r}; allowed: {' or '.join(ROLES)}")

@@ -23,9 +23,9 @@ from ddp_gui.auth.sessions import Sessions, sessions_path
 from ddp_gui.http import shell
 from ddp_gui.http.front import network_of
 
-# Per name and address or device.
+# Free attempts per name and address or device.
 FREE_FAILURES = 5
-# Per name from all addresses together: an attack may use many addresses.
+# Free attempts per name from all addresses together, because an attack may use many addresses.
 FREE_FAILURES_OF_A_NAME = 50
 LONGEST_WAIT_S = 60.0
 FORGOTTEN_AFTER_S = 15 * 60.0
@@ -89,8 +89,8 @@ class Failures:
 class LoginLimits:
     """Limits per name and source, and per name for all unknown sources together; thread-safe.
 
-    There is no limit per address: one phone's failures must not lock out a class behind the same address. A
-    source is an address, or a device on which the account has logged in before.
+    A source is an address, or a device on which the account has logged in before. An address alone has no
+    limit, so that one phone's failures cannot lock out a class behind the same address.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,10 +99,10 @@ class LoginLimits:
         self._names = Failures(FREE_FAILURES_OF_A_NAME, clock)
 
     def check(self, name: str, source: str, *, is_known: bool = False) -> None:
-        """Return if a password may be tried now.
+        """Return if the client may try a password now.
 
         Args:
-            is_known: the source is a known device, so that failures elsewhere do not count.
+            is_known: True if the source is a known device, for which failures elsewhere do not count.
         Raises:
             TooManyTriesError: if the client must wait.
         """
@@ -114,7 +114,7 @@ class LoginLimits:
             raise TooManyTriesError(wait_s)
 
     def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
-        """Count an attempt that was checked; a correct password clears the failures of its source."""
+        """Count a checked attempt; a correct password clears the failures of its source."""
         with self._lock:
             if is_right:
                 self._pairs.forget((name, source))
@@ -139,13 +139,13 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
     """Return the login page as HTML.
 
     Args:
-        wished: the address to open after the login.
+        wished: the URL to open after the login.
         name: the name entered before.
         problem: why the last attempt failed.
     """
     alert = f'<p class="ddp-login-problem" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
     described = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
-    # If a name is filled in, the password gets the focus.
+    # If the name is filled in, the password field gets the focus.
     focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
     return f"""<!doctype html>
 <html lang="en">
@@ -182,16 +182,15 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 """
 
 
-# Each check takes 32 MiB and a core: training needs the remaining ones.
+# Number of concurrent checks: each takes 32 MiB and a core, and training needs the other cores.
 AT_ONCE = 2
 MAX_WAITING = 120
-# A class behind one address logs in at the same time.
+# Maximum number of waiting checks per address: a class behind one address logs in at the same time.
 MAX_WAITING_OF_AN_ADDRESS = 60
-# Limits within those of an address: for one name, and for all names without an account. Further attempts wait
-# for a free place.
+# Limits within an address, for one name and for all names without an account. Further attempts wait.
 PLACES_OF_A_NAME = 2
 PLACES_OF_UNKNOWN_NAMES = 15
-# Known devices have their own thread, which attempts from unknown sources cannot occupy.
+# Known devices have their own thread, so that attempts from unknown sources cannot delay them.
 MAX_WAITING_OF_A_NAME = 5
 DEVICE_FOR_S = 180 * 24 * 3600
 
@@ -219,7 +218,7 @@ class Login:
         self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
-        # No total limit: it follows from the number of accounts and the limit of one account.
+        # No total limit is needed, because the number of accounts and the limit per account imply one.
         self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
         self._lock = threading.Lock()
         self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
@@ -228,9 +227,8 @@ class Login:
         """Return the token of a new session for this name and password.
 
         Args:
-            device: the browser's device token. If this account has logged in on it before, only failures of
-                that
-                browser count, so that no other client can lock it out.
+            device: the browser's device token. If this account has logged in on this device before, only
+                failures of this browser count, so that no other client can lock it out.
         Raises:
             LoginError: if name or password is wrong, or the client must wait.
         """
@@ -241,7 +239,7 @@ class Login:
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
         try:
-            # Checked before taking a place in the queue, so that a blocked name does not delay other users.
+            # Check the limit before waiting, so that a blocked name does not delay other users.
             self._limits.check(small, source, is_known=is_known)
             async with contextlib.AsyncExitStack() as place:
                 if not is_known:
@@ -253,13 +251,13 @@ class Login:
         except TooManyTriesError as error:
             raise _must_wait(error.wait_s) from error
         if account is None or not is_right:
-            raise LoginError("The name or the password is wrong.", status=401)
+            raise LoginError("The name or the password is incorrect.", status=401)
         return self._sessions.begin(account)
 
     def device_token(self, name: str, device: str | None) -> str:
         """Return the device token of a browser after its login: its current one, or a new one.
 
-        It is signed with the account's mark: a new password or role makes all devices unknown.
+        The token is signed with the account's mark, so a new password or role makes all devices unknown.
         """
         account = self._accounts.find(name.strip().lower()[:80])
         if account is None:
@@ -278,12 +276,12 @@ class Login:
             self._sessions.end(token)
 
     async def _wait_for_place(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
-        """Wait until an attempt from an unknown source may take a place.
+        """Wait until an attempt from an unknown source may be checked.
 
-        Attempts with wrong names must not take the places of an entire class.
+        Attempts with wrong names must not delay an entire class.
 
         Args:
-            name: None for all names without an account.
+            name: the account's name; None for all names without an account.
         """
         line, most = f"{source} {name}", PLACES_OF_A_NAME
         if name is None:
@@ -292,16 +290,16 @@ class Login:
         await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
 
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
-        """Return True if the password is right; runs in a thread.
+        """Return True if the password is correct; runs in a thread.
 
-        Checks of one name from one source run one after the other: a running check has neither failed nor
-        succeeded yet.
+        Checks of one name from one source run one after the other, because only finished checks count
+        against the limit.
         """
         with self._lock:
             lock = self._in_turn.setdefault((name, source), threading.Lock())
         with lock:
             self._limits.check(name, source, is_known=is_known)
-            # An unknown name takes the same time, so that timing does not reveal which accounts exist.
+            # Check a password also for an unknown name, so that timing does not reveal which accounts exist.
             is_right = account_file.fits_password(
                 password, account_file.NOBODYS if account is None else account.password
             )
@@ -329,7 +327,7 @@ class _Places:
             is_full = self._most is not None and self._waiting.total() >= self._most
             if is_full or self._waiting[sender] >= self._most_of_one:
                 raise LoginError(
-                    "Many people are logging in at this moment. Try again in a few seconds.", status=503
+                    "Many users are logging in at the moment. Try again in a few seconds.", status=503
                 )
             self._waiting[sender] += 1
         try:

@@ -19,7 +19,7 @@ from ddp_gui.http import front
 from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, Message, Receive, Refused, RequestCounter, Scope, Send
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
-# An open stream ends within this time after its session.
+# Maximum time that an open stream continues after the end of its session.
 POLL_EVERY_S = 2.0
 NOT_LOGGED_IN = "You are not logged in, or your session has ended. Log in, then try again."
 
@@ -75,7 +75,7 @@ class SessionGate:
 
 
 class _Answer:
-    """Tracks what has been sent, so that an interrupted response can be completed correctly."""
+    """Tracks the sent parts of a response, so that an interrupted response can be completed correctly."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -106,7 +106,7 @@ async def _refuse(scope: Scope, path: str, send: Send) -> None:
     """Redirect a browser to the login page.
 
     Raises:
-        Refused: if a program asks.
+        Refused: if the client is not a browser that opens a page.
     """
     if not front.asks_for_page(scope, path):
         raise Refused(401, NOT_LOGGED_IN)
@@ -120,7 +120,7 @@ async def _refuse(scope: Scope, path: str, send: Send) -> None:
 
 
 class HeaderGate:
-    """ASGI middleware: sets the user from the proxy's header; everyone except `teachers` is a student."""
+    """ASGI middleware: sets the user from the proxy's header; users not in `teachers` are students."""
 
     def __init__(self, app: App, header: str, teachers: frozenset[str]) -> None:
         self._app = app
@@ -148,7 +148,7 @@ class HeaderGate:
             await self._app(scope, receive, send_not_kept)
 
     def _pop_person(self, scope: Scope) -> Person:
-        """Return the user named by the proxy, and remove the header: no other code may read it."""
+        """Return the user in the proxy's header, and remove the header, so that no other code reads it."""
         wanted = self._header.lower().encode("ascii")
         values = [value for name, value in scope["headers"] if name.lower() == wanted]
         scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
@@ -164,14 +164,18 @@ def _name(values: list[bytes], header: str) -> str:
     """
     if not any(values):
         raise Refused(
-            401, f"You are not logged in: the proxy in front of this page sent no name in {header}."
+            401,
+            f"You are not logged in: the proxy of this page did not send a name in the header {header}.",
         )
     if len(values) > 1 or b"," in values[0]:
-        raise Refused(400, f"The proxy in front of this page must send exactly one name in {header}.")
+        raise Refused(
+            400, f"The proxy in front of this page must send exactly one name in the header {header}."
+        )
     written = values[0].decode("latin-1")
     if not (written.isascii() and written.isprintable()):
         raise Refused(
-            400, f"The name in {header} has letters other than ASCII. The proxy must send a plain name."
+            400,
+            f"The name in the header {header} contains non-ASCII characters. Names must be ASCII.",
         )
     try:
         return checked_name(written)
@@ -190,7 +194,7 @@ def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
     """Return the routes; without login only `/live/me`.
 
     Args:
-        has_header: a proxy authenticates the users, so there is no logout here.
+        has_header: True if a proxy authenticates the users, so that this page needs no logout.
     """
     router = APIRouter()
 
@@ -231,7 +235,7 @@ def _add_login(router: APIRouter, login: Login) -> None:
             return _refused(
                 error, login_module.render_login_page(wished, name, str(error)) if is_person else None
             )
-        # Always a new token, so that a planted one is never promoted (session fixation).
+        # Always create a new token, so that a token planted by an attacker is never used (session fixation).
         login.end(given.get(login.cookie_name))
         response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)
         response.set_cookie(login.cookie_name, token, httponly=True, **_cookie(request))
@@ -249,17 +253,17 @@ def _add_login(router: APIRouter, login: Login) -> None:
 
 
 def _to(request: Request, wished: str) -> Response:
-    """Redirect to an address below our root: the target is always a path of this page."""
+    """Redirect to a path of this page, below the root path."""
     path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
-    # A browser resolves `..` and `%2e%2e`: outside our prefix there may be another site.
+    # A browser resolves `..` and `%2e%2e`, which could lead to another site outside of the prefix.
     if ".." in unquote(path.partition("?")[0]).split("/"):
         path = ""
     return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    # Lax, not strict: following a link from the course's notes must not require a new login. A GET changes
-    # nothing, and requests with another site's Origin are refused.
+    # SameSite is lax, not strict, so that a link from course notes does not require a new login. This is safe
+    # because a GET changes nothing, and requests with another site's Origin are refused.
     is_tls = request.url.scheme == "https"
     return {"path": _root(request) or "/", "secure": is_tls, "samesite": "lax"}
 
@@ -291,14 +295,14 @@ async def _form(request: Request) -> dict[str, str]:
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_FORM_BYTES:
-            raise LoginError(f"A login has at most {MAX_FORM_BYTES:,} bytes.", status=413)
+            raise LoginError(f"A login request may have at most {MAX_FORM_BYTES:,} bytes.", status=413)
     try:
         text = body.decode("utf-8")
         fields = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise LoginError(
-            f"A login is a form in UTF-8 with at most {MAX_FIELDS} fields.", status=400
+            f"A login request must be a form in UTF-8 with at most {MAX_FIELDS} fields.", status=400
         ) from error
     if not {"username", "password"} <= fields.keys():
-        raise LoginError("A login is a form with the fields username and password.", status=400)
+        raise LoginError("A login request must have the fields username and password.", status=400)
     return {name: values[0] for name, values in fields.items()}

@@ -41,7 +41,7 @@ def note_owner(run: RunDirectory, name: str) -> None:
 Role = Literal["teacher", "student"]
 ROLES: tuple[Role, ...] = ("teacher", "student")
 
-# The key of the current user in a request's scope, for handlers that run in another task.
+# Key of the current user in a request's scope, for handlers that run in another task.
 SCOPE_KEY = "ddp_person"
 
 
@@ -57,12 +57,12 @@ class Person:
         return self.role == "teacher"
 
 
-# The current user of a page without login: everyone who reaches the page may do everything.
+# The current user of a page without login. Any client of the page may do everything.
 EVERYBODY = Person(name="", role="teacher")
-# The current user without a session on a page with login: owns nothing and may change nothing.
+# The current user without a session on a page with login, who owns nothing and may change nothing.
 NOBODY = Person(name="", role="student")
 
-# No default: a request's context begins empty, and must not have the rights of a page without login.
+# No default: a request's context begins empty, and must not get the rights of a page without login.
 _asking: ContextVar[Person] = ContextVar("ddp_asking")
 _default = EVERYBODY
 
@@ -97,13 +97,13 @@ CLASS_SETTINGS_FILE = "settings.json"
 class ClassSettings:
     """Settings of a page with login."""
 
-    # Whether all users may view all runs, or only the owners (and teachers).
+    # True if all users may view all runs; False if only owners and teachers may.
     everyone_sees: bool = True
-    # Whether students may run their own scripts, in a sandbox.
+    # True if students may run their own scripts, in a sandbox.
     students_run_scripts: bool = False
 
 
-# Used while the file is invalid: nothing is shown by mistake.
+# Settings while the file is invalid, which hide all runs of other users.
 STRICTEST = ClassSettings(everyone_sees=False)
 
 
@@ -142,7 +142,7 @@ class ClassSettingsFile:
         except FileNotFoundError:
             return ClassSettings()
         except private_files.ForeignFileError as error:
-            print(f"{error}. Until then users see only their own runs.", flush=True)
+            print(f"{error}. Until this is fixed, users see only their own runs.", flush=True)
             return STRICTEST
         except (OSError, ValueError, TypeError):
             return STRICTEST
@@ -153,7 +153,7 @@ class ClassSettingsFile:
         except FileNotFoundError:
             return None
         except OSError:
-            return 0, 0, 0  # not a file: reading it returns the fallback
+            return 0, 0, 0  # not a file, so reading it returns the fallback
         return about.st_ino, about.st_size, about.st_mtime_ns
 
 
@@ -167,7 +167,7 @@ def settings_of(values: Any) -> ClassSettings:
 
 
 class NotAllowedError(ValueError):
-    """The current user may not do this; the message says who may."""
+    """The current user is not allowed to do this; the message says who is."""
 
     http_status = 403
 
@@ -204,9 +204,9 @@ def require_teacher(what: str) -> None:
         raise NotAllowedError(f"only a teacher can {what}")
 
 
-# Folder of the uploads by user; without login, uploads are stored next to it.
+# Folder that contains a folder of uploads per user; without login, uploads are next to it.
 PEOPLE = "people"
-# The fields of a configuration that name a file or a folder of this machine.
+# The fields of a configuration with the path of a file or folder on this machine.
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
 MAX_PATH_LENGTH = 4_096  # Linux's limit
 NOT_PLAIN = f"a path of at most {MAX_PATH_LENGTH:,} characters without “..”"
@@ -221,7 +221,7 @@ def is_plain_path(path: Any) -> bool:
 
 
 class DataAccess:
-    """The folders whose files a user may read: uploads, and those allowed when the page was started."""
+    """The folders whose files a user may read: the user's uploads, and folders from the page's options."""
 
     def __init__(self, uploads: Path, allowed: Sequence[Path] = ()) -> None:
         self._uploads = uploads
@@ -233,7 +233,7 @@ class DataAccess:
         return self._uploads / PEOPLE / name if name else self._uploads
 
     def check(self, config: Config) -> None:
-        """Refuse files that the current user may not read, reported as not existing, and other addresses.
+        """Refuse files that the current user may not read, as if they did not exist, and any tracker address.
 
         Raises:
             ConfigError: naming the field, the path and the allowed values.
@@ -253,14 +253,14 @@ class DataAccess:
             if (path := getattr(config, field)) and not self._may_read(path)
         ]
         if config.forward_address:
-            allowed = "empty: only a teacher chooses where the page sends data"
+            allowed = "empty, because only a teacher may choose where the page sends data"
             problems.append(Problem(field="forward_address", value=config.forward_address, allowed=allowed))
         if problems:
             raise ConfigError(problems)
 
     def _may_read(self, path: str) -> bool:
         try:
-            # Resolved as training resolves it: relative to its directory, following links.
+            # Resolve the path like training: relative to its working directory, following links.
             wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
             own = [self.own_uploads()] if current_user().name else []
             folders = [folder.resolve() for folder in (*own, *self._allowed)]
@@ -270,4 +270,4 @@ class DataAccess:
 
     def _allowed_text(self) -> str:
         folders = " or ".join(str(folder) for folder in self._allowed)
-        return "a file that you uploaded here" + (f", or one below {folders}" if folders else "")
+        return "a file that you have uploaded" + (f", or a file below {folders}" if folders else "")

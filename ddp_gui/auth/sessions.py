@@ -18,13 +18,13 @@ from trainers.machine.os_errors import explain
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0
 MAX_PER_PERSON = 20
-# How often the time of last use is written: a restart of the page loses at most this much.
+# Interval at which the time of last use is written; a restart of the page loses at most this much.
 WRITE_EVERY_S = 60.0
 
 
 @dataclass
 class Session:
-    """A browser with a login; `mark` is the account's mark at login."""
+    """A login in a browser; `mark` is the account's mark at the login."""
 
     name: str
     mark: str
@@ -33,7 +33,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions, stored in a file so that they survive a restart of the page."""
+    """The sessions, in a file, so that they survive a restart of the page."""
 
     def __init__(self, accounts: AccountFile, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._accounts = accounts
@@ -61,7 +61,7 @@ class Sessions:
         """Return the user of a session, or None if it has ended.
 
         Args:
-            is_seen: the session was used now, so it is not idle.
+            is_seen: True to record this call as a use of the session.
         """
         now = self._clock()
         with self._lock:
@@ -100,10 +100,7 @@ class Sessions:
             sessions = {key: asdict(each) for key, each in self._sessions.items()}
             write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
-            print(
-                f"{self._path} cannot be written ({explain(error)}): "
-                "restarting the page will log everybody out."
-            )
+            print(f"{self._path} cannot be written ({explain(error)}): a restart will log all users out.")
 
     def _from_file(self) -> dict[str, Session]:
         try:
@@ -112,7 +109,7 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            print(f"{self._path} is damaged ({explain(error)}): everybody has to log in again.")
+            print(f"{self._path} is damaged ({explain(error)}): all users must log in again.")
             return {}
 
 

@@ -1,7 +1,7 @@
-"""Measures how late the event loop runs, and which request blocked it.
+"""Measures the delay of the event loop, and finds the requests that blocked it.
 
-One loop serves all users: a callback of one second blocks all of them for one second. There are two readings:
-a timer that measures how late it fires, and the duration of each callback with the request it belongs to.
+One loop serves all users, so a callback of one second blocks all of them for one second. The module measures
+how late a timer fires, and the duration of each callback with its request.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ddp_gui.http.front import Scope
 LIMIT_S = 0.05
 TICK_S = 0.02
 WINDOW_S = 300.0
-# Shorter callbacks are not recorded.
+# Minimum duration of recorded callbacks.
 RECORDED_FROM_S = 0.01
-# The key of the name of the called function in a request's scope.
+# Key in a request's scope: name of the called function.
 FUNCTION = "ddp_function"
 
 _request: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("request", default=None)
@@ -43,7 +43,7 @@ class BlockingCallback:
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """How late the timer fired, and the CPU time of the entire process since the previous tick."""
+    """The delay of one timer event, and the CPU time of the entire process since the previous one."""
 
     at_s: float
     late_s: float
@@ -135,7 +135,7 @@ def route_of(scope: Scope | None) -> str | None:
 def _time_callbacks() -> None:
     """Measure each callback of asyncio's loops in this process.
 
-    asyncio measures them only in debug mode, which slows everything down, and only logs them.
+    asyncio measures callbacks only in debug mode, which is slow, and only logs them.
     """
     run = asyncio.Handle._run  # noqa: SLF001 - there is no public hook
     if hasattr(run, "is_timed"):

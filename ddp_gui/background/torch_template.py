@@ -23,13 +23,13 @@ from trainers.machine import cuda_environment, environment
 from trainers.machine.os_errors import explain
 
 MODULE = "trainers.predict.server"
-# Importing torch takes one to two seconds, and on a machine that trains several.
+# Time limit for the start: importing torch takes one to two seconds, and several while the machine trains.
 START_S = 120.0
 SEND_S = 30.0
 MAX_LINE = 16 * 2**20
-# The template has about 250 MB; nothing is made ready where this much is not available.
+# Minimum free memory to start the template in advance; it uses about 250 MB.
 READY_BYTES = 1_500 * 10**6
-# As in `trainers.predict.server`, which needs torch.
+# Same value as in `trainers.predict.server`, which needs torch.
 ORDER_BYTES = 16
 
 Answer = dict[str, Any]
@@ -73,14 +73,14 @@ class Fork:
         return answer
 
     def has_ended(self) -> bool:
-        """Return True if an idle process is gone: it ends after some minutes, or was killed."""
+        """Return True if an idle process has ended, after its idle time or because it was killed."""
         try:
             return plain_files.is_readable(self._socket)
         except (OSError, ValueError):
             return True
 
     def close(self) -> None:
-        """Close the socket: a process that reads from it ends."""
+        """Close the socket, which ends a process that reads from it."""
         self._socket.close()
 
     def terminate(self) -> None:
@@ -92,8 +92,8 @@ class Fork:
         self._signal(b"kill")
 
     def _signal(self, name: bytes) -> None:
-        # By the template, which knows whether the process id still belongs to its child.
-        with contextlib.suppress(OSError):  # the template has ended, and its forks with it
+        # Let the template send the signal: it knows whether the process id still belongs to its child.
+        with contextlib.suppress(OSError):  # the template and its forks have ended
             self._control.sendall(_order(b"%s %d" % (name, self.pid)))
 
 
@@ -111,14 +111,14 @@ class TorchTemplate:
         self._code = ""
 
     def get_ready(self) -> None:
-        """Start the template, because it may soon be needed; does nothing without enough free memory."""
+        """Start the template, because it may soon be needed. Does nothing if memory is low."""
         if psutil.virtual_memory().available < READY_BYTES:
             return
         if self._lock.acquire(blocking=False):
             try:
                 self._running()
             except OSError as error:
-                print(f"Models could not be made ready ({explain(error)}).", flush=True)
+                print(f"The process for trained models could not be started ({explain(error)}).", flush=True)
             finally:
                 self._lock.release()
 
@@ -129,8 +129,8 @@ class TorchTemplate:
 
         Args:
             kind: constructs the result.
-            order: what the process does, as in `trainers.predict.server`.
-            descriptors: files that it needs for that.
+            order: the task of the process (see `trainers.predict.server`).
+            descriptors: file descriptors for the process.
         Raises:
             TemplateError: if the template was closed, or two templates in a row failed to fork.
         """
@@ -144,8 +144,8 @@ class TorchTemplate:
                 return kind(ours, control)
             except (OSError, LookupError, ValueError) as error:
                 ours.close()
-                # An idle template exits, perhaps at this moment. A running template is kept, because other
-                # threads use its forks. Another thread may have replaced it.
+                # An idle template may exit at this moment, or another thread may have replaced it. Keep a
+                # running template, because other threads use its forks.
                 with self._lock:
                     if control is not None and self._control is control:
                         has_ended = plain_files.is_readable(control)
@@ -156,11 +156,11 @@ class TorchTemplate:
         raise AssertionError
 
     def close(self) -> None:
-        """End the template and its forks, when the page ends."""
+        """End the template and its forks. Called when the page ends."""
         self.is_closed = True
         process = self._process
         if process is not None:
-            process.kill()  # without the lock: it may just be starting
+            process.kill()  # without the lock, because the process may just be starting
             process.wait()
 
     def _running(self) -> socket.socket:
@@ -186,10 +186,10 @@ class TorchTemplate:
         self._control, self._code = ours, code
         ours.settimeout(START_S)
         try:
-            if self.is_closed:  # meanwhile
+            if self.is_closed:  # closed in the meantime
                 raise ConnectionAbortedError("the page ends")
             if ours.recv(16) != b"ready\n":
-                raise ConnectionResetError("it ended while it started")
+                raise ConnectionResetError("the template ended while it started")
         except OSError:
             self._end()
             raise
@@ -200,7 +200,7 @@ class TorchTemplate:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._process.kill()  # it never computes, and its forks end with it
+            self._process.kill()  # the template never computes, and its forks end with it
             self._process.wait()
             self._process = None
 

@@ -40,7 +40,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     """Return the JSON that `python -m MODULE` prints.
 
     Args:
-        sees_gpus: it may call CUDA; otherwise it cannot open a GPU by accident.
+        sees_gpus: True if the module may call CUDA; otherwise all GPUs are hidden from it.
     Raises:
         AskError: if it fails.
     """
@@ -64,7 +64,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
         notice.cancel()
     if answer.returncode != 0:
         words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
-        raise AskError(f"{module} could not be read:\n{words}")
+        raise AskError(f"{module} failed:\n{words}")
     try:
         read: dict[str, Any] = json.loads(answer.stdout)
     except ValueError as error:
@@ -73,7 +73,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 
 
 def ask_once(cache_file: Path | None, module: str) -> Answer:
-    """Return the cached answer of a module, or ask it and cache the answer.
+    """Return the cached answer of a module, or run the module and cache its answer.
 
     Raises:
         AskError: if it fails.
@@ -108,15 +108,15 @@ def remembered(cache_file: Path | None) -> Answer | None:
 
 
 def remember(cache_file: Path | None, answer: Answer) -> None:
-    """Cache an answer; if that fails, the next start takes some seconds longer."""
+    """Cache an answer. If this fails, the next start takes a few seconds longer."""
     if cache_file is None:
         return
     try:
         write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer}, mode=0o600)
     except OSError as error:
         print(
-            f"{cache_file.name} could not be cached ({explain(error)}); "
-            "the next start takes some seconds longer."
+            f"{cache_file.name} could not be cached ({explain(error)}); the next start takes a few seconds "
+            "longer."
         )
 
 
@@ -127,7 +127,7 @@ def default_cache_file(name: str) -> Path | None:
 
 
 TIME_LIMIT_S = 540.0
-# The process ends at its time limit, with a message; after this grace period it is killed.
+# The process ends with a message at its time limit. After this additional time it is killed.
 GRACE_S = 60.0
 END_S = 5.0
 MAX_WORDS = 1000
@@ -150,7 +150,7 @@ class _Forked(Fork):
 
 
 _Inspection = subprocess.Popen[bytes] | _Forked
-# Starts it with this folder for its temporary files, and these files for its output and errors.
+# Starts the process with a folder for temporary files, and files for its output and errors.
 _Start = Callable[[str, IO[bytes], IO[bytes]], _Inspection]
 
 
@@ -158,8 +158,8 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
     """Return the inspection of a configuration's data, as printed by the process.
 
     Args:
-        template: forks the process, which otherwise would spend seconds on importing torch. If it
-            cannot, or is killed meanwhile, a newly started process inspects the data.
+        template: forks the process, which saves the seconds for importing torch. If the template fails or is
+            killed, a new process inspects the data.
     Raises:
         InspectionError: if it failed or took too long.
     """
@@ -169,14 +169,14 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
             return _answer_of(partial(_fork, template, arguments))
         except ConnectionError as error:  # the template has ended, or could not be started
             if template.is_closed:
-                raise InspectionError("the page ended while it inspected the data") from error
+                raise InspectionError("the page ended during the inspection of the data") from error
     python = sys.executable
     command = lifeline.bound(python, "-m", "trainers.plugins.inspect_data", *arguments, python=python)
     return _answer_of(partial(_spawn, command))
 
 
 def _arguments(config: Config) -> list[str]:
-    # With "=", so that no path can be parsed as an option.
+    # Use "=", so that no path can be parsed as an option.
     asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
     asked += [f"--label-column={config.label_column}"] if config.label_column else []
     asked += [f"--images-path={config.images_path}"] if config.images_path else []
@@ -208,13 +208,13 @@ def _fork(
 ) -> _Inspection:
     variables = environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder}
     process = template.fork(_Forked, b"inspection", output.fileno(), errors.fileno())
-    # Not by orjson: file names need not be valid Unicode.
+    # Do not use orjson, because file names need not be valid Unicode.
     process.send(json.dumps({"arguments": arguments, "environment": variables}).encode() + b"\n")
     return process
 
 
 def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> dict[str, Any]:
-    # Its temporary files are in a folder that this process removes: a killed process removes nothing.
+    # This process removes the folder of temporary files, because a killed process removes nothing.
     with (
         plain_files.temporary_folder("ddp-inspection-") as folder,
         _memory_file() as output,
@@ -238,31 +238,28 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
 
 
 def _memory_file() -> IO[bytes]:
-    """Return a file, in memory where possible, because it may have to report a full disk."""
+    """Return a file, in memory if possible, because its content may report a full disk."""
     if facilities.has_memory_files():
         return os.fdopen(facilities.make_memory_file("inspection"), "w+b")
     return tempfile.TemporaryFile()
 
 
 def _end(process: _Inspection) -> None:
-    """Terminate it, so that it removes unfinished files; then kill it."""
+    """Terminate the process, so that it removes unfinished files; then kill it."""
     for end in (process.terminate, process.kill):
         end()
         try:
             process.wait(END_S)
-        except subprocess.TimeoutExpired:  # even after SIGKILL, if it waits for a device
+        except subprocess.TimeoutExpired:  # even after SIGKILL, if the process waits for a device
             continue
-        except ConnectionError:  # it ended with its template
+        except ConnectionError:  # the process ended with its template
             pass
         return
 
 
 def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code == -signal.SIGKILL:
-        return (
-            "the process that inspected the data was killed, most likely because the memory ran out: "
-            "make the data smaller"
-        )
+        return "the process that inspects data was killed, probably because memory ran out: use less data"
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data crashed ({name}): the data may be damaged"

@@ -51,11 +51,11 @@ class Workers:
         """Create the threads.
 
         Args:
-            what: name of the work in messages, as in "you have asked for 9 … at once".
-            per_person: how many of the threads one user can use at the same time.
-            most_asked: how many calls one user may have running and waiting; more are refused.
-            most_open: how many files are generated at the same time while they are sent; a quarter of them
-                per user.
+            what: name of the work in messages, as in "you have requested … 8 times at once".
+            per_person: number of threads that one user can use at the same time.
+            most_asked: number of calls that one user may have running and waiting; further calls are refused.
+            most_open: number of files that may be generated and sent at the same time; a quarter of them per
+                user.
         """
         self._most_open = most_open
         self._open: Counter[str] = Counter()
@@ -67,7 +67,7 @@ class Workers:
         self._lock = threading.Lock()
         self._asked: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
-        # By user; the user served least recently comes first.
+        # Waiting calls by user; the least recently served user comes first.
         self._waiting: dict[str, deque[_Job]] = {}
 
     async def run(
@@ -90,19 +90,20 @@ class Workers:
 
     @contextlib.contextmanager
     def count_open_file(self) -> Iterator[None]:
-        """Count a file during its generation and download: its process lives until the client has read it.
+        """Count a file until the client has read it, because its process lives until then.
 
         Raises:
-            TooManyError: if the current user, or all users together, have too many of them.
+            TooManyError: if the current user, or all users together, download too many files.
         """
         person = current_user().name
         with self._lock:
             if person and self._open[person] >= self._most_open // 4:
                 raise TooManyError(
-                    f"you are downloading {self._open[person]} files at once: wait until one of them is done"
+                    f"you are downloading {self._open[person]} files at the same time: wait until a "
+                    "download is complete"
                 )
             if self._open.total() >= self._most_open:
-                raise TooManyError("many files are being downloaded at this moment: try again in a minute")
+                raise TooManyError("too many files are being downloaded at the moment: try again in a minute")
             self._open[person] += 1
         try:
             yield
@@ -111,7 +112,7 @@ class Workers:
                 self._open[person] -= 1
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Queue a call; like `run`, without an event loop.
+        """Queue a call, like `run`, but without an event loop.
 
         Raises:
             TooManyError: if the current user has too many calls queued or running.
@@ -132,12 +133,12 @@ class Workers:
 
     def _count(self) -> str:
         person = current_user().name
-        # Without login the limit of one user applies to all clients together, so it is larger.
+        # Without login, the limit of one user applies to all clients together, so it is larger.
         most = self._most_asked if person else self._most_asked * self._at_once
         with self._lock:
             if self._asked[person] >= most:
                 raise TooManyError(
-                    f"you have asked for {self._what} {most} times at once: wait until one of them is done"
+                    f"you have requested {self._what} {most} times at once: wait until a request is complete"
                 )
             self._asked[person] += 1
         return person
@@ -171,7 +172,7 @@ class Workers:
             self._threads.submit(self._do, person, *job)
 
     def _do(self, person: str, result: Future[Any], call: Callable[[], Any]) -> None:
-        # The client may have disconnected by now.
+        # The client may have disconnected in the meantime.
         if result.set_running_or_notify_cancel():
             try:
                 value = call()
@@ -192,18 +193,18 @@ class Workers:
             self._start_next()
 
 
-# Clicks take milliseconds, so one thread at a time per user is enough.
+# For clicks, which take milliseconds, so one thread per user is enough.
 CLICKS = Workers("answers", at_once=16, per_person=1, most_asked=100)
-# Calls that take a large part of a second or much CPU time: exports, searches.
+# For calls that take a large part of a second or much CPU time, such as exports and searches.
 SLOW = Workers("exports and searches", at_once=2, per_person=1, most_asked=8, most_open=16)
-# A start waits until its supervisor answers.
+# For starts, which wait until the supervisor answers.
 STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
 
 
 class Router(APIRouter):
     """Routes whose handlers run and encode their answers in the threads for clicks by default.
 
-    A ValueError with an `http_status` is answered with this status and its text; others are faults of ours.
+    A ValueError with an `http_status` is answered with this status and its message. Other errors are bugs.
     """
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -227,7 +228,7 @@ def _answering_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it returns a response: FastAPI would encode the answer on the event loop."""
+    """Make a function return an encoded response, because FastAPI would encode it on the event loop."""
 
     @functools.wraps(function)
     def answer(*values: Any, **named: Any) -> Response:
@@ -245,7 +246,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class SlowProcessError(OSError):
-    """The process failed before its end."""
+    """The process failed before it finished."""
 
 
 def module_output(module: str, asked: Any) -> Iterator[bytes]:
@@ -264,7 +265,7 @@ def module_output(module: str, asked: Any) -> Iterator[bytes]:
         assert process.stdin is not None and process.stdout is not None
         try:
             make_nice(process)
-            with contextlib.suppress(BrokenPipeError):  # its exit code says more
+            with contextlib.suppress(BrokenPipeError):  # the exit code is more informative
                 process.stdin.write(orjson.dumps(asked))
                 process.stdin.close()
             while piece := process.stdout.read1(PIECE_BYTES):  # type: ignore[attr-defined]
@@ -292,7 +293,7 @@ def make_nice(process: subprocess.Popen[bytes]) -> None:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
 
 
-# Per chunk of up to a megabyte. A slow client occupies a process and a slot that others wait for.
+# Time limit per chunk of up to a megabyte: a slow client occupies a process and a slot that others wait for.
 TAKEN_WITHIN_S = 60.0
 
 
@@ -303,14 +304,14 @@ class GeneratedFile(StreamingResponse):
         """Create the response.
 
         Args:
-            name: plain letters, because it is not escaped in the header.
+            name: file name of plain letters, because the header does not escape it.
         """
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         super().__init__(workers.pieces(pieces), media_type=media_type, headers=headers)
         self._workers = workers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, unless too many are being sent; abort if the client is too slow."""
+        """Send the file, unless too many are being sent; abort if the client is too slow."""
 
         async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(TAKEN_WITHIN_S):

@@ -23,13 +23,13 @@ from trainers.machine.processes import ProcessFacts
 
 OURS = "trainers."
 LOGS = "logs"
-# Between fork and exec a process still has its parent's command line.
+# Time for which a process is not cached: between fork and exec it has its parent's command line.
 SETTLED_AFTER_S = 5.0
 MAX_PARENTS = 50
 
 
 class Owners:
-    """Finds the runs of processes; caches fixed results, so that scanning all processes is cheap."""
+    """Finds the runs of processes. Caches results that cannot change, to scan all processes cheaply."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir.resolve()
@@ -70,14 +70,14 @@ class Owners:
         if known is not None and known[0] == facts.started_unix_s:
             return known[1]
         run_id = self.run_of(pid)
-        # The warm pool belongs to no run yet.
+        # Processes of the warm pool belong to no run yet.
         is_settled = time.time() - facts.started_unix_s > SETTLED_AFTER_S and not _is_ours(facts)
         if run_id is not None or is_settled:
             self._known[pid] = (facts.started_unix_s, run_id)
         return run_id
 
     def _run_named_by(self, facts: ProcessFacts) -> str | None:
-        """Return the run that one of our programs belongs to, from its arguments or its log file."""
+        """Return the run of a process of this project, from its arguments or its log file."""
         if not _is_ours(facts):
             return None
         base = Path(facts.working_directory or "/")
@@ -97,7 +97,7 @@ def _is_ours(facts: ProcessFacts) -> bool:
 
 
 MODULE = "trainers.parallel.usable_gpus"
-# The form and the queue count the GPUs once, when the page starts: a running page does not check again.
+# The form and the queue count the GPUs only once, when the page starts.
 AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
@@ -114,7 +114,7 @@ def restrict_to_usable_gpus(cache_file: Path | None) -> None:
         known = () if divided else hardware.all_uuids()
         answer = _answer(cache_file)
         for name in answer.get("left_out", ()):
-            print(f"{name} is left out: this build of torch does not support it.", flush=True)
+            print(f"{name} is not used, because this build of torch does not support it.", flush=True)
         os.environ.update(variables_for(answer, known))
 
 
@@ -131,9 +131,9 @@ def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str
 
 
 def _answer(cache_file: Path | None) -> Mapping[str, Any]:
-    """Return the answer, from the cache if this machine has not changed since boot.
+    """Return the usable GPUs, from the cache if this machine has not changed since boot.
 
-    Only a positive answer is cached: a negative one will probably be fixed soon.
+    Only a positive answer is cached: the cause of a negative one will probably be fixed soon.
     """
     machine = _machine()
     kept = trainer_process.remembered(cache_file)
@@ -153,13 +153,13 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
 
 
 def _last_line(error: AskError) -> str:
-    """Return the last line of the process's output: the error without its traceback."""
+    """Return the last line of the process's output, which is the error without its traceback."""
     words = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def _machine() -> list[Any]:
-    """Return the facts that the answer depends on, besides files: GPUs, driver, visible devices, boot."""
+    """Return the facts, other than files, that affect the answer: GPUs, driver, visible devices, boot."""
     boot = (facilities.read("/proc/sys/kernel/random/boot_id") or "").strip()
     named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
     return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]
@@ -167,22 +167,23 @@ def _machine() -> list[Any]:
 
 FEWEST_CPU_RANKS_OFFERED = 4
 RANKS_BY_DEFAULT = 2
-MIG_RULE = "MIG instances: CUDA gives a process one, and NCCL refuses ranks that share a GPU"
-# Some may wait for a disk or the network; each needs the memory of an interpreter with torch.
+MIG_RULE = "a process can use only one MIG instance, and NCCL does not support ranks that share a GPU"
+# Loader processes per core: more than one, because they may wait for a disk or the network, but each needs
+# memory for torch.
 FEWEST_LOADER_PROCESSES_OFFERED = 16
 LOADER_PROCESSES_PER_CORE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(Capacity):
-    """The number and kind of ranks that a run can have: what the engine offers, within the page's limits.
+    """The number and kind of ranks that a run can have: the engine's capacity, within the page's limits.
 
     Attributes:
-        num_gpus_of_others, num_gpus_of_runs: GPUs in use now: by other programs, and by runs or checks of
-            this page.
-        most_cpu_ranks: How many CPU ranks the queue allocates at the same time; None is no limit.
-        gpu_obstacle: Why existing GPUs cannot be used; they are not counted.
-        has_login: Other users share the machine.
+        num_gpus_of_others, num_gpus_of_runs: GPUs in use by other programs, and by runs or checks of this
+            page.
+        most_cpu_ranks: Number of CPU ranks that the queue allocates at the same time; None: no limit.
+        gpu_obstacle: Why existing GPUs, which are not counted, cannot be used.
+        has_login: True if the page has logins, so other users share the machine.
     """
 
     num_nodes: int = 1
@@ -194,14 +195,14 @@ class Machine(Capacity):
 
     @property
     def max_loader_processes(self) -> int:
-        """The most loader processes of a run: with login the number of cores, otherwise a few per core."""
+        """Maximum number of loader processes: with login the number of cores, otherwise a few per core."""
         if self.has_login:
             return self.num_cores
         return max(FEWEST_LOADER_PROCESSES_OFFERED, LOADER_PROCESSES_PER_CORE * self.num_cores)
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank per core; if cores may be shared at least four, so that users can try several ranks."""
+        """One rank per core; at least four if ranks may share cores, so that users can try several."""
         most = max(FEWEST_CPU_RANKS_OFFERED * self.has_more_ranks_than_cores, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
@@ -212,15 +213,15 @@ class Machine(Capacity):
         return wanted
 
     def max_ranks(self, wanted: str) -> int:
-        """Return the most ranks for a configuration's `device`."""
+        """Return the maximum number of ranks for a configuration's `device`."""
         if self.device_kind(wanted) != "cuda":
             return self.max_cpu_ranks
         return self.num_gpus if self.most_gpus_per_run is None else self.most_gpus_per_run
 
     def default_ranks(self, wanted: str = "auto") -> int:
-        """Return the default number of ranks: the free GPUs, at least one; on the CPU two.
+        """Return the default number of ranks: the number of free GPUs, at least one; two on the CPU.
 
-        On a shared node of a cluster it is at most two GPUs.
+        On a shared node of a cluster, the default is at most two GPUs.
         """
         if self.device_kind(wanted) == "cuda":
             free = self.num_gpus - self.num_gpus_of_others - self.num_gpus_of_runs
@@ -245,13 +246,13 @@ class Machine(Capacity):
         return ", ".join(parts)
 
     def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
-        """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""
+        """Return the memory for a rank in bytes: of the smallest GPU, or a share of the machine's memory."""
         if self.device_kind(wanted) == "cuda":
             return self.gpu_memory_bytes
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
     def free_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
-        """Return the bytes that are free now on the fullest of the GPUs that this number of ranks would get.
+        """Return the free memory in bytes on the fullest of the GPUs that this number of ranks would get.
 
         Ranks get the GPUs with the most free memory. None on the CPU or if unknown.
         """
@@ -275,7 +276,7 @@ class Machine(Capacity):
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
         if self.num_gpus == 0:
-            return f"No GPU here: ranks run on the CPU ({cores}), each in its own process."
+            return f"This machine has no GPU: ranks run on the CPU ({cores}), each in a separate process."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
         gpus = f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names})"
         return f"{', '.join(filter(None, (gpus, self.gpu_use(), cores)))}."
@@ -286,7 +287,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
 
     Args:
         engine: None: this machine's engine.
-        config: a run's configuration, which may name a place; None: any run.
+        config: a run's configuration, which may select a partition; None: any run.
     """
     engine = engine or registry.named(LOCAL)
     offered = engine.capacity(config)
@@ -300,6 +301,6 @@ def _obstacle(num_gpus: int) -> Obstacle | None:
     if found is None and num_gpus == 0 and hardware.nvml_problem() is not None:
         reason = hardware.telemetry_problem()
         found = (
-            None if reason is None else Obstacle(reason=reason, remedy="The Machine page says what to do.")
+            None if reason is None else Obstacle(reason=reason, remedy="See the Machine page for the remedy.")
         )
     return found

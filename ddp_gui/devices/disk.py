@@ -1,4 +1,4 @@
-"""Disk usage of runs, and a forecast of how long the disk lasts at the write rate of the live runs."""
+"""Disk usage of runs, and a forecast of when the live runs will fill the disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DiskForecast:
                 self._samples.popleft()
 
     def sample(self, free_bytes: int) -> dict[str, Any]:
-        """Return the write rate, its measurement interval, and how long the free space lasts."""
+        """Return the write rate, its measurement interval, and the time until the disk is full."""
         with self._lock:
             if not self._samples:
                 return _forecast("measuring" if self._runs is None else "no_run", 0.0)
@@ -78,7 +78,7 @@ def taken_bytes(folder: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     found += _blocks(entry) * BYTES_PER_BLOCK
-        except OSError:  # deleted by now (an old checkpoint), or not readable
+        except OSError:  # deleted meanwhile (an old checkpoint), or not readable
             continue
     return found
 
@@ -91,5 +91,5 @@ def _blocks(entry: os.DirEntry[str]) -> int:
 
 
 def nearest_folder(path: Path) -> Path:
-    """Return the path, or its nearest existing parent: it is on the same disk."""
+    """Return the path, or its nearest existing parent, which is on the same disk."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())

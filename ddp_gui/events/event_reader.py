@@ -19,7 +19,7 @@ from trainers.contract.events import Event, is_complete_event
 from trainers.files.json_files import is_too_large, read_lines
 from trainers.files.plain_files import open_plain
 
-# Small enough that the parsed events of one batch stay in the processor's cache.
+# Bytes per batch, so small that the parsed events stay in the processor's cache.
 BATCH_BYTES = 256 * 1024
 # The errors that an event with missing or invalid fields can cause.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
@@ -33,8 +33,8 @@ def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[lis
     Damaged lines are skipped and counted.
 
     Args:
-        is_careful: validate every event, which takes several times as long; else of the step events only
-            those that the page shows unchanged.
+        is_careful: True to validate every event, which takes several times as long; False to validate only
+            those step events that the page shows unchanged.
 
     Raises:
         OSError: if the file cannot be read.
@@ -42,7 +42,7 @@ def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[lis
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
     batch = _parse_carefully(lines) if is_careful else _parse(lines)
-    # A line that is too long is read only in part.
+    # A line that is too long was read only in part.
     num_lines = lines.count(b"\n") if lines else int(end > offset)
     return batch, end, num_lines - len(batch)
 
@@ -67,14 +67,14 @@ def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
 
 def _parse(lines: bytes) -> list[Event]:
     """Parse lines of JSON in one call."""
-    if is_too_large(lines):  # one of its lines may be
+    if is_too_large(lines):  # one of the lines may be too large
         return _parse_carefully(lines)
     joined = b"[" + lines.strip(b"\n").replace(b"\n", b",") + b"]"
     try:
         batch: list[Event] = orjson.loads(joined)
     except orjson.JSONDecodeError:
-        # Half a surrogate pair, from a file name that is not UTF-8, which only the slower parser accepts; or
-        # a damaged line.
+        # The cause is half a surrogate pair (from a file name that is not UTF-8), which only the slower
+        # parser accepts, or a damaged line.
         return _parse_carefully(lines)
     return batch if _may_be_shown(batch) else _parse_carefully(lines)
 
@@ -86,7 +86,7 @@ def _parse_carefully(lines: bytes) -> list[Event]:
 def _may_be_shown(batch: list[Event]) -> bool:
     """Return True if all events that are shown unchanged are valid: of step events only the last ones.
 
-    The other step events only go into numeric columns, which accept nothing else.
+    The other step events only go into numeric columns, which accept only numbers.
     """
     step: Event | None = None
     for event in batch:
@@ -114,7 +114,7 @@ class Digest(Fold):
     loss: float | None = None
     device_kind: str | None = None
     curve: Curve = field(default_factory=Curve)
-    # A damaged line was found: from then on every line is validated.
+    # True after a damaged line was found; then every line is validated.
     is_careful: bool = False
 
     @property
@@ -138,7 +138,7 @@ class Digest(Fold):
         return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
 
     def is_of_another_file(self, path: Path) -> bool:
-        """Return True if the id now belongs to another run: deleted and created again."""
+        """Return True if the file belongs to another run, because the run was deleted and created again."""
         if self.offset == 0:
             return False
         try:
@@ -150,7 +150,7 @@ class Digest(Fold):
     def catch_up(self, path: Path, time_limit_s: float | None = None) -> bool:
         """Read the events after the last read; return True if nothing is left to read.
 
-        A last line without its newline is left for later.
+        A last line without a newline is read later.
 
         Args:
             time_limit_s: stop after about this time, even if there is more.
@@ -181,7 +181,7 @@ class Digest(Fold):
     def _take(self, batch: list[Event]) -> None:
         steps: list[Event] = []
         for event in batch:
-            # Every event's time: the clock may have been set back anywhere.
+            # Use every event's time, because the clock may have been set back between any two events.
             self.take_time(event["time_unix_s"], is_start=fold.is_start(event))
             kind = event["kind"]
             if kind == "step":
@@ -210,18 +210,18 @@ class Digest(Fold):
 
 
 GATHERED = 8_192
-# Numbers held at the same time: a run can have so many metrics that a few evaluations reach this limit.
+# Maximum number of values in memory: a run can have so many metrics that a few evaluations reach this limit.
 MAX_CELLS = 4_000_000
 
 
 @dataclass
 class Survey:
-    """What an export must know of a file before it can write the first row."""
+    """Facts about a file that an export needs before it can write the first row."""
 
     last_seq: int = -1
     began_unix_s: float | None = None
     metrics: list[str] = field(default_factory=list)
-    # Pairs (event, step): from this event on, the steps from this one on are replaced.
+    # Pairs (event, step): events from this one on replace the steps from this step on.
     cuts: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -255,7 +255,7 @@ def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
     gathered: list[Event] = []
     for event in _events(path):
         if event["seq"] > known.last_seq:
-            break  # written since the survey
+            break  # written after the survey
         folded.take_time(event["time_unix_s"], is_start=fold.is_start(event))
         while event["seq"] >= cut_seq:
             cut_seq, cut_step = next(cuts)
@@ -270,7 +270,7 @@ def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
 
 
 def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
-    """Yield (event, step): before this event, only steps below this one are valid."""
+    """Yield (event, step): before this event, only steps below this step are valid."""
     lowest: list[tuple[float, float]] = [(float("inf"), float("inf"))]
     for seq, step in reversed(cuts):
         lowest.append((seq, min(step, lowest[-1][1])))

@@ -1,4 +1,4 @@
-"""The fold over a run's events: one state, updated by each event and bounded in size."""
+"""Folds a run's events into one state of limited size, which each event updates."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from trainers.contract.events import Event, primary_metric
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
-# The next two equal the limits of the trainers, in tasks/tabular_classification.py and report/samples.py.
+# The next two limits equal those of the trainers (tasks/tabular_classification.py and report/samples.py).
 MAX_CLASS_NAME = 40
 MAX_CELL = 40
 MAX_NAME = 100
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 20_000
 MAX_ITEMS = 100
-# A sample's content is drawn once and replaced by the next one.
+# Limits of a sample's content, which the page draws once and then replaces by the next sample.
 MAX_SAMPLE_ITEMS = 10_000
 MAX_SAMPLE_TEXT = 400_000
 MAX_HASH = 64
-# Per kind of event in the list "What happened".
+# Maximum number of events per kind in the list "What happened".
 MAX_MARKS_OF_A_KIND = 500
 
 
 def kept_of(event: Event, num_ranks: int) -> Event:
-    """Return an event with the fields of its kind only, each of a limited size.
+    """Return an event with only the fields of its kind, each limited in size.
 
     Args:
         num_ranks: entries of higher ranks are dropped.
     """
     kind = event["kind"]
-    # Only the name of an unknown kind is shown.
+    # Of an unknown kind, the page shows only the name.
     names = (*events.COMMON_FIELDS, *events.FIELDS.get(kind, ("step",)))
     kept = {name: event[name] for name in names if name in event}
     if kind == "devices":
@@ -63,14 +63,14 @@ def kept_of(event: Event, num_ranks: int) -> Event:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first metrics including the main one; cut names stay distinct."""
+    """Return the first metrics, including the main metric. Shortened names stay distinct."""
     main = events.primary_metric(metrics)
     ordered = metrics if main is None else {main: metrics[main], **metrics}
     return {_cut_name(name): value for name, value in islice(ordered.items(), MAX_METRICS)}
 
 
 def _cut_name(name: str) -> str:
-    """Return a name of at most MAX_NAME characters; a cut name ends in part of its hash."""
+    """Return a name of at most MAX_NAME characters; a shortened name ends with a part of its hash."""
     if len(name) <= MAX_NAME:
         return name
     mark = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
@@ -141,7 +141,7 @@ MAX_OLDER_METRICS = 8
 class Evaluations:
     """The evaluations of a run in order, and the best of them by its main metric.
 
-    Of a very long run only some of the older ones are kept.
+    For a very long run, only some of the older evaluations are kept.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Evaluations:
         return self.all[-1] if self.all else {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an `eval` event; it replaces those of its step and later ones."""
+        """Add an `eval` event, which replaces the evaluations of its step and later steps."""
         self.cut_from(event["step"])
         if self.all:
             self.all[-1] = _of_an_older_one(self.all[-1])
@@ -177,7 +177,7 @@ class Evaluations:
 
 
 def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
-    """Return the reduced form of an evaluation that is not the last one: no confusion, few metrics."""
+    """Return the reduced form of an older evaluation, without the confusion matrix and with few metrics."""
     metrics = event["metrics"]
     main = primary_metric(metrics)
     if len(metrics) > MAX_OLDER_METRICS:
@@ -186,7 +186,7 @@ def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
-    """Return an entry for each machine in the latest events, in order of machines.
+    """Return an entry for each machine in the latest events, in the order of the machines.
 
     `idlest` is the least busy rank, `slowest` the rank with the longest step time without waiting.
     """
@@ -237,26 +237,26 @@ def _steps(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _grown_bytes(rank: Mapping[str, Any]) -> int | None:
-    """Return by how much a rank's memory has grown since before the model was built."""
+    """Return the growth of a rank's memory since before its model was built, in bytes."""
     base, peak = rank.get("base_memory_bytes"), rank.get("peak_memory_bytes")
     return None if base is None or peak is None else int(peak - base)
 
 
 Steps = npt.NDArray[np.int64]
-# Events of several threads may be written out of order by up to this time; more means that the clock was set
-# back.
+# Maximum time by which events of several threads may be out of order. A larger decrease means that the clock
+# was set back.
 CLOCK_NOISE_S = 1.0
 
-# Older ones would count only after a cut that goes back beyond all of these.
+# Maximum number of records. Older records would be needed only after a cut to before all of these.
 MOST_RECORDS = 1_000
 
 
 class Kept(NamedTuple):
-    """The steps of a batch that remain: a step that goes back replaces itself and all later ones.
+    """The remaining steps of a batch: a step replaces all equal and higher steps before it.
 
     Attributes:
-        places: indices of the steps in the batch that no later step of it replaces.
-        cut_from: earlier entries at this step and after it are dropped; None: none are dropped.
+        places: indices of the steps in the batch that no later step of the batch replaces.
+        cut_from: drop earlier entries from this step on; None: drop none.
         last_cut: index of the last decrease of the steps; None if `cut_from` is None.
     """
 
@@ -270,10 +270,10 @@ class Fold:
     """Progress and active time of a run, and its best evaluation.
 
     Attributes:
-        step: the last step, or the last one before a cut.
+        step: the last step, or the last step before a cut.
         idle_s: total time between each stop and the next resume; negative if the clock was set back.
-        records: step and value of each evaluation that was the best so far, by `metric`: after a cut the last
-            remaining one is the best of the rest.
+        records: step and value of each evaluation that was the best so far, by `metric`. After a cut, the
+            last remaining record is the best of the rest.
     """
 
     began_unix_s: float | None = None
@@ -297,14 +297,14 @@ class Fold:
         return (self.began_unix_s or 0.0) + self.idle_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the seconds the run has been active, until `now` or its last event."""
+        """Return the active time of the run in seconds, until `now` or its last event."""
         if self.newest_unix_s is None:
             return 0.0
         until = self.newest_unix_s if now is None else max(now, self.newest_unix_s)
         return until - self.origin_unix_s
 
     def take_time(self, time_unix_s: float, *, is_start: bool = False) -> None:
-        """Add the time of an event; some may be skipped, but not a start and the event before it."""
+        """Add the time of an event. Calls may be skipped, except for a start and the event before it."""
         if self.began_unix_s is None or self.newest_unix_s is None:
             self.began_unix_s = time_unix_s
         elif is_start or time_unix_s < self.newest_unix_s - CLOCK_NOISE_S:
@@ -314,7 +314,7 @@ class Fold:
     def take_times(self, times_unix_s: Sequence[float]) -> npt.NDArray[np.float64]:
         """Add the times of successive events of one start; return the active seconds at each.
 
-        If the clock was set back, the origin moves back too, so that active time never decreases. A clock
+        If the clock was set back, the origin also moves back, so that active time never decreases. A clock
         that was set forward cannot be distinguished from a pause.
         """
         times = np.asarray(times_unix_s, np.float64)
@@ -328,7 +328,7 @@ class Fold:
         return active_s
 
     def take_batch(self, steps: Steps | Sequence[int]) -> Kept:
-        """Add the steps of a batch of events in one call, however often they go back."""
+        """Add the steps of a batch of events, which may decrease any number of times."""
         steps = np.asarray(steps, np.int64)
         if not len(steps):
             return Kept(steps, None, None)
@@ -340,12 +340,12 @@ class Fold:
         self.cut_from(cut_from)
         self.step = int(steps[-1])
         lowest_after = np.minimum.accumulate(steps[::-1])[::-1]
-        # A step remains if no later step of the batch is equal or lower: such a step would have cut it off.
+        # A step remains if no later step of the batch is equal or lower, because that would replace it.
         is_kept = np.append(steps[:-1] < lowest_after[1:], True)
         return Kept(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
 
     def take_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Add an evaluation; it replaces those of its step and later ones."""
+        """Add an evaluation, which replaces the evaluations of its step and later steps."""
         name = events.primary_metric(metrics)
         if name is None:
             return

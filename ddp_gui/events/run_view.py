@@ -30,7 +30,7 @@ STATUS_EVERY_S = 0.5
 JUDGED_EVERY_S = 1.0
 RANK_HISTORY_EVERY_S = 5.0
 SHOWN_AT_LEAST_S = 10.0
-# A live run writes an event every second; after a longer silence its disk is tested.
+# Time without an event after which the disk is tested: a live run writes an event every second.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
 
@@ -69,12 +69,12 @@ class RunView:
 
     @property
     def total_steps(self) -> int | None:
-        """The run's last step: as training reported at its start, before that an estimate."""
+        """The run's last step, as training reports it at the start; before, an estimate."""
         return self.series.plan.get("num_steps", self._expected_steps)
 
     @property
     def num_missing_events(self) -> int:
-        """The number of events that could not be read, or are missing in the file."""
+        """The number of events that are unreadable or missing in the file."""
         return max(self._num_damaged, self.series.next_seq - self._num_events)
 
     def has_grown(self) -> bool:
@@ -84,7 +84,7 @@ class RunView:
         return size is not None and size != self._seen_bytes
 
     def unread(self) -> tuple[int, int]:
-        """Return the bytes of the unread events, and of all events."""
+        """Return the size of the unread events and of all events, in bytes."""
         size = self._size() or 0
         return max(0, size - self._offset), size
 
@@ -103,7 +103,7 @@ class RunView:
         self.used_at = time.monotonic()
         ends_at = None if time_limit_s is None else self.used_at + time_limit_s
         found = False
-        # The lock is released between batches: a long file must not block other requests.
+        # Release the lock between batches, so that a long file does not block other requests.
         while self._take_batch():
             found = True
             if ends_at is not None and time.monotonic() > ends_at:
@@ -119,14 +119,14 @@ class RunView:
             if about.st_size != self._seen_bytes:
                 self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
             if about.st_ino != self._inode or about.st_size < self._offset:
-                # Another file (the directory was replaced): start over.
+                # The directory was replaced, so this is another file: start over.
                 self._start_over()
                 self._inode = about.st_ino
             if about.st_size == self._offset:
                 return False
             before = self._offset, self._is_careful
             self._read()
-            # When validation is switched on, reading restarts from the beginning: that is progress, too.
+            # Turning validation on restarts reading from the beginning, which also counts as progress.
             return (self._offset, self._is_careful) != before
 
     def _start_over(self) -> None:
@@ -145,14 +145,14 @@ class RunView:
         except DAMAGE:
             self._is_careful = True
         if self._is_careful or self._num_events != self.series.next_seq:
-            # Intact files are read fast; this one is read again from its beginning, validating every event.
+            # Lines are damaged or missing: read the file again from the beginning, and validate every event.
             self._is_careful = True
             self._start_over()
             self._read()
 
     def _take(self, batch: list[Event]) -> None:
         if any(fold.is_start(event) for event in batch):
-            self.config = self.run.read_config()  # a run can be resumed with another number of ranks
+            self.config = self.run.read_config()  # because a run can be resumed with another number of ranks
             self.series.num_ranks = min(self.config.world_size, MAX_RANKS)
         self.series.feed(batch)
         self._num_events += len(batch)
@@ -169,7 +169,7 @@ class RunView:
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return up to fifty complete checkpoints, latest first; the same list object until they change."""
+        """Return up to fifty complete checkpoints, latest first; the same list until they change."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:
@@ -184,7 +184,7 @@ class RunView:
         return self._checkpoints
 
     def insights(self) -> list[Insight]:
-        """Return the run's insights; the same list object while nothing changes."""
+        """Return the run's insights. Returns the same list object while nothing changes."""
         self._judge()
         return self._insights
 
@@ -194,7 +194,7 @@ class RunView:
         return self._verdict
 
     def rank_history(self) -> list[dict[str, Any]]:
-        """Return the history of each rank's step times; the same list object for some seconds."""
+        """Return the history of each rank's step times. Returns the same list object for a few seconds."""
         now, state = time.monotonic(), self.status().state
         if now - self._rank_history_at > RANK_HISTORY_EVERY_S or state != self._rank_history_state:
             self._rank_history_at, self._rank_history_state = now, state
@@ -202,14 +202,14 @@ class RunView:
         return self._rank_history
 
     def contended(self) -> list[dict[str, Any]]:
-        """Return when other programs used the run's processor."""
+        """Return the spans in which other programs used the run's processor."""
         self._judge()
         return self._contended
 
     def _judge(self) -> None:
         now, state, seq = time.monotonic(), self.status().state, self.series.next_seq
         is_live = state in events.LIVE_STATES
-        # The last message about an ended run must not show a verdict on a file that was only partly read.
+        # The last message about an ended run must not contain a verdict on a partly read file.
         is_of_all = is_live or seq == self._judged_seq
         if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state and is_of_all:
             return
@@ -225,7 +225,7 @@ class RunView:
             self._insights = shown
 
     def _kept_for_a_while(self, found: list[Insight], now: float) -> list[Insight]:
-        """Return the insights, including those of a moment ago: users cannot read what flickers."""
+        """Return the insights, including recent ones, so that they do not flicker."""
         codes = {insight.code for insight in found}
         self._found_at |= dict.fromkeys(codes, now)
         before = [item for item in self._insights if item.code not in codes]
@@ -234,7 +234,7 @@ class RunView:
 
 MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
-# By the plan's `all_reduce`: how the ranks of this run actually communicate.
+# Sentences about the communication of the ranks, by the plan's `all_reduce`.
 COMMUNICATION = {
     "shared_memory": "Gradients are averaged through shared memory of this machine; all other communication "
     "uses gloo.",
@@ -268,7 +268,7 @@ def message_for(
                 message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
             rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
-            # Field names only once: with many machines they would be most of the message.
+            # Send field names only once: with many machines, they would be most of the message.
             fields = list(rows[0]) if rows else []
             message["nodes"] = {"fields": fields, "rows": [list(row.values()) for row in rows]}
         if series.script and series.script["seq"] >= first:
@@ -298,7 +298,7 @@ def _shown(entries: list[Payload], chart_view: ChartView, ranks_a_node: int) -> 
 
 
 class Known:
-    """Parts of a message that rarely change, and are sent only after a change."""
+    """Parts of a message that rarely change and are sent only after a change."""
 
     def __init__(self, view: RunView) -> None:
         self.checkpoints = view.checkpoints()
@@ -311,7 +311,7 @@ class Known:
 
 
 def preview_message(view: RunView) -> Payload:
-    """Return a preview of a run with a long file: some of its points, until all are read."""
+    """Return a preview of a run with a long file: a part of its points, until all are read."""
     unread, size = view.unread()
     series = Series(view.config.world_size)
     series.feed(event_reader.sample_events(view.run.events))
@@ -335,13 +335,13 @@ def head_message(view: RunView, series: Series) -> Payload:
     steps_per_s = series.steps_per_s()
     is_training = status.state == "running" and steps_per_s is not None and total_steps is not None
     pace, verdict = pace_module.pace_of_run(series, is_over=not is_live), view.verdict()
-    # Between a click on Resume and the first event of the new start, no active time is counted.
+    # Count no active time between a click on Resume and the first event of the new start.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
     now = time.time() if is_under_way else None
     evaluation = series.evaluations.last
     return {
         "state": status.state,
-        # An engine may know better than the run itself why it was stopped.
+        # Prefer the engine's reason for a stop, which may be more exact than the run's.
         "reason": (status.state == "stopped" and status.error) or series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
         "silence": liveness.silence(view.run, status),

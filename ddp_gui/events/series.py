@@ -35,7 +35,7 @@ MAX_COMPARISONS = 200
 
 
 class Fingerprints:
-    """The comparisons of a run in order of their steps; of a very long run only some of the older ones."""
+    """The comparisons of a run by step. For a very long run, only some of the older ones are kept."""
 
     def __init__(self) -> None:
         self._all: list[Event] = []
@@ -43,7 +43,7 @@ class Fingerprints:
         self.newest_seq = -1
 
     def add(self, event: Event) -> None:
-        """Add a `fingerprints` event; it replaces those of its step and later ones."""
+        """Add a `fingerprints` event, which replaces the comparisons of its step and later steps."""
         found = {name: event[name] for name in ("seq", "step")}
         found |= {name: event[name][:MAX_COMPARED_RANKS] for name in ("hashes", "distances")}
         while self._all and self._all[-1]["step"] >= found["step"]:
@@ -60,7 +60,7 @@ class Fingerprints:
 
     def cut_from(self, step: int) -> None:
         """Drop the comparisons of earlier starts at `step` and after it."""
-        # Steps and event numbers both increase, so the dropped comparisons are one slice of the list.
+        # Steps and event numbers increase, so the dropped comparisons are one slice of the list.
         first = bisect_left(self._all, step, key=lambda item: item["step"])
         end = bisect_right(self._all, self._started_at_seq, key=lambda item: item["seq"])
         del self._all[first : max(first, end)]
@@ -109,12 +109,12 @@ MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
 KEPT_RANKS_EVENTS = 10
 MAX_PLANS = 1_000
-# The marks are reduced when this is reached: twice the limits of all kinds together.
+# Number of marks at which they are reduced: twice the limits of all kinds together.
 MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
 PLAN_OF_SAMPLES = ("num_train", "dealing")
 PLAN_OF_SCRIPT = ("model", "num_train", "num_parameters", "global_batch", "steps_per_epoch", "num_steps")
 
-# The columns of step events: the trace's name, and the event's field.
+# The columns of step events: name of the trace, and field of the event.
 STEP_FIELDS = {
     "loss": "loss",
     "throughput": "samples_per_s",
@@ -126,7 +126,7 @@ STEP_FIELDS = {
 }
 SMOOTHED = "_smooth"
 LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
-# The parts of a step, and the event's fields: the step itself, data, forward, …
+# The parts of a step (the step itself, data, forward, …), with the fields of the event.
 RANK_PARTS = {name.removesuffix("_time_s"): name for name in RANK_FIELDS if name.endswith("_time_s")}
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
@@ -191,7 +191,7 @@ class Series:
         return self._fold.newest_unix_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the seconds the run has been active, without the time between stop and resume."""
+        """Return the active time of the run in seconds, without the time between stop and resume."""
         return self._fold.active_s(now)
 
     def paused_s(self, now: float | None = None) -> float:
@@ -212,7 +212,7 @@ class Series:
         return traces | self._other_traces(0, chart_view, MAX_POINTS)
 
     def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
-        """Return the points of events from `since_seq` on, for traces that have any."""
+        """Return the points of events from `since_seq` on; omits traces without points."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         first = self.steps.since(since_seq)
@@ -246,7 +246,7 @@ class Series:
     def smoothed(self, name: str, span: float, over: Smoothing, first: int, last: int) -> Numbers:
         """Return the moving average of a column of steps over steps, samples or seconds."""
         if over == "step" or last <= first:
-            # A step is a row. A span of one is a step itself.
+            # A step is a row, so a span of one step needs no average.
             return self.steps.smoothed(name, max(span, 1.0 + 1e-9), first, last)
         if over == "time":
             return self.steps.smoothed(name, span, first, last, np.maximum.accumulate(self.steps.x("time")))
@@ -268,7 +268,7 @@ class Series:
         return traces
 
     def _new_steps(self, first: int, most: int, chart_view: ChartView) -> dict[str, Trace]:
-        """Return new points at the x positions of the loss: one x for all traces, to save bytes."""
+        """Return new points at the x positions of the loss, with one x for all traces to save bytes."""
         table, last = self.steps, self.steps.length
         x, loss = table.x(chart_view.axis)[first:last], table.column("loss")[first:last]
         chosen = thin(x, loss, most)
@@ -302,7 +302,7 @@ class Series:
             self.plan = event
             self.plans.append({name: event[name] for name in PLAN_OF_SAMPLES if name in event})
         elif kind == "script":
-            # In place of a plan, and written again when more is known.
+            # Scripts write this event instead of a plan, and again when more is known.
             self.script = event
             self.plan = {name: event.get(name) for name in PLAN_OF_SCRIPT}
         elif kind in ("ranks", "sample"):
@@ -337,7 +337,7 @@ class Series:
         for at_s, step in zip(active_s, steps, strict=True):
             if not self._recent or at_s > self._recent[-1][0]:
                 self._recent.append((at_s, step))
-        # Keep one entry before the window, so that a run of one step a minute has a pace too.
+        # Keep one entry before the window, so that even a run with one step per minute has a pace.
         since = active_s[-1] - RATE_WINDOW_S
         while len(self._recent) > 2 and self._recent[0][0] < since:
             self._recent.popleft()
@@ -371,7 +371,7 @@ class Series:
                 continue
             table = self.ranks.setdefault(entry["rank"], Table(tuple(RANK_PARTS)))
             if table.length and table.x("step")[-1] == entry["step"]:
-                continue  # a rank that waits (a pause, an evaluation) reports the same step each second
+                continue  # during a pause or an evaluation, a rank reports the same step every second
             values = {name: entry.get(field) for name, field in RANK_PARTS.items()}
             table.append(event["seq"], entry["step"], self.active_s(), values)
 
@@ -393,7 +393,7 @@ class Series:
             self.problem = event
 
     def _rewind(self, step: int, seq: int) -> None:
-        """Drop all data from `step` on: a resume from an older checkpoint continues there."""
+        """Drop all data from `step` on, because a resume from an older checkpoint continues at this step."""
         self.steps.cut_from(step)
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
@@ -409,7 +409,7 @@ def _count(value: object) -> int | None:
 
 
 def _with_fields(table: Table, names: Iterable[str]) -> Table:
-    """Return a table with further columns, which are empty."""
+    """Return a table with additional, empty columns."""
     larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
     values = np.full((len(larger.fields), table.length), np.nan)
     for name, row in table.fields.items():
@@ -427,10 +427,10 @@ def _all_of(
     most: int = MAX_POINTS,
     suffix: str = "",
 ) -> dict[str, Trace]:
-    """Return the traces of some columns of a slice, by their names with a suffix; without empty traces.
+    """Return the traces of columns of a slice, by name with a suffix; omits empty traces.
 
-    A sparse column (the gradient norm comes once per report) is drawn without its gaps; in any other column a
-    gap is NaN and stays visible.
+    Gaps of a sparse column (the gradient norm comes once per report) are not drawn; in other columns a gap is
+    NaN and visible.
     """
     if last <= first:
         return {}

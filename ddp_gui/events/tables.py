@@ -16,7 +16,7 @@ from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 from trainers.contract.config import Config
 
 MAX_POINTS = 2_000
-# A zoom to slightly more points than `MAX_POINTS` shows each of them.
+# Maximum number of points of a zoomed chart, which shows slightly more than `MAX_POINTS` without thinning.
 MAX_POINTS_OF_A_RANGE = 2_500
 SMALLEST_CAPACITY = 16
 GROWTH = 1.5
@@ -29,9 +29,10 @@ Smoothing = Literal["step", "samples", "time"]
 STEP_SPANS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 # In samples or seconds.
 SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
-# Beyond this exponent a value has no weight left in a double.
+# Exponent beyond which a value has no weight in double precision.
 NO_WEIGHT = 36.0
-# A double's exponents end at 709: one piece of a sum uses up to this much, single-precision values up to 88.
+# Range of exponents for one piece of a sum: double precision ends at 709, and single-precision values use up
+# to 88.
 PIECE = 500.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -43,11 +44,10 @@ class ChartView:
     """A viewer's settings of the charts of steps.
 
     Attributes:
-        axis: the x axis: the optimizer step, or the seconds since the start.
+        axis: the x axis, which is the optimizer step or the seconds since the start.
         smoothing: the span of the exponential moving averages, in the unit of `smooth_over`; 0: none.
-        smooth_over: the axis of the averages: steps, samples of all ranks together, or seconds. Runs of
-            different
-            global batches are comparable only if both are averaged over the same number of samples.
+        smooth_over: the axis of the averages: steps, samples of all ranks together, or seconds. Runs with
+            different global batches are comparable only if averaged over the same number of samples.
         smoothed: the columns with a moving average, computed from all steps, not from the points drawn.
         nodes: of a run on several machines, those whose ranks are shown individually; None: all.
     """
@@ -67,7 +67,7 @@ PLAIN_VIEW = ChartView()
 
 
 def span_of(smoothing: float, smooth_over: Smoothing) -> float:
-    """Return the span used for smoothing: the next larger one of a fixed list; 0: no smoothing.
+    """Return the span used for smoothing, which is the next larger span of a fixed list; 0: no smoothing.
 
     The list is short so that many viewers share few encodings.
     """
@@ -78,9 +78,9 @@ def span_of(smoothing: float, smooth_over: Smoothing) -> float:
 
 
 class Table:
-    """Rows of numbers with their step, time and event number; they grow in place.
+    """A growing table of numbers, in which each row has a step, a time and an event number.
 
-    Values are stored in single precision: seven digits, of which a screen shows five.
+    Values are in single precision, which has seven digits; a screen shows five.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ class Table:
         return int(np.searchsorted(self._seq[: self.length], seq))
 
     def between(self, low: float, high: float, axis: Axis) -> tuple[int, int]:
-        """Return the positions of the rows of a range, plus one on each side to draw to its edges."""
+        """Return the positions of the rows of a range, plus one row on each side for lines to the edges."""
         x = self.x(axis)
         first, last = np.searchsorted(x, low, "left"), np.searchsorted(x, high, "right")
         return max(0, int(first) - 1), min(self.length, int(last) + 1)
@@ -146,12 +146,12 @@ class Table:
     ) -> Numbers:
         """Return the exponential moving average of a slice's rows; NaN for rows without a number.
 
-        Rows more than eight spans back have a weight below a millionth, and are not read.
+        Ignores rows more than eight spans back, whose weight is below a millionth.
 
         Args:
-            span: in the unit of `positions`; in rows without positions.
+            span: the span in the unit of `positions`, or in rows if there are no positions.
             positions: positions of all rows on the axis of the average.
-            is_weighted: a row's weight is its distance from the previous one, as a step counts for its
+            is_weighted: True to weight each row by its distance from the previous one, such as a step by its
                 samples.
         """
         if positions is None:
@@ -162,7 +162,7 @@ class Table:
             distances = np.diff(places[start:last], prepend=places[start - 1] if start else 0.0)
         values = self.column(name)[start:last].astype(np.float64)
         averages = moving_average(values, span, distances, distances if is_weighted else None)
-        # A loss that has become NaN does not continue as a line.
+        # The line of a loss ends where the loss becomes NaN.
         averages[~np.isfinite(values)] = np.nan
         return averages[first - start :]
 
@@ -193,11 +193,11 @@ def moving_average(
         with np.errstate(over="ignore"):
             exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
         if len(values) and exponents.min() == NO_WEIGHT:
-            return values.copy()  # each is further from the previous one than an average reaches
+            return values.copy()  # all distances are larger than the reach of the average
     is_there = np.isfinite(values)
     shares = np.ones(len(values)) if weights is None else weights
     counted, shares = np.where(is_there, values, 0.0) * shares, is_there * shares
-    # Summed in pieces, so that the weights stay far within the range of a double.
+    # Sum in pieces, so that the weights stay within the range of double precision.
     ages = np.cumsum(exponents)
     edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, PIECE), "right")
     averages = np.empty(len(values))
@@ -221,7 +221,7 @@ def samples_at(steps: npt.ArrayLike, global_batch: int | None, num_train: int | 
 
     Args:
         global_batch: samples of a complete step.
-        num_train: samples in an epoch, whose last step has the remaining ones.
+        num_train: samples in an epoch, whose last step has the remaining samples.
     """
     steps = np.atleast_1d(np.asarray(steps, np.float64))
     if global_batch is None or num_train is None:
@@ -247,16 +247,16 @@ def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
     """Return True if an axis is long enough for its precision; else the library panics (no Exception)."""
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
-    # The library divides into four times as many ranges; the rest is a margin.
+    # The library uses four times as many ranges; the remaining factor is a margin.
     return bool(math.isfinite(last - first) and last - first > 128 * num_ranges * precision)
 
 
 def shown(values: npt.NDArray[np.floating]) -> Numbers:
-    """Round to a few significant digits: the precision of a screen, in few bytes."""
+    """Round to a few significant digits, enough for a screen, to save bytes."""
     numbers = values.astype(np.float64)
     is_plain = np.isfinite(numbers) & (numbers != 0)
     digits = SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[is_plain])))
-    # Powers of ten above 22 are not exact; values that small keep all digits.
+    # Powers of ten above 22 are not exact, so values below 1e-18 keep fewer digits.
     scale = 10.0 ** np.clip(digits, -300, 22)
     numbers[is_plain] = np.round(numbers[is_plain] * scale) / scale
     numbers[np.isinf(numbers)] = np.nan
@@ -279,7 +279,7 @@ def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray
 
 
 MAX_PIECES = 60
-# One character per point: from the lowest loss to the highest, and one for a bin without data.
+# Characters for the points, from the lowest to the highest loss, and for a bin without data.
 LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 NOTHING = "."
 
@@ -289,14 +289,14 @@ Losses = npt.NDArray[np.float64]
 
 @dataclass
 class Curve:
-    """Means over bins with the same number of steps; the bins are doubled when there would be too many."""
+    """Means over bins with equal numbers of steps. If there are too many bins, their size is doubled."""
 
     steps_per_piece: int = 1
     sums: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
     def add(self, steps: Steps, losses: Losses) -> None:
-        """Add steps (counted from 1) with their losses; those without a loss are skipped."""
+        """Add steps (counted from 1) with their losses; steps without a loss are skipped."""
         is_number = np.isfinite(losses)
         steps, losses = steps[is_number], losses[is_number]
         if not len(steps):
@@ -313,7 +313,7 @@ class Curve:
             self.counts[index] += int(counts[index])
 
     def cut_from(self, step: int) -> None:
-        """Drop the bins from that of `step` on."""
+        """Drop the bins from the bin of `step` on."""
         first = (step - 1) // self.steps_per_piece
         del self.sums[first:], self.counts[first:]
 
@@ -342,13 +342,13 @@ class StepChart:
 
     Attributes:
         column: the column of the step events, by its name in `series.STEP_FIELDS`.
-        title: above the chart; `name` is shown in the hover text.
+        title: the text above the chart; `name` is shown in the hover text.
         empty: the placeholder before the first number.
         color: the line's index in the page's palette.
         hover_format, tick_format: in d3-format's syntax; empty: Plotly's default.
-        axis_title: next to the numbers; `{sample_unit}` is replaced by the unit of a sample.
+        axis_title: the text of the y axis, in which `{sample_unit}` stands for the unit of a sample.
         term: the glossary term that explains the title; empty: none.
-        is_sparse: most steps do not have the number.
+        is_sparse: True if most steps do not have the number.
         limit_setting: a setting of the run that limits the number; if set, it is drawn as a line.
     """
 
@@ -391,7 +391,7 @@ STEP_CHARTS = (
         term="gradient norm",
         color=3,
         hover_format=".3~g",
-        empty="The gradient norm: appears with the first steps, about ten times a second.",
+        empty="The gradient norm appears with the first steps, about ten times a second.",
         is_sparse=True,
         limit_setting="max_grad_norm",
     ),
@@ -408,7 +408,7 @@ def charts_of_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
     return [
         {
             **asdict(chart),
-            # The axis has space for "passages", not for "passages of 64 characters".
+            # The axis has space for "passages", but not for "passages of 64 characters".
             "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit.partition(" of ")[0]),
             "limit": getattr(config, chart.limit_setting) if chart.limit_setting else None,
         }

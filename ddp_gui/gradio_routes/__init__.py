@@ -1,1 +1,1 @@
-"""The public part of Gradio: its routes, its sessions, its uploads and our named endpoints."""
+"""The public part of Gradio: routes, sessions, uploads and the named endpoints of this page."""

@@ -1,4 +1,4 @@
-"""The sessions of Gradio's callers: each belongs to one user, and their number is limited."""
+"""The sessions of Gradio's callers. Each session belongs to one user, and their number is limited."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from gradio.state_holder import StateHolder
 from ddp_gui.auth.rights import current_user
 from ddp_gui.http.front import Refused, Scope
 
-# Each browser window has one; a program's call has one until its result is fetched.
+# Maximum number of sessions: each browser window has one, and a program's call has one until its result is
+# fetched.
 MAX_SESSIONS = 500
-# A user's calls with unfetched results; a result may be all rows of a long list.
+# Maximum number of a user's calls with unfetched results, because a result may be a long list.
 MAX_UNFETCHED = 200
 HEARTBEAT = "/gradio_api/heartbeat/"
 DATA = "/gradio_api/queue/data"
-# Occurs in no account name, and in no session name that a browser may choose.
+# Separator that neither account names nor session names from browsers may contain.
 _BETWEEN = "~"
 
 
 def make_own(call: dict[str, Any], *, waits: bool) -> None:
-    """Bind a call's session to the current user; a call whose result is fetched later gets a session."""
+    """Bind a call's session to the current user. A call whose result is fetched later gets a session."""
     session = call.get("session_hash")
     if current_user().name and (session is not None or waits):
         call["session_hash"] = _own(session or secrets.token_hex(8))
@@ -57,15 +58,15 @@ def refuse_others(queue: Queue, event: Any) -> None:
     if not isinstance(event, str):
         return
     found = queue.event_ids_to_events.get(event)
-    # The event is removed when it is done; its id stays until the result is fetched.
+    # A finished event is removed, but its id stays until the result is fetched.
     sessions = [found.session_hash] if found is not None else []
     sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
     if any(_person(session) != current_user().name for session in sessions):
-        raise Refused(404, "There is nothing here.")
+        raise Refused(404, "Not found.")
 
 
 def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
-    """Drop the oldest sessions of the user who has most: Gradio keeps unfetched results forever."""
+    """Drop the oldest sessions of the user with the most, because Gradio keeps unfetched results forever."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
         _forget(queue, _oldest_of_most(messages))

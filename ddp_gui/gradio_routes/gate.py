@@ -1,4 +1,4 @@
-"""Which of Gradio's routes are open, and to whom."""
+"""Defines which of Gradio's routes are open, and to which users."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ _WRITE = re.compile(
 )
 _FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
 _CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
-# For installable apps, which this page is not; browsers would request it without a proxy's prefix.
+# The manifest is for installable apps, which this page is not; browsers would request it without a proxy's
+# prefix.
 _MANIFEST = re.compile(rb'\s*<link rel="manifest"[^>]*>')
 _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 UPLOAD = "/gradio_api/upload"
@@ -90,7 +91,8 @@ def route_path(scope: Scope) -> str:
 def is_open(method: str, path: str) -> bool:
     """Return True if Gradio may answer this request."""
     wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
-    # A valid name has no two dots and fits a file system's limits; other names would cause internal errors.
+    # Valid file names: without two successive dots, and within a file system's limits. Other names cause
+    # internal errors.
     is_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
     return wanted is not None and is_name and bool(wanted.fullmatch(path))
 
@@ -101,7 +103,7 @@ class _Allowlist:
     def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
         self._gradio = gradio
         self._demo = demo
-        # Functions that run only in the browser are excluded.
+        # Exclude functions that run only in the browser.
         here = {number: function for number, function in demo.fns.items() if function.fn}
         self._names = {number: function.api_name for number, function in here.items()}
         self._inputs = {number: function.inputs for number, function in here.items()}
@@ -117,7 +119,7 @@ class _Allowlist:
                 if front.asks_for_page(scope, path):
                     await shell.nothing_here(path)(scope, receive, send)
                     return
-                raise Refused(404, "There is nothing here.")
+                raise Refused(404, "Not found.")
             if path.rstrip("/") == UPLOAD:
                 await take_upload(self._uploads, scope, receive, send)
                 return
@@ -148,7 +150,7 @@ class _Allowlist:
 
 
 async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve Gradio's page with a policy that allows each of its inline scripts by hash, and no others."""
+    """Serve Gradio's page with a policy that allows, by hash, only its own inline scripts."""
     takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
     plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
     begun: Message = {}
@@ -189,21 +191,21 @@ _add_root_url = processing_utils.add_root_url
 
 
 class _List(list[Any]):
-    """A list of a named endpoint: without files, so Gradio need not search it."""
+    """A list of a named endpoint, which contains no files, so that Gradio need not search it."""
 
 
 class _Object(dict[str, Any]):
-    """An object of a named endpoint: without files, so Gradio need not search it."""
+    """An object of a named endpoint, which contains no files, so that Gradio need not search it."""
 
 
 def _begin(self: SessionState, blocks: Any) -> None:
-    # Settings of components are stored only for deep links, which are disabled; settings that a handler
-    # changes are added later.
+    # Skip the copy of the components' settings: only deep links need it, and they are disabled. Settings that
+    # a handler changes are added later.
     _original(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
 
 
 async def _move_files_unless_plain(data: Any, block: Any, *options: Any, **named: Any) -> Any:
-    # Values of our named endpoints contain no files.
+    # Values of named endpoints contain no files.
     if not isinstance(block, Api):
         return await _move_files(data, block, *options, **named)
     return _List(data) if isinstance(data, list) else _Object(data) if isinstance(data, dict) else data
@@ -225,8 +227,8 @@ def shorten_session_starts() -> None:
     """Make Gradio's session starts and calls faster.
 
     A session starts without a copy of the page's description, a call does not search for matplotlib, and
-    values of named endpoints are not searched for files. The signature of each component is computed once: to
-    fill in the form, Gradio computes it 240 times, which takes 20 ms.
+    values of named endpoints are not searched for files. The signature of each component is cached, because
+    Gradio computes it 240 times to fill in the form, which takes 20 ms.
     """
     for kind in _kinds(Block):
         kind.__init__.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
@@ -238,8 +240,8 @@ def shorten_session_starts() -> None:
 
 FORM_BYTES = 100_000  # overhead of the form around the file
 FROM_ELSEWHERE = (
-    "Requests from another site are refused. If this page is served over https by a proxy in front of "
-    "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."
+    "Requests from another site are refused. If a proxy serves this page over https, the proxy must send "
+    "X-Forwarded-Proto, and the page needs the option --proxy-from with the proxy's address."
 )
 
 
@@ -260,7 +262,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
         if scope["type"] == "websocket":
-            # Nothing here uses WebSockets, and browsers open them across sites.
+            # Refuse WebSockets: this page does not use them, and browsers open them across sites.
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -285,14 +287,14 @@ class Gate:
             await drop_body(scope, receive)
             await send_answer(send_with_headers, refused)
         finally:
-            # Otherwise uvicorn would answer our internal errors, without our headers.
+            # Answer internal errors here, because uvicorn's answer would lack the security headers.
             if not has_begun:
-                await send_answer(send_with_headers, Refused(500, "Something went wrong on the server."))
+                await send_answer(send_with_headers, Refused(500, "Internal error of the server."))
 
     def _check(self, scope: Scope) -> None:
         check_headers(scope)
         hosts = self._hosts_of(scope)
-        # The user's own proxy knows the name by which the user reaches it; the page does not.
+        # Only the user's own proxy knows the name by which the user reaches it.
         are_ours = front.is_host if ORIGINS_KEY in scope else self._hosts.are_ours
         if len(hosts) != 1 or not are_ours(hosts[0]):
             raise Refused(
@@ -303,21 +305,25 @@ class Gate:
         if not scope["path"].startswith("/"):
             raise Refused(400, "A path must begin with a slash.")
         if len(scope["path"]) > MAX_PATH_LENGTH:
-            raise Refused(414, f"A path has at most {MAX_PATH_LENGTH:,} characters here.")
+            raise Refused(
+                414, f"The path of the URL is too long; allowed: at most {MAX_PATH_LENGTH:,} characters."
+            )
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
-            # Gradio's page requests all files below the address in Host, and would stay empty.
+            # Without a valid Host, Gradio's page stays empty: it requests all files from that host.
             raise Refused(
-                400, f"{NO_HOST} Or start the page with --allow-host NAME, the name in that address."
+                400,
+                f"{NO_HOST} Or start the page with --allow-host NAME, with the host name in the "
+                "browser's URL.",
             )
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads_module.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
     def _hosts_of(self, scope: Scope) -> list[str]:
-        """Return the values of Host; if a proxy replaced it, the first name of `--allow-host`."""
+        """Return the Host values, or the first name of `--allow-host` if a proxy has replaced Host."""
         hosts = _values(scope, b"host")
-        # Never replace another name: a page of another site could send it (DNS rebinding).
+        # Never replace other names, which a page of another site could send (DNS rebinding).
         is_lost = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))
         if not (is_lost and scope.get(FORWARDED_KEY) and self._given):
             return hosts
@@ -327,7 +333,7 @@ class Gate:
 
 
 def _own_addresses(scope: Scope) -> set[str]:
-    """Return a proxy's names for this server itself, which a browser does not use."""
+    """Return the names by which a proxy itself addresses this server; browsers do not use them."""
     host, port = scope.get("server") or ("", None)
     return {f"{name}:{port}" for name in (host, f"[{host}]", "localhost", "127.0.0.1")}
 
@@ -336,14 +342,14 @@ def _is_from_elsewhere(scope: Scope, ours: Collection[str], *, is_framed: bool =
     """Return True if the request comes from another site's page; a top-level navigation is allowed.
 
     Args:
-        is_framed: also allow navigation in a frame; the page's policy says which pages may contain it.
+        is_framed: True to allow navigation in a frame, too; the page's policy restricts the containing pages.
     """
-    # The same name over http and over https is two origins.
+    # http and https with the same name are different origins.
     scheme = scope.get("scheme", "http")
     origins = scope.get(ORIGINS_KEY) or {f"{scheme}://{name}" for name in ours}
     if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
         return True
-    # Browsers send Fetch Metadata only to trustworthy origins: over TLS, and to this machine itself.
+    # Browsers send Fetch Metadata only to trustworthy origins, which are TLS and this machine itself.
     site = _values(scope, b"sec-fetch-site")
     if not set(site) & {"cross-site", "same-site"}:
         return False
@@ -360,19 +366,19 @@ NOT_A_FORM = "An upload must be one file, sent as a form."
 
 
 async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> None:
-    """Store one file in a new folder and answer like Gradio: with a list of its path.
+    """Store one file in a new folder, and answer like Gradio with a list that contains its path.
 
     Raises:
         Refused: if the space is insufficient, or the request is not a form with one file.
     """
     request = Request(scope, receive)
-    # The request checks reject a body without a length.
+    # The header exists, because earlier checks reject a body without a length.
     size_bytes = int(request.headers["content-length"])
     with ExitStack() as stack:
         try:
             place = await asyncio.to_thread(stack.enter_context, uploads.receiving(size_bytes))
         except uploads_module.NoRoomError as error:
-            raise Refused(507, f"The server has no space for this file now: {error}.") from error
+            raise Refused(507, f"The server currently has no space for this file: {error}.") from error
         try:
             path = await _write(request, place)
         except ClientDisconnect as error:
@@ -386,7 +392,7 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
 async def _write(request: Request, place: Path) -> Path:
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise ValueError(NOT_A_FORM)
-    # A field that is not a file would be held in memory, whatever its length.
+    # Refuse fields that are not files, because they are kept in memory at any length.
     parser = GradioMultiPartParser(
         request.headers,
         request.stream(),

@@ -1,7 +1,7 @@
-"""Validates values sent to Gradio's functions: JSON of bounded depth, with uploaded files only.
+"""Validates values sent to Gradio's functions: JSON of limited depth that contains only uploaded files.
 
-Gradio treats every object with a path as a file, whatever component it is meant for: it would copy that file
-of this machine, or fetch it from another machine.
+Gradio treats every object with a path as a file, for any component. It would copy the file from this machine,
+or fetch it from another machine.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ddp_gui.http import front
 from ddp_gui.http.front import Message, Receive, Refused, Scope
 
 MAX_DEPTH = 40
-# The page sends one; each is checked on the disk.
+# Maximum number of files. The page sends one, and each is checked on the disk.
 MAX_FILES = 4
-# Lists of run ids, and the files of a script; all other calls are far below `front.MAX_BYTES`.
+# Functions with long values (run ids, files of a script). Other calls are far below `front.MAX_BYTES`.
 LONG_CALLS = (
     "delete_runs", "restore_runs", "empty_bin", "read_script", "open_script", "start_script",
     "start_code_lesson",
 )  # fmt: skip
-# The parts of a long call: a script has at most 200 files.
+# Maximum number of parts of a long call, because a script has at most 200 files.
 MAX_PARTS_OF_A_LONG_CALL = 500
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Functions:
-    """The names of Gradio's functions by number; the name in the request's address, if any."""
+    """Gradio's functions: names by number, and the name in the request's URL, if any."""
 
     names: Mapping[int, str | bool | None]
     called: str | None = None
     # The components whose values each function takes.
     inputs: Mapping[int, Sequence[Any]] = field(default_factory=dict)
-    # The result is fetched by another request.
+    # True if another request fetches the result.
     answers_later: bool = False
 
 
@@ -62,8 +62,8 @@ async def checked_body(
         queue: Gradio's queue of calls.
         scope: receives the name of the function, for the delays of the event loop.
     Raises:
-        Refused: if it is not JSON, too deep, too large, names a file that was not uploaded, or an invalid
-            function or session.
+        Refused: if the body is not JSON, is nested too deep or too large, or contains a file that was not
+            uploaded, or an invalid function or session.
     """
     pieces = []
     while True:
@@ -80,7 +80,7 @@ async def checked_body(
         raise Refused(413, f"This request is too large: at most {front.MAX_BYTES:,} bytes are accepted.")
     files = _files_in(value)
     if files and not await CLICKS.run(_were_uploaded, files, incoming):
-        raise Refused(400, "This file was not uploaded: choose it again.")
+        raise Refused(400, "The uploaded file was not found. Choose the file again.")
     if isinstance(value, dict):
         if queue is not None:
             callers.refuse_others(queue, value.get("event_id"))
@@ -96,7 +96,7 @@ async def checked_body(
 
 
 def _parsed(body: bytes) -> Any:
-    # Large requests are lists of ids, or long texts, with few other parts.
+    # Large requests are lists of ids or long texts, with few other parts.
     max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_PARTS_OF_A_LONG_CALL
     try:
         return front.parse_json_body(body, max_parts=max_parts)
@@ -105,10 +105,10 @@ def _parsed(body: bytes) -> Any:
 
 
 def _files_in(value: Any) -> list[Any]:
-    """Return the path of each file that a value names.
+    """Return the path of each file in a value.
 
     Raises:
-        Refused: if it is nested too deep, or names too many files.
+        Refused: if the value is nested too deep, or contains too many files.
     """
     level, files = [value], []
     for _ in range(MAX_DEPTH):
@@ -130,26 +130,26 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
-    """Refuse keys that Gradio uses without checking that they exist; return the name of the function."""
+    """Refuse invalid keys that Gradio uses without checking them; return the name of the function."""
     number, session = call.get("fn_index"), call.get("session_hash")
     if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
-        raise Refused(400, "A session name has only letters and digits.")
+        raise Refused(400, "A session name must consist of letters and digits.")
     if number is None:
         if functions.called is not None and functions.called not in functions.names.values():
-            raise Refused(404, "There is no function with this name.")
+            raise Refused(404, "No function has this name.")
         _check_values(call.get("data"), functions, None)
         return functions.called
-    # In Python True equals 1: it would be a valid function index.
+    # Exclude True, which equals 1 in Python and would be a valid index.
     if type(number) is not int or number not in functions.names:
-        raise Refused(404, "There is no function with this number.")
-    # A call that cancels another one (/cancel) names a function and has no values.
+        raise Refused(404, "No function has this number.")
+    # A call that cancels another call (/cancel) has a function but no values.
     if "data" in call:
         _check_values(call["data"], functions, number)
     return str(functions.names[number])
 
 
 def _check_values(values: Any, functions: Functions, number: int | None) -> None:
-    """Refuse missing values, and types that a field of the form never has: Gradio checks neither."""
+    """Refuse missing values and impossible types, because Gradio does not check these."""
     if number is None:
         number = next((each for each, name in functions.names.items() if name == functions.called), None)
     wanted = functions.inputs.get(number) if number is not None else None
@@ -159,7 +159,7 @@ def _check_values(values: Any, functions: Functions, number: int | None) -> None
         raise Refused(400, f"This function takes {len(wanted)} values, as a list named data.")
     for value, component in zip(values, wanted, strict=False):
         if not _fits(value, component):
-            raise Refused(400, f"A value of this kind is none of {type(component).__name__}.")
+            raise Refused(400, f"This value is not valid for {type(component).__name__}.")
 
 
 def _fits(value: Any, component: Any) -> bool:

@@ -31,14 +31,14 @@ KINDS = (
 )
 MAX_BYTES = 2 * 1024**3
 MAX_KEPT_BYTES = 20 * 1024**3
-# Per user with login, so that a few users cannot use up the space.
+# Limit per user with login, so that a few users cannot use up the space.
 MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
-# The minimum that a file counts: a million small ones would fill a disk too.
+# Minimum size that a file counts, because a million small files would also fill a disk.
 FEWEST_BYTES = 1024**2
 LEFT_FREE_BYTES = 1024**3
 FORGOTTEN_AFTER_S = 3600.0
 _INCOMING = ".incoming"
-_ASK = "Ask the administrator of this machine to delete files that are not needed"
+_ASK = "Ask the administrator of this machine to delete unneeded files"
 
 
 class NoRoomError(Exception):
@@ -67,7 +67,7 @@ class Uploads:
         self._folder = folder
         self._access = access
         self._lock = threading.Lock()
-        # The folders that are being written, and their largest possible size.
+        # The folders that are being written, with their maximum size.
         self._arriving: dict[Path, int] = {}
         # Gradio reads files only below this folder.
         self.incoming = make_incoming(folder.resolve())
@@ -79,10 +79,10 @@ class Uploads:
 
     @contextlib.contextmanager
     def receiving(self, size_bytes: int) -> Iterator[Path]:
-        """Yield a new folder for one upload of this size; its content stays unless the block raises.
+        """Yield a new folder for one upload of this size. The folder is deleted if the block raises.
 
         Raises:
-            NoRoomError: if the space is insufficient, including uploads in progress.
+            NoRoomError: if this upload and those in progress would need too much space.
         """
         with self._lock:
             self._check_room(size_bytes)
@@ -100,7 +100,7 @@ class Uploads:
                 del self._arriving[place]
 
     def find(self, uploaded: str) -> Path:
-        """Return a new upload of the current user; a caller may send any path.
+        """Return a new upload of the current user, after checking the path, which a client may choose.
 
         Raises:
             ValueError: if the current user did not upload it.
@@ -112,7 +112,7 @@ class Uploads:
             or source.is_symlink()
             or not source.is_file()
         ):
-            raise ValueError("this file was not uploaded: choose it again")
+            raise ValueError("the uploaded file was not found: choose the file again")
         return source
 
     def keep(self, uploaded: str) -> Path:
@@ -138,16 +138,16 @@ class Uploads:
                 number += 1
                 continue
             shutil.move(source, target)
-            # Its folder should now be empty; if not, it is deleted later.
+            # The upload's folder should now be empty; if not, `tidy` deletes it later.
             with contextlib.suppress(OSError):
                 source.parent.rmdir()
             return target.resolve()
 
     def tidy(self, now_unix_s: float | None = None) -> None:
-        """Delete uploads that were not moved within an hour: for example, the tab was closed."""
+        """Delete uploads that were not moved within an hour, for example because the tab was closed."""
         oldest = (now_unix_s or time.time()) - FORGOTTEN_AFTER_S
         for path in sorted(self.incoming.rglob("*"), reverse=True):
-            # A moved upload no longer exists; a folder that is being written is not empty.
+            # Ignore errors: an upload may have been moved meanwhile, or its folder is being written.
             with contextlib.suppress(OSError):
                 about = path.lstat()
                 if about.st_mtime >= oldest:
@@ -163,12 +163,12 @@ class Uploads:
         if free_bytes - size_bytes < LEFT_FREE_BYTES:
             raise NoRoomError("the disk is nearly full")
         if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
-            raise NoRoomError(f"all uploads together may take {_in_gib(MAX_KEPT_BYTES)} GiB. {_ASK}")
+            raise NoRoomError(f"the limit for all uploads together is {_in_gib(MAX_KEPT_BYTES)} GiB. {_ASK}")
         if not current_user().name:
             return
         own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
         if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:
-            raise NoRoomError(f"your uploads may take {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB. {_ASK}")
+            raise NoRoomError(f"the limit for your uploads is {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB. {_ASK}")
 
     def _size_bytes(self, folder: Path) -> int:
         """Return the bytes used below a folder; an upload in progress counts with its maximum size."""

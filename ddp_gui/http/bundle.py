@@ -1,4 +1,4 @@
-"""JavaScript modules as one script, for files and notebooks, which cannot import modules."""
+"""Bundles JavaScript modules into one script, for files and notebooks, which cannot import modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.
 
 
 def bundle(*entries: str) -> str:
-    """Return modules and all that they import as one script; each keeps its own scope."""
+    """Return modules and their imports as one script, in which each module keeps its own scope."""
     order: list[str] = []
     for entry in entries:
         _visit(entry, order)
@@ -32,7 +32,7 @@ def bundle(*entries: str) -> str:
 
 
 def _visit(name: str, order: list[str]) -> None:
-    """Append a module to the order after all that it imports."""
+    """Append a module to the order after its imports."""
     for _, path in _IMPORT.findall((SCRIPTS / name).read_text(encoding="utf-8")):
         imported = _resolve(name, path)
         if imported not in order:
@@ -46,5 +46,5 @@ def _resolve(name: str, path: str) -> str:
 
 
 def variable(name: str) -> str:
-    """Return the variable of a bundle that holds what a module exports."""
+    """Return the variable of a bundle that holds a module's exports."""
     return "module_" + re.sub(r"\W", "_", name.removesuffix(".js"))

@@ -16,10 +16,10 @@ from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
-# The minimum average rate of a body, however steadily it arrives.
+# The minimum average rate of a body, even if it arrives steadily.
 FEWEST_BODY_BYTES_PER_S = 10_000
-# After a refusal the rest of the request is read and dropped for this long. Closing a socket with unread data
-# resets the connection, and the client may lose the response (RFC 9112, section 9.6).
+# Time for which the rest of a refused request is read and dropped. Closing a socket with unread data resets
+# the connection, and the client may lose the response (RFC 9112, section 9.6).
 LINGER_S = 2.0
 NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
@@ -51,11 +51,12 @@ class BoundedProtocol(H11Protocol):
         self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
     ) -> None:
         super().__init__(*given, **named)
-        # An empty context for each request: after a pause asyncio reads a connection in the context of an
-        # earlier request (cpython issue 140947), and behind a proxy the next one may belong to another user.
+        # Use an empty context for each request: after a pause, asyncio reads a connection in the context of
+        # an earlier request (cpython issue 140947), and behind a proxy the next request may belong to another
+        # user.
         self.config.reset_contextvars = True
         self._listener = listener
-        # The app for unknown clients; None: they are refused.
+        # The app for unknown clients; None: refuse them.
         self._phones = phones
         self.conn = _CheckedHead(h11.SERVER, MAX_HEADER_BYTES)
 
@@ -107,7 +108,7 @@ class BoundedProtocol(H11Protocol):
             self._stop_waiting()
 
     def eof_received(self) -> None:
-        """Close a refused connection once its client has sent everything."""
+        """Close a refused connection after the client has sent its entire request."""
         if self._is_refused:
             self.transport.close()
 
@@ -119,7 +120,7 @@ class BoundedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request, with the headers of all responses."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.close()  # it has already received its response, or part of it
+            self.transport.close()  # the client has already received the response, or a part of it
             return
         refused = self.conn.refused
         self._refuse(*((400, msg) if refused is None else (refused.status, str(refused))))
@@ -140,7 +141,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()  # TLS
 
     async def _identify(self, identify: Callable[[], None]) -> None:
-        """Identify the user who made the connection, and only then read from it."""
+        """Identify the user who opened the connection before reading from it."""
         assert self._listener is not None
         await self.loop.run_in_executor(self._listener.threads, identify)
         if not self.transport.is_closing():
@@ -163,7 +164,7 @@ class BoundedProtocol(H11Protocol):
         return number
 
     def _body_allowed_s(self) -> float:
-        """Return how much longer a body with this number of bytes so far may take."""
+        """Return the remaining time for a body with this number of received bytes."""
         taken_s = self.loop.time() - self._body_began_s
         return max(0.0, BODY_GOES_ON_WITHIN_S + self._num_body_bytes / FEWEST_BODY_BYTES_PER_S - taken_s)
 
@@ -177,7 +178,7 @@ class BoundedProtocol(H11Protocol):
             self._deadline = None
 
     def _give_up(self) -> None:
-        # The sender is not late while we have paused reading.
+        # Do not time out while reading is paused.
         if self.flow.read_paused and not self._is_refused:
             self._body_began_s += BODY_GOES_ON_WITHIN_S
             self._wait(BODY_GOES_ON_WITHIN_S)
@@ -186,7 +187,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class _CheckedHead(h11.Connection):
-    """Checks a request's head before h11 parses it: its size, and how it states the length of the body.
+    """Checks a request's head before h11 parses it: its size, and how it declares the length of the body.
 
     h11 limits a head only if it arrives in several pieces, accepts two equal Content-Length headers, and
     parses the chunks of a body, each with extensions, and the trailers, although no chunked body is accepted.
@@ -213,7 +214,7 @@ def _check_head(received: bytes) -> None:
     """Check the head of a request, which may be incomplete.
 
     Raises:
-        Refused: if it is too large, or does not state the length of its body in one header.
+        Refused: if it is too large, or does not declare the length of the body in one header.
     """
     ends = [end for end in (received.find(b"\n\r\n"), received.find(b"\n\n")) if end >= 0]
     head = received[: min(ends)] if ends else received
@@ -225,6 +226,6 @@ def _check_head(received: bytes) -> None:
         raise Refused(400, NO_HOST)
     lengths = _LENGTHS.findall(head)
     if len(lengths) > 1 or any(b"," in length for length in lengths):
-        raise Refused(400, "More than one Content-Length.")
+        raise Refused(400, "The request has more than one Content-Length header.")
     if _CHUNKED.search(head):
         raise Refused(411, NO_LENGTH)

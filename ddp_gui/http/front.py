@@ -32,12 +32,12 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
         self.status = status
 
 
-# Below these, no address is a page.
+# Paths below which no URL is a page.
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
 
 
 def asks_for_page(scope: Scope, path: str) -> bool:
-    """Return True if a browser opens an address as a page; `path` is without the prefix of a proxy."""
+    """Return True if a browser opens a URL as a page; `path` does not contain the prefix of a proxy."""
     accepted = b"".join(value for name, value in scope["headers"] if name == b"accept")
     return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not path.startswith(NO_PAGES)
 
@@ -51,7 +51,7 @@ async def send_answer(send: Send, refused: Refused) -> None:
         (b"cache-control", b"no-store"),
     ]
     if refused.status in (411, 413, 507):
-        # The rest of the request is not read.
+        # Close the connection, because the rest of the request is not read.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -65,7 +65,7 @@ LAST_PORT = 65_535
 
 
 class Hosts:
-    """This machine's names, and every IP address: requests to an address cannot be DNS rebinding."""
+    """Accepted hosts: this machine's names, and every IP address, because DNS rebinding needs a name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         short = socket.gethostname().lower()
@@ -120,7 +120,7 @@ _PAGE = (
     "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; "
     f"manifest-src 'self'; base-uri 'self'; form-action 'self'; {_NO_FRAMES}; "
 )
-# Knows no list of origins, which the policy has.
+# This older header cannot list origins, unlike the policy.
 FRAME_HEADER = b"x-frame-options"
 HEADERS: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -135,7 +135,7 @@ _KEPT_BY = {b"cache-control", b"etag"}
 
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
-    """Return the policy of our pages: only our files run, and these inline scripts."""
+    """Return the policy of this server's pages: only its own files and these inline scripts run."""
     # Plotly creates empty style elements and fills them through the CSSOM, which is not inline style; but the
     # superscripts of a logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
@@ -143,7 +143,7 @@ def own_page(inline_scripts: Iterable[str] = ()) -> str:
 
 
 def file_page(scripts: Iterable[str], style: str) -> str:
-    """Return the policy of a page in a file: it may load nothing and execute only these scripts."""
+    """Return the policy of a page in a file, which may load nothing and execute only these scripts."""
     styles = _sources([style, ""])
     return (
         f"default-src 'none'; script-src{_sources(scripts)}; style-src{styles}; "
@@ -158,7 +158,7 @@ def gradio_page(inline_scripts: Iterable[str]) -> str:
 
 
 def merge_policies(headers: Iterable[Header], frames: Sequence[str] = ()) -> list[Header]:
-    """Return a response's headers with ours; its own policy has precedence.
+    """Return a response's headers with the default headers added; a policy of the response takes precedence.
 
     Args:
         frames: the origins of the pages that may contain this page as a frame.
@@ -194,32 +194,34 @@ def _digest(text: str) -> str:
 
 
 MAX_HEADER_BYTES = 32 * 1024
-# Resolving the path of a file takes quadratic time in them: 0.6 s for 14,000.
+# Maximum number of path parts: resolving a file takes quadratic time, 0.6 s for 14,000 parts.
 MAX_PATH_PARTS = 64
 # FastAPI and python-multipart need quadratic time for the parameters of a header: 1.8 s for 28 KB.
 MAX_PARAMETER_BYTES = 512
 _WITH_PARAMETERS = (b"content-type", b"content-disposition", b"range", b"if-range")
-# Browsers send twenty, proxies add ten.
+# Maximum number of headers: browsers send twenty, proxies add ten.
 MAX_HEADERS = 200
-# For a path that names a file, the server accesses the disk for each part of it.
+# For a path of a file, the server accesses the disk for each part.
 MAX_PATH_LENGTH = 2_000
 MAX_BODY_BYTES = 1_000_000
-# A client that is still sending when the connection closes never sees the answer: up to this is read and
-# dropped.
+# Number of bytes to read and drop after a refusal, because a client that is still sending when the connection
+# closes does not receive the answer.
 MAX_DROPPED_BYTES = 8_000_000
-# A classroom behind one address has thirty pages open, each with a stream and occasional requests.
+# Maximum number of concurrent requests per address: a classroom behind one address may have thirty pages
+# open, each with a stream and occasional requests.
 MAX_AT_ONCE = 200
-# Per user with login: enough for a few browsers full of pages, far below the limit of a classroom.
+# Maximum number of concurrent requests per logged-in user: enough for a few browsers with many pages,
+# far below the limit of a classroom.
 MAX_AT_ONCE_OF_ONE = 50
 TOO_LARGE = (
     f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
     "headers are accepted."
 )
 NO_HOST = (
-    "This request does not say which address the browser uses. A proxy must pass on the Host header: "
+    "This request does not say which host name the browser uses. A proxy must pass on the Host header: "
     "proxy_set_header Host $http_host (nginx), ProxyPreserveHost On (Apache)."
 )
-NO_LENGTH = "A request with a body must state its length (Content-Length)."
+NO_LENGTH = "A request with a body must declare the length of the body (Content-Length)."
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -247,13 +249,13 @@ def check_body(scope: Scope, max_bytes: int) -> None:
     """Refuse a body before any of it is read.
 
     Raises:
-        Refused: if it is too long, or does not state its length.
+        Refused: if it is too long, or its length is not declared.
     """
     headers = [(name, value) for name, value in scope["headers"] if name in _FRAMING]
     if not headers and scope["method"] in _WITHOUT_BODY:
         return
     lengths = [value for name, value in headers if name == b"content-length"]
-    # uvicorn enforces the declared length of a body; a chunked one declares none.
+    # uvicorn enforces the declared length of a body; a chunked body declares none.
     if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
         raise Refused(411, NO_LENGTH)
     if int(lengths[0][:20]) > max_bytes:
@@ -282,7 +284,7 @@ class RequestCounter:
         """Count a request until it ends.
 
         Raises:
-            Refused: if this sender has too many already.
+            Refused: if this sender already has too many requests.
         """
         if self._counts[sender] >= self._most:
             raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
@@ -296,9 +298,9 @@ class RequestCounter:
 
 
 MAX_BYTES = 128 * 1024
-# The largest request that the page sends deletes several thousand runs.
+# Maximum number of values: the page's largest request deletes several thousand runs.
 MAX_VALUES = 20_000
-# Lists, objects and their named fields.
+# Maximum number of lists, objects and named fields.
 MAX_PARTS = 2_000
 
 
@@ -308,7 +310,8 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     Raises:
         HTTPException: if it is too long.
     """
-    from fastapi import HTTPException  # app.py imports this module before anything that takes time
+    # Imported here, because app.py imports this module before anything that takes time.
+    from fastapi import HTTPException
 
     pieces, num_bytes = [], 0
     async for piece in request.stream():
@@ -321,10 +324,10 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
 
 
 def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
-    """Return the value of a JSON text; None for an empty one.
+    """Return the value of a JSON text; None for an empty text.
 
     Raises:
-        ValueError: if it is not JSON, or has too many values.
+        ValueError: if the text is not JSON, or has too many values.
     """
     if not body:
         return None
@@ -333,7 +336,7 @@ def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
         outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
         if _has_too_many(outside, max_parts):
             raise ValueError(
-                f"The request holds more than {MAX_VALUES:,} values, or {max_parts:,} lists and named fields."
+                f"The request contains more than {MAX_VALUES:,} values, or {max_parts:,} lists and fields."
             )
     try:
         return orjson.loads(body)
@@ -346,19 +349,21 @@ def _has_too_many(text: bytes, max_parts: int) -> bool:
     return num_parts > max_parts or text.count(b",") > MAX_VALUES
 
 
-# Gradio builds addresses from these headers of any sender. A trusted proxy's values are already in the scope.
+# Headers to remove, because Gradio builds URLs from them for any sender. A trusted proxy's values are already
+# in the scope.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")
-# The key in a request's scope of whether the request's headers say that a proxy forwarded it.
+# Key in a request's scope: True if the headers claim that a proxy forwarded the request.
 FORWARDED_KEY = "ddp_is_forwarded"
-# The form of this page's cookies: a name and a token.
+# Format of this page's cookies: a name and a token.
 _COOKIE = re.compile(rb"([A-Za-z0-9_]{1,64})=([A-Za-z0-9._-]{1,256})")
 
 
 def cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the cookies of a request whose values are tokens.
 
-    `http.cookies`, which Starlette uses too, needs quadratic time for a quoted value in Python before 3.11.10
-    (CVE-2024-7592). Of two cookies of one name the first counts: browsers send the most specific path first.
+    `http.cookies`, which Starlette uses, needs quadratic time for a quoted value in Python before 3.11.10
+    (CVE-2024-7592). Of two cookies with the same name the first one counts, because browsers send the most
+    specific path first.
     """
     found: dict[str, str] = {}
     for name, value in headers:
@@ -382,7 +387,7 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # No later code parses a cookie that this page did not set.
+        # Remove all other cookies, so that no later code parses a cookie that this page did not set.
         kept = [pair for pair in cookies(scope["headers"]).items() if pair[0] in self._known_cookies]
         scope[FORWARDED_KEY] = any(name.startswith(PROXY_HEADERS[:2]) for name, _ in scope["headers"])
         scope["headers"] = [
@@ -404,7 +409,7 @@ class Front:
 
 
 async def _add_slash(root_path: str, scope: Scope, send: Send) -> None:
-    """Redirect to the prefix with a slash: relative links of the first page would lead outside the prefix."""
+    """Redirect to the prefix with a slash, because relative links would otherwise leave the prefix."""
     query = scope.get("query_string", b"")
     location = root_path.encode() + b"/" + (b"?" + query if query else b"")
     headers = [(b"location", location), (b"content-length", b"0")]

@@ -23,22 +23,23 @@ from ddp_gui.http.front import network_of
 from trainers.machine import facilities
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-# At 150 bytes per row, more connections than a machine's ports allow to one address.
+# Maximum size of a table: at 150 bytes per row, more connections than the number of ports allows to one
+# address.
 _MAX_TABLE_BYTES = 32 * 2**20
-# linux/netlink.h, linux/sock_diag.h
+# Constants of linux/netlink.h and linux/sock_diag.h.
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
 _NO_COOKIE = 0xFFFFFFFF
 _ALL_STATES = 0xFFFFFFFF
 _ESTABLISHED = 1
 _ANSWER_WITHIN_S = 1.0
-# Accounts of services, such as a web server's, have lower user ids than accounts of users.
+# Accounts of services, such as a web server, have user ids below this one.
 _FIRST_PERSONS_UID = 1000
 
 Address = tuple[str, int]
 
 
 def is_own(client: Address, server: Address) -> bool:
-    """Return True if this user or root made a connection, or the system does not report owners."""
+    """Return True if this user or root opened a connection, or the system does not report owners."""
     return is_of_page(owner(client, server))
 
 
@@ -61,7 +62,8 @@ def owner(client: Address, server: Address, since_s: float | None = None) -> int
     """Return the user id of a connection's client, or None if no local process owns it or it is unknown.
 
     Args:
-        since_s: when it was accepted (`time.monotonic`): tables read after that time are recent enough.
+        since_s: time (`time.monotonic`) at which the connection was accepted; tables read later are recent
+            enough.
     """
     if is_instant():
         return _query_kernel(client, server)
@@ -70,9 +72,9 @@ def owner(client: Address, server: Address, since_s: float | None = None) -> int
 
 @functools.cache
 def is_instant() -> bool:
-    """Return True if the kernel can look up a single connection; tested once with our own connection.
+    """Return True if the kernel can look up a single connection; tested once with a connection to itself.
 
-    Without its module for TCP the kernel answers every query as if the connection did not exist.
+    Without its module for TCP, the kernel answers every query as if the connection did not exist.
     """
     if not facilities.are_available():
         return False
@@ -87,7 +89,7 @@ def is_instant() -> bool:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Return True if an address is this machine's own, so that any local user can connect from it."""
+    """Return True if an address belongs to this machine, so that any local user can connect from it."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
             probe.bind((host, 0))
@@ -97,14 +99,14 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def _knows_every_client() -> bool:
-    """Return True if the kernel knows every loopback client; WSL does not know those of Windows."""
+    """Return True if the kernel knows every loopback client; in WSL it does not know clients in Windows."""
     return "microsoft" not in platform.release().lower()
 
 
 def _query_kernel(client: Address, server: Address) -> int | None:
     """Return the user id of a connection's client by a query for this one socket (`man 7 sock_diag`)."""
     (family, source, interface), (_, target, _) = _packed(client[0]), _packed(server[0])
-    # struct inet_diag_req_v2: family, protocol, extensions, states; then the socket, seen from the client.
+    # struct inet_diag_req_v2: family, protocol, extensions, states, then the socket from the client's side.
     wanted = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _ALL_STATES)
     wanted += struct.pack("!HH16s16s", client[1], server[1], source, target)
     wanted += struct.pack("=III", interface, _NO_COOKIE, _NO_COOKIE)
@@ -118,8 +120,8 @@ def _query_kernel(client: Address, server: Address) -> int | None:
         return None
     if len(answer) < 16 + 72 or struct.unpack_from("=H", answer, 4) != (_SOCK_DIAG_BY_FAMILY,):
         return None
-    # struct inet_diag_msg. If the connection does not exist, the kernel answers for a listening socket at
-    # that address; a closed connection has inode 0, and its user id would read as root's.
+    # struct inet_diag_msg. If the connection does not exist, the kernel answers for a listening socket at the
+    # address. A closed connection has inode 0 and user id 0, which must not count as root.
     state, ports = answer[16 + 1], struct.unpack_from("!HH", answer, 16 + 4)
     uid, inode = struct.unpack_from("=II", answer, 16 + 64)
     is_it = state == _ESTABLISHED and ports == (client[1], server[1]) and inode != 0
@@ -136,7 +138,7 @@ def _packed(host: str) -> tuple[socket.AddressFamily, bytes, int]:
 
 
 class _Tables:
-    """The tables of connections; one reading serves all connections that were accepted before it."""
+    """The kernel's tables of connections. One reading serves all connections that were accepted earlier."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,9 +171,9 @@ def _read_table(table: Path) -> bytes:
 
 
 def _written(client: Address, server: Address) -> list[bytes]:
-    """Return the beginnings of a connection's row: its addresses as 32-bit words in host byte order.
+    """Return the possible beginnings of a connection's row: its addresses as 32-bit words in host byte order.
 
-    An IPv4 connection of an IPv6 socket is in the other table, as mapped addresses.
+    An IPv4 connection of an IPv6 socket is in the table for IPv6, with mapped addresses.
     """
     family, packed_client, _ = _packed(client[0])
     packed = (packed_client, _packed(server[0])[1])
@@ -188,12 +190,12 @@ def _written(client: Address, server: Address) -> list[bytes]:
 
 
 MAX_CONNECTIONS = 600
-# A class behind one address: thirty browsers with six connections each.
+# Maximum number of connections per address: a class may have thirty browsers with six connections each.
 MAX_OF_ONE_ADDRESS = 200
-# Closed connections keep their file descriptors until the next turn of the event loop.
+# Spare file descriptors: closed connections keep theirs until the next iteration of the event loop.
 MAX_ENDING = 100
-# After this number, other work of the event loop gets its turn: a client that opens connections fast must not
-# occupy the loop.
+# Maximum number of connections to accept in one iteration of the event loop, so that a client that opens
+# connections fast cannot block other work.
 MAX_IN_A_ROW = 32
 
 
@@ -201,16 +203,16 @@ class Connection(socket.socket):
     """An accepted connection; it is waiting while its request is incomplete."""
 
     listener: Listener
-    # Clients of the same network are counted together; None behind a trusted proxy.
+    # Network of the client, for the limit per network; None behind a trusted proxy.
     network: str | None
     since_s: float
     waits_since_s: float | None
     is_ending = False
-    # Made by another user of this machine, on a page without login.
+    # True if another user of this machine opened the connection to a page without login.
     is_foreign = False
-    # Not made by the proxy, on a page whose proxy authenticates the users.
+    # True if a client other than the proxy opened the connection to a page whose proxy authenticates users.
     bypasses_proxy = False
-    # A function, for a thread, that identifies the client before anything is read; None: already identified.
+    # Function, to be called in a thread, that identifies the client before reading; None: already identified.
     identify: Callable[[], None] | None = None
 
     def close(self) -> None:
@@ -234,9 +236,8 @@ class Listener(socket.socket):
         """Create a socket of this family.
 
         Args:
-            trusted_proxies: addresses and networks in the form of `--proxy-from`: many users are behind each,
-                so
-                only the total limit applies there.
+            trusted_proxies: addresses and networks in the form of `--proxy-from`: each may serve many users,
+                so only the total limit applies.
             is_one_users: identify connections of other users of this machine.
             believes_names: the proxies authenticate the users, so identify connections from other clients.
             lets_phones_in: connections of unknown clients are served by a separate app.
@@ -246,19 +247,20 @@ class Listener(socket.socket):
         self._believes_names = believes_names
         self.lets_phones_in = lets_phones_in
         self._proxies = _networks(trusted_proxies)
-        # By file descriptor: the event loop wraps the sockets that it received.
+        # Connections by file descriptor, because the event loop wraps the sockets that it received.
         self._open: dict[int, Connection] = {}
         self._in_a_row = 0
-        # One thread for identification, if the system looks up clients slowly.
+        # A thread for identification, if the system looks up clients slowly.
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="connections")
-        # Each is a file descriptor, and the page needs others.
+        # Maximum number of connections: each takes a file descriptor, and the page needs descriptors for
+        # other files.
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept the next connection that is within the limits.
 
         Raises:
-            BlockingIOError: if no connection waits, or several were accepted in succession.
+            BlockingIOError: if no connection waits, or the limit per iteration of the event loop is reached.
         """
         while self._in_a_row < MAX_IN_A_ROW:
             self._in_a_row += 1
@@ -287,7 +289,7 @@ class Listener(socket.socket):
         """Note whether the server waits for the client: for the rest of a request, or the next one.
 
         Args:
-            number: its file descriptor.
+            number: the connection's file descriptor.
         """
         if (connection := self._open.get(number)) is not None:
             connection.waits_since_s = time.monotonic() if waits else None
@@ -300,7 +302,7 @@ class Listener(socket.socket):
         return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
     def bypasses_proxy(self, number: int) -> bool:
-        """Return True if a connection was not made by the proxy and so must not name a user."""
+        """Return True if a connection was not opened by the proxy and so must not name a user."""
         connection = self._open.get(number)
         if not self._believes_names:
             return False
@@ -316,7 +318,7 @@ class Listener(socket.socket):
         self._open.pop(number, None)
 
     def _make_room(self, newest: Connection) -> bool:
-        """Return True if the new connection may stay, if necessary by closing another one."""
+        """Return True if the new connection can be kept; if necessary, closes another connection."""
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
         network = newest.network
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
@@ -337,13 +339,13 @@ class Listener(socket.socket):
             return False
         longest = min(waiting, key=lambda each: waiting[each])
         longest.is_ending = True
-        # The event loop then reads the end and closes it. A connection that is already closed needs nothing.
+        # The event loop then reads end-of-file and closes. An already closed connection raises OSError.
         with contextlib.suppress(OSError):
             longest.shutdown(socket.SHUT_RDWR)
         return True
 
     def _identify(self, connection: Connection, client: Address, server: Address) -> None:
-        """Store which user made a connection; other users of this machine are counted separately."""
+        """Store the user who opened a connection; other users of this machine are counted separately."""
         is_here = connection.network is not None and is_of_this_machine(client[0])
         uid = owner(client, server, connection.since_s)
         is_own = is_of_page(uid)
@@ -357,11 +359,11 @@ class Listener(socket.socket):
         connection.identify = None
 
     def _is_proxys(self, connection: Connection, address: str, uid: int | None) -> bool:
-        """Return True if a proxy made a connection; a local proxy is recognised by its system account."""
+        """Return True if a proxy opened a connection; a local proxy is recognised by its system account."""
         if not self._is_proxy(address):
             return False
         if is_of_this_machine(address):
-            # If it has been closed, the answer may be for another connection from the same port.
+            # If the connection was closed meanwhile, the port may belong to another connection's owner.
             return is_system_account(uid) and _is_connected(connection)
         return True
 

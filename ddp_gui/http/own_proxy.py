@@ -17,13 +17,14 @@ SECRET_VARIABLE = "DDP_PROXY_SECRET"  # noqa: S105 - a name  # nosec B105
 ORIGIN_VARIABLE = "DDP_PROXY_ORIGIN"
 FRAMES_VARIABLE = "DDP_PROXY_FRAMES"
 SECRET_HEADER = "x-rankscope-proxy"  # noqa: S105 - a name  # nosec B105
-# The key in a request's scope of the origins whose pages may send it; absent for requests without the proxy.
+# Key in a request's scope: the origins whose pages may send the request. Missing for requests without the
+# proxy.
 ORIGINS_KEY = "ddp_proxy_origins"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnProxy:
-    """How requests of the proxy are recognised: by a secret that it sends, or by the page's only origin.
+    """Recognises requests of the proxy by a secret that it sends, or by the page's only origin.
 
     Attributes:
         secret: the value of `SECRET_HEADER` that only the proxy knows; empty: `origin` is given.
@@ -38,7 +39,9 @@ class OwnProxy:
 
     @classmethod
     def take(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
-        """Return the proxy that environment variables describe, or None; jobs do not inherit the variables.
+        """Return the proxy that environment variables describe, or None.
+
+        Removes the variables, so that jobs do not inherit them.
 
         Raises:
             ValueError: if a value is not an origin.
@@ -50,7 +53,7 @@ class OwnProxy:
         return cls(secret=secret, origin=origin, frames=frames) if secret or origin else None
 
     def around(self, app: App) -> App:
-        """Return an app that marks the requests of the proxy, before anything else reads them."""
+        """Return an app that marks requests of the proxy before other code reads them."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
@@ -65,8 +68,8 @@ class OwnProxy:
             (name, value) for name, value in scope["headers"] if name != SECRET_HEADER.encode()
         ]
         if self.secret and hmac.compare_digest(sent.encode("latin-1"), self.secret.encode()):
-            # The name is that in the browser's address: Jupyter passes it on, and knows no other. A proxy in
-            # front of Jupyter names the scheme; without one the page's own address is right.
+            # Jupyter forwards the host name in the browser's URL unchanged. A proxy in front of Jupyter sets
+            # the scheme; without such a proxy, the request's scheme is correct.
             scheme = _value(scope, "x-forwarded-proto").partition(",")[0].strip().lower()
             scope["scheme"] = scheme if scheme in ("http", "https") else scope.get("scheme", "http")
             host = _value(scope, "host").lower()
@@ -79,7 +82,7 @@ class OwnProxy:
             scope[ORIGINS_KEY] = {self.origin.lower()}
 
     def _names(self, scope: Scope) -> set[str]:
-        """Return the names of this page that a proxy sends; never another one (DNS rebinding)."""
+        """Return the host names of this page that the proxy may send; never others (DNS rebinding)."""
         _, port = scope.get("server") or ("", None)
         return {urlsplit(self.origin).netloc.lower(), f"localhost:{port}", f"127.0.0.1:{port}"}
 

@@ -19,9 +19,9 @@ from ddp_gui.http import front
 from trainers.contract import config
 from trainers.files.plain_files import ASSETS, REPOSITORY
 
-# Terminal escapes, bidirectional marks, zero width, blank letters, lone surrogates: Unicode's
-# Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks classified as letters. Not the Arabic signs
-# below a number, which are visible.
+# Invisible characters: terminal escapes, bidirectional marks, zero-width characters, blank letters and lone
+# surrogates (Unicode's Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks classified as letters).
+# Excludes the Arabic signs below a number, which are visible.
 _ACTING = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff"
@@ -29,7 +29,7 @@ _ACTING = (
     "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 # Joiners, selectors and tags are visible parts of emoji, Persian and Indic words, Chinese names and regional
-# flags. Elsewhere they only make two names look the same.
+# flags. Elsewhere they only make different names look equal.
 _EMOJI = (
     "[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u297f"
     "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
@@ -49,7 +49,7 @@ _FOUND = re.compile(f"(?:{_NEEDED})|({_ACTING})")
 
 
 def visible(text: str) -> str:
-    """Return a text in which invisible characters with an effect are replaced by their code points."""
+    """Return a text in which code points replace invisible characters that have an effect."""
     return _FOUND.sub(lambda found: f"⟨{_number(found[1])}⟩" if found[1] else found[0], text)
 
 
@@ -135,12 +135,12 @@ def make_static_router() -> APIRouter:
     def plotly(request: Request) -> Response:
         return script(request, "plotly-basic.min.js", _FOR_A_YEAR)
 
-    # The editor; its address has no version, so the browser asks again after a day.
+    # The editor. Its URL has no version, so the browser requests it again after a day.
     @router.get("/codemirror.min.js")
     def codemirror(request: Request) -> Response:
         return script(request, "codemirror.min.js", _FOR_A_DAY)
 
-    # Only the font file: its licence and description are for readers of the source.
+    # Serve only the font file; its licence and description are for readers of the source.
     @router.get(TYPEFACE.removeprefix("live"))
     def typeface() -> FileResponse:
         path = ASSETS.parent / TYPEFACE.removeprefix("live/")
@@ -175,13 +175,13 @@ def _plotly_file() -> Path:
 
 
 def vendored(name: str) -> bytes:
-    """Return one of other people's scripts."""
+    """Return a third-party script."""
     return (ASSETS / "vendor" / name).read_bytes()
 
 
 @functools.cache
 def compressed(name: str) -> bytes:
-    """Return one of other people's scripts, compressed by gzip."""
+    """Return a third-party script, compressed by gzip."""
     return gzip.compress(vendored(name), compresslevel=6)
 
 
@@ -220,15 +220,15 @@ STYLES = (
     "train/terms",
     "shared/print",
 )
-# Each page: its address, its name in the navigation, and the element that a script fills.
+# Each page: its path, its name in the navigation, and the element that a script fills.
 PAGES = (
     ("runs", "Runs", "ddp-runs"),
     ("machine", "Machine", "ddp-machine"),
     ("learn", "Learn", "ddp-learn"),
 )
-# A script shows its link if runs are queued or there is a login.
+# A script shows the link to this page if runs are queued or the page has logins.
 QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
-# Fetched in parallel with the page's scripts, not after them: the list may be long.
+# Scripts that fetch data in parallel with the page's modules, because the list may be long.
 EARLY = {
     "runs": """<script>
 if (!/[?&](compare|bin)=/.test(location.search)) {
@@ -245,13 +245,13 @@ window.ddpEarlySummary = (() => {
 """,
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
-# The second way of the Train page.
+# The alternative form of the Train page.
 SCRIPT_PAGE = ("script", "Run my script", "ddp-script")
 # The target of the first page's skip link.
 FORM = "ddp-form"
-# A poll on a phone: the question, and no links to other pages.
+# The page of a poll on a phone, without links to other pages.
 POLL_PAGE = ("poll", "Poll", "ddp-poll")
-# An address that names no page.
+# The page for an unknown URL.
 NOT_FOUND = "not-found"
 # Modules of pages whose module is not PATH/page.js.
 MODULES = {POLL_PAGE[0]: "learn/polls/page.js"}
@@ -266,7 +266,7 @@ def make_router() -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter()
     for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE, SCRIPT_PAGE, POLL_PAGE):
-        # The query has no effect here: the page is always the same.
+        # The query has no effect: the page is always the same.
         policy = front.own_page(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
     return router
@@ -280,7 +280,7 @@ def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
 
 
 def head(*, has_charts: bool = False) -> str:
-    """Return the head of every page, including Gradio's; our scripts run before Plotly is compiled."""
+    """Return the head of every page, including Gradio's. The page's scripts run before Plotly is compiled."""
     plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{typeface_preload()}
@@ -310,12 +310,12 @@ def preloads(path: str) -> str:
 
 
 def navigation(current: str) -> str:
-    """Return the navigation; `current` is the address of the page that contains it."""
+    """Return the navigation; `current` is the path of the page that contains it."""
     marks = {SECTIONS.get(current): " aria-current=true", current: " aria-current=page"}
     links = "".join(f'<a href="./{path}"{marks.get(path, "")}>{name}</a>' for path, name in NAVIGATION)
-    # The tour is for first-time visitors of the first page.
+    # Offer the tour to first-time visitors of the first page.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
-    # Gradio lays out the first page; on all other pages the skip link precedes the navigation already.
+    # Add the skip link only to the first page, which Gradio lays out; all other pages already have one.
     skip = f'<a class="ddp-skip" href="#{FORM}">Skip to the form</a>' if current == "" else ""
     return f"""{skip}<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">Rankscope</span>{links}
 <span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
@@ -323,9 +323,9 @@ def navigation(current: str) -> str:
 
 
 def nothing_here(path: str) -> HTMLResponse:
-    """Return the page for an address that names none; `path` is without the prefix of a proxy."""
-    words = """<div class="ddp ddp-nothing"><h1>There is no page at this address.</h1>
-<p>Your runs are under <a href="./runs">Runs</a>; a new one begins under <a href="./">Train</a>.</p></div>"""
+    """Return the page for an unknown URL; `path` does not contain the prefix of a proxy."""
+    words = """<div class="ddp ddp-nothing"><h1>This page does not exist.</h1>
+<p>Find your runs under <a href="./runs">Runs</a>, or start a run under <a href="./">Train</a>.</p></div>"""
     # The links of every page are relative to the root.
     base = f'<base href="{"../" * (path.count("/") - 1)}./">'
     body = page("Not found", NOT_FOUND, "ddp-not-found", words, base)
@@ -334,10 +334,10 @@ def nothing_here(path: str) -> HTMLResponse:
 
 
 def page(name: str, path: str, place: str, content: str = "", base: str = "") -> str:
-    """Return a page with an element for a script to fill, unless there is content.
+    """Return a page with `content`, or with an empty element that a script fills.
 
     Args:
-        base: element to which relative links refer; with it there is no skip link, which is relative, too.
+        base: HTML base element; if given, the page has no skip link, because that link is relative.
     """
     skip = "" if base else f'<a class="ddp-skip" href="#{place}">Skip to the page</a>'
     return f"""<!doctype html>
@@ -353,7 +353,7 @@ def page(name: str, path: str, place: str, content: str = "", base: str = "") ->
 {skip}
 {navigation(path) if path != POLL_PAGE[0] else ""}
 <main><div id="{place}" tabindex="-1">{content}</div>
-<noscript>This page is drawn by a script: please allow scripts for it.</noscript></main>
+<noscript>This page needs JavaScript. Please allow scripts for this page.</noscript></main>
 </body>
 </html>
 """

@@ -19,7 +19,7 @@ from trainers.engines.local import torchrun
 WORKER = "trainers.worker"
 PORT = 29500
 _COMMENT_WIDTH = 96
-# A Kubernetes name has at most 63 characters, and the names of pods are derived from this one.
+# Maximum length of a label: Kubernetes names have at most 63 characters, and pods extend the label.
 _MAX_LABEL = 40
 
 
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def new_run(self) -> str:
-        """The name of the new run, unless the target has a better one."""
+        """The name of the new run, unless the target defines one."""
         return f"{self.run_id[:80]}-elsewhere"
 
     @property
@@ -120,7 +120,9 @@ def needs(job: Job) -> list[str]:
     """Return sentences about the requirements for the machines and their network."""
     notes = []
     if job.num_nodes > 1:
-        notes.append("All machines must see the same folder of runs: checkpoints come from every rank.")
+        notes.append(
+            "All machines must share the folder of runs, because every rank writes a part of the checkpoints."
+        )
     if job.config.data_path:
         notes.append("Your own data must be at the same path on every machine (data_path below).")
     if job.config.pretrained_path:
@@ -129,11 +131,11 @@ def needs(job: Job) -> list[str]:
         )
     if job.config.start_from:
         run_id = job.config.start_from.rpartition("/")[0]
-        notes.append(f"The run {run_id}, which it starts from, must be in the same folder of runs.")
+        notes.append(f"The run starts from run {run_id}, which must be in the same folder of runs.")
     if job.num_nodes > 1:
         notes.append(
-            "While it runs, ports of these machines accept connections from every computer without a "
-            "password: use it only in a trusted network."
+            "While the run trains, these machines accept connections from every computer without a "
+            "password. Use only a trusted network."
         )
     return notes
 
@@ -162,7 +164,7 @@ def yaml_text(value: dict[str, Any]) -> str:
     return text
 
 
-# A documentation address (RFC 5737): it belongs to no machine, so it must be replaced.
+# A documentation address (RFC 5737), which belongs to no machine, so the user must replace it.
 FIRST_ADDRESS = "192.0.2.1"
 TORCHRUN_PROOF = "Tested: this project's tests run these commands for two machines, both on one computer."
 
@@ -178,7 +180,7 @@ def torchrun_text(job: Job) -> str:
             f"Replace {FIRST_ADDRESS} with the address of the first machine, then give each machine its own "
             "command within five minutes."
         )
-    notes.append("Every machine needs this project in the folder named below (or change it), installed.")
+    notes.append("Install this project on every machine, in the folder named below, or change the folder.")
     blocks = [_block(job, node) for node in range(job.num_nodes)]
     return comment([*notes, *needs(job)]) + "".join(blocks)
 
@@ -199,11 +201,11 @@ _BODY = """
 set -euo pipefail
 cd {project}
 export PATH="$PWD/.venv/bin:$PATH"
-# Since Slurm 22.05 srun does not take this over from sbatch.
+# Since Slurm 22.05, srun does not inherit this value from sbatch.
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 port=$(({first_port} + SLURM_JOB_ID % {num_ports}))
-# Each node's task adds which node it is.
+# The task on each node adds its node rank.
 srun --kill-on-bad-exit=1 bash -c {on_node} torchrun {arguments}
 """
 _ALONE = """
@@ -243,7 +245,7 @@ def _directives(job: Job) -> str:
         "output": "%x-%j.log",
     }
     lines = [f"#SBATCH --{name}={value}\n" for name, value in asked.items()]
-    # A requeued job keeps its number, so its run would already exist.
+    # Do not requeue: a requeued job keeps its number, so its run would already exist.
     return "".join([*lines, "#SBATCH --no-requeue\n"])
 
 
@@ -251,8 +253,8 @@ def _paragraphs(job: Job) -> list[str]:
     return [
         f"Run {job.run_id} as a Slurm job: sbatch THIS_FILE.",
         SBATCH_PROOF,
-        "Most clusters also want some of --partition, --account and --time: add lines like those above.",
-        "Every node needs this project in the folder named below (or change it), installed.",
+        "Most clusters also require --partition, --account or --time: add lines like those above.",
+        "Install this project on every node, in the folder named below, or change the folder.",
         *needs(job),
     ]
 
@@ -261,11 +263,9 @@ SKYPILOT_PROOF = (
     "Not tested in a cloud. The tests of this project check it against the schema of "
     "SkyPilot, and run its script with SkyPilot's variables."
 )
-# The user must replace it: nothing on this machine shows which GPUs a cloud has.
+# Placeholder that the user must replace, because this machine does not know the GPUs of a cloud.
 GPU = "A100"
-_SHARED = (
-    "Set RUNS to a folder that all machines share, such as a SkyPilot volume: their own disks do not suffice."
-)
+_SHARED = "Set RUNS to a folder that all machines share, such as a SkyPilot volume, not a machine's disk."
 _SETUP = """source tools/venv.sh
 make_venv requirements.txt
 """
@@ -282,7 +282,7 @@ def skypilot_text(job: Job) -> str:
     notes = [
         f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
         SKYPILOT_PROOF,
-        "The project's folder is uploaded. Copy the runs before sky down, which deletes the machines.",
+        "SkyPilot uploads the project's folder. Copy the runs before sky down, which deletes the machines.",
         *([_SHARED] if job.num_nodes > 1 else []),
         *([f"Replace {GPU} with a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
         *needs(job),
@@ -311,7 +311,7 @@ TRAINJOB_PROOF = (
     "Not tested on a cluster. The tests of this project check it against the schema of Kubeflow Trainer 2.2."
 )
 RUNS = "/runs"
-# The user must replace these: nothing on this machine shows their names.
+# Placeholders that the user must replace, because this machine does not know the names.
 IMAGE = "registry.example/this-project:latest"
 CLAIM = "ddp-runs"
 _NODE = "node"  # the name of the job and the container in the runtime torch-distributed
@@ -341,7 +341,7 @@ def trainjob_value(job: Job) -> dict[str, Any]:
             "runtimeRef": {"name": "torch-distributed"},
             "trainer": {
                 "image": IMAGE,
-                # Kubernetes replaces $(NAME) in a command; a doubled $ is one.
+                # Kubernetes replaces $(NAME) in a command; $$ is a literal $.
                 "command": [word.replace("$", "$$") for word in command],
                 "numNodes": job.num_nodes,
                 "numProcPerNode": job.num_ranks_each,
@@ -385,7 +385,7 @@ class Target:
 TARGETS = {
     "torchrun": Target(
         label="torchrun commands",
-        what_for="A few computers that reach each other: one command for each.",
+        what_for="A few computers on one network: one command for each.",
         proof=TORCHRUN_PROOF,
         ending="-torchrun.sh",
         make=torchrun_text,

@@ -24,9 +24,9 @@ from trainers.files import installation
 from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
 from trainers.machine.os_errors import explain
 
-# Replaced by the run's directory after everything else has been quoted.
+# Placeholder for the run's directory, replaced after all other values have been quoted.
 _PLACE = "@RUN@"
-# A new run each time the command is executed.
+# Name of the run that the command creates, unique for each execution.
 _NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
 
 
@@ -54,7 +54,7 @@ def _in_the_project(command: str) -> str:
 
 
 MOST_MORE_EPOCHS = 100_000
-# All other schedules end at a rate that depends on the length of the run.
+# Schedules that do not depend on the length of the run.
 SCHEDULES_WITHOUT_AN_END = ("constant", "step")
 
 
@@ -93,8 +93,8 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
 def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> dict[str, Any]:
     """Return the fields that change when a run trains this many epochs after a checkpoint.
 
-    The number of epochs replaces a limit of steps. A run that early stopping has ended would end again
-    immediately, so early stopping is switched off.
+    The number of epochs replaces a limit of steps. If early stopping ended the run, it is turned off, because
+    the run would end again immediately.
 
     Raises:
         ConfigError: if `more` is not a valid number of epochs.
@@ -110,7 +110,7 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
 
 
 def more_epochs_note(config: Config, *, num_steps: int | None) -> str:
-    """Return a sentence about the difference from a run with all epochs requested initially.
+    """Return a sentence that compares the result with a run that requests all epochs from the start.
 
     Args:
         num_steps: the run's total number of steps, if known.
@@ -118,19 +118,19 @@ def more_epochs_note(config: Config, *, num_steps: int | None) -> str:
     if config.lr_schedule not in SCHEDULES_WITHOUT_AN_END:
         schedule = config.lr_schedule.replace("_", "-")
         return (
-            f"The {schedule} schedule will span all epochs: the learning rate jumps up first, so the result "
-            "is not the same as if all epochs had been requested at the start."
+            f"The {schedule} schedule will span all epochs: the learning rate jumps up first, so the "
+            "result differs from a run that requests all epochs from the start."
         )
     if config.warmup_ratio or (num_steps is not None and config.warmup_steps > num_steps):
         return (
-            "The warm-up was that of a shorter run, so the result is not quite the same as if all epochs "
-            "had been requested at the start."
+            "The warm-up was shorter, so the result differs slightly from a run that requests all epochs "
+            "from the start."
         )
-    return "The result is exactly as if all epochs had been requested at the start."
+    return "The result equals that of a run that requests all epochs from the start."
 
 
 class NotWritableError(ValueError):
-    """A run accepts no command now: its folder cannot be written, or its engine does not answer."""
+    """A run accepts no command, because its folder is not writable or its engine does not answer."""
 
 
 def create(
@@ -156,7 +156,7 @@ def create(
 
 
 def numbering(runs_dir: Path) -> Numbering | None:
-    """Return how the current user's runs are numbered; None if they may see all runs."""
+    """Return how the current user's runs are numbered; None if the user may see all runs."""
     settings = ClassSettingsFile(runs_dir).read()
     if rights.may_see(None, settings):
         return None
@@ -167,20 +167,20 @@ def numbering(runs_dir: Path) -> Numbering | None:
 
 
 def checkpoint_to_resume(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of `step`, or the last intact one, if there is work left after it.
+    """Return the checkpoint of `step`, or the latest intact one, if training can continue after it.
 
-    A run that has done all of its steps, but was killed before it finished, still has to finish. `plan` is
-    for the resumed run; its configuration may have another number of ranks.
+    A run that has done all of its steps, but was killed before it finished, can also be resumed. `plan` is
+    the plan of the resumed run, which may have another number of ranks.
 
     Raises:
-        ValueError: if the checkpoint does not exist, or it is the end of a finished run.
+        ValueError: if the checkpoint does not exist, or is the end of a finished run.
     """
     checkpoint = pick_checkpoint(run, step)
     num_steps = num_steps_from(checkpoint, plan)
     if checkpoint.step >= num_steps and liveness.read_status(run).state == "finished":
         raise ValueError(
-            f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
-            "one, or train more epochs from there"
+            f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an "
+            "earlier checkpoint, or train more epochs"
         )
     return checkpoint
 
@@ -192,17 +192,17 @@ def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
         position = {name: state["progress"][name] for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
     except (ValueError, LookupError):
-        return plan.num_steps  # training reports the damage
+        return plan.num_steps  # training will report the damage
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or the last intact one.
+    """Return the checkpoint of `step`, or the latest intact one.
 
     If none is intact, return the one saved last; training then reports its damage.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if the run has no such checkpoint.
     """
     checkpoints = run.list_checkpoints()
     if not checkpoints:
@@ -214,14 +214,14 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
         if item.step == step:
             return item
     steps = ", ".join(str(item.step) for item in checkpoints)
-    raise ValueError(f"checkpoint_step is {step}; allowed: one of {steps}, or null for the newest")
+    raise ValueError(f"checkpoint_step is {step}; allowed: one of {steps}, or null for the latest")
 
 
 def send(run: RunDirectory, status: Status, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
     Args:
-        status: the run's actual state, read for this request; so for the functions below.
+        status: the run's actual state, read for this request (also in the functions below).
     Raises:
         ValueError: if the run is not live.
     """
@@ -234,12 +234,12 @@ def send(run: RunDirectory, status: Status, name: str, **arguments: object) -> s
 
 
 def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
-    """Have a live run's engine end it; return the command's id, or "" if it was ended by a signal.
+    """Make the engine end a live run; return the command's id, or "" if a signal was sent instead.
 
     A stop without saving needs no disk space: if the run's folder accepts no command, the run gets a signal.
 
     Raises:
-        NotWritableError: if it cannot be asked to save, because its folder cannot be written.
+        NotWritableError: if the command to save cannot be sent, because the folder is not writable.
         ValueError: if the run is not live.
     """
     _require_live(run, status, "stop")
@@ -265,7 +265,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     engine = registry.named(status.engine)
     if not engine.is_this_machine:
         where = f"this run is on {engine.name}"
-        raise ValueError(f"a single rank can be killed from here only on this machine; {where}")
+        raise ValueError(f"the page can kill a single rank only on its own machine; {where}")
     try:
         stopping.kill_rank(run, status, number)
     except OSError as error:
@@ -274,10 +274,10 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
 
 
 def stop_or_kill(run: RunDirectory, why: str) -> bool:
-    """Stop a run in any case, with a save if its folder accepts the command; return True if it saves.
+    """Stop a run, with a save if its folder is writable; return True if it saves.
 
     Raises:
-        NotWritableError: if it cannot be stopped either way.
+        NotWritableError: if the run cannot be stopped either way.
         ValueError: if it is not live.
     """
     status = liveness.read_status(run)
@@ -292,8 +292,8 @@ def stop_or_kill(run: RunDirectory, why: str) -> bool:
 def _kill(run: RunDirectory, status: Status, engine: Engine) -> None:
     try:
         engine.kill(run, status)
-    except OSError as error:  # no space for its final events either
-        print(f"run {run.run_id} was killed, and that could not be recorded: {explain(error)}", flush=True)
+    except OSError as error:  # no space for the final events either
+        print(f"run {run.run_id} was killed, but its end could not be recorded: {explain(error)}", flush=True)
 
 
 def _require_live(run: RunDirectory, status: Status, name: str) -> None:
@@ -306,9 +306,9 @@ def _require_live(run: RunDirectory, status: Status, name: str) -> None:
 
 
 def _not_writable(run: RunDirectory, name: str, error: OSError) -> NotWritableError:
-    if error.errno is None:  # not the folder: an engine that does not answer
+    if error.errno is None:  # the engine does not answer; the folder is not the problem
         return NotWritableError(f"run {run.run_id} cannot be asked to {name}: {error}")
     return NotWritableError(
-        f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written: "
+        f"run {run.run_id} cannot be asked to {name}, because its folder is not writable: "
         f"{explain(error)}, or stop it without saving"
     )

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ddp_gui.learn.code_facts import Facts, Printed, RankFacts, means
 
-# Shares of samples: padding repeats a few of them, and a last batch may be dropped.
+# Tolerances as shares of the samples: padding repeats a few samples, and the last batch may be dropped.
 MOST_SHARED, LEAST_USED = 0.1, 0.9
-# A factor of the gradient is recognised within this relative distance.
+# Relative tolerance for recognising a factor of the gradient.
 FACTOR_WITHIN = 0.04
-# All-reduces below this share of the gradient are of losses and counts.
+# All-reduces smaller than this share of the gradient are assumed to reduce losses and counts.
 SMALL_SHARE = 0.2
 MOST_WORDS = 400
 
@@ -25,11 +25,12 @@ class Wanted:
 
     Attributes:
         epochs: passes over the data.
-        decay: factor of the learning rate after each epoch; 1: it is constant.
-        accumulate: backward passes in each optimizer step.
-        num_samples: training samples; 0 if it may be any number.
-        saves: how often a checkpoint is saved, at least.
-        about: names of the checks that the lesson is about: there, a missing loss or file is an error too.
+        decay: factor of the learning rate after each epoch; 1: constant.
+        accumulate: backward passes per optimizer step.
+        num_samples: number of training samples; 0: any number.
+        saves: minimum number of saved checkpoints.
+        about: names of the checks that are the subject of the lesson, in which a missing loss or file is also
+            an error.
     """
 
     epochs: int
@@ -42,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A failed check: a code, which selects the hints, and the measurement in words."""
+    """A failed check: a code, which selects the hints, and the measurement as text."""
 
     code: str
     words: str
@@ -53,7 +54,7 @@ Check = Callable[[Facts, Wanted], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of one check: None was found if it passed or was not reached."""
+    """The result of one check; `found` is None if the check passed or was not reached."""
 
     name: str
     label: str
@@ -62,7 +63,7 @@ class Result:
 
 
 def check(facts: Facts, wanted: Wanted, names: Sequence[str]) -> list[Result]:
-    """Return the results of the checks in order; none is reached after the first that fails."""
+    """Return the results of the checks in order; the checks after the first failure are not reached."""
     found: list[Result] = []
     is_failed = False
     for name in names:
@@ -98,11 +99,11 @@ def _ranks(facts: Facts, _wanted: Wanted) -> Finding | None:
         if about.world_size != number:
             return _found("alone", f"The process group of rank {rank} has {about.world_size} rank.")
         if not about.steps:
-            return _found("idle", f"Rank {rank} did no optimizer step.")
+            return _found("idle", f"Rank {rank} performed no optimizer step.")
     counts = [len(about.steps) for about in facts.ranks]
     if len(set(counts)) > 1:
         words = ", ".join(f"rank {rank} did {count:,}" for rank, count in enumerate(counts))
-        return _found("uneven", f"The ranks did different numbers of optimizer steps: {words}.")
+        return _found("uneven", f"The ranks performed different numbers of optimizer steps: {words}.")
     return None
 
 
@@ -139,11 +140,16 @@ def _mean_gradient(facts: Facts, _wanted: Wanted) -> Finding | None:
     if _is_near(factor, number) and number > 1:
         return _found("summed", f"{words}: a sum over {number} ranks is not divided by {number}.")
     if _is_near(factor, parts) and parts > 1:
-        return _found("not_divided", f"{words}: {parts} backward passes were added up.")
+        return _found(
+            "not_divided",
+            f"{words}: the gradients of {parts} backward passes were summed instead of averaged.",
+        )
     if parts > 1 and _is_near(factor, parts * number):
-        return _found("summed", f"{words}: it is a sum over {number} ranks and {parts} backward passes.")
+        return _found(
+            "summed", f"{words}: the gradient is a sum over {number} ranks and {parts} backward passes."
+        )
     if any(_is_near(factor, 1 / each) for each in (number, parts, number * parts) if each > 1):
-        return _found("divided_twice", f"{words}: it was divided once too often.")
+        return _found("divided_twice", f"{words}: the gradient was divided once too often.")
     if sum(not _is_near(each, 1) for each in factors) > len(factors) / 2:
         return _found("other_gradient", "Most steps used a gradient that is not the mean over their samples.")
     return None
@@ -160,7 +166,7 @@ def _schedule(facts: Facts, wanted: Wanted) -> Finding | None:
     share, expected = rates[-1] / rates[0], wanted.decay ** (wanted.epochs - 1)
     if share > 0.95 * expected:
         return None
-    words = f"The learning rate fell to {share:.1%} of its first value; {expected:.1%} is right"
+    words = f"The learning rate fell to {share:.1%} of its initial value instead of {expected:.1%}"
     return _found("schedule", f"{words} after {wanted.epochs - 1} epochs: the schedule is too fast.")
 
 
@@ -176,7 +182,7 @@ def _shards(facts: Facts, wanted: Wanted) -> Finding | None:
             shared, least = len(seen[one] & seen[other]), min(len(seen[one]), len(seen[other]))
             if shared > MOST_SHARED * least:
                 words = f"In epoch {number} rank {other} trained on {shared} of the {least} samples"
-                return _found("same_samples", f"{words} on which rank {one} trained, too.")
+                return _found("same_samples", f"{words} on which rank {one} also trained.")
         used, whole = len(set().union(*seen)), wanted.num_samples or len(everything)
         if used < LEAST_USED * whole:
             words = f"In epoch {number} all ranks together trained on {used} of {whole} samples"
@@ -188,13 +194,13 @@ def _reshuffles(facts: Facts, wanted: Wanted) -> Finding | None:
     for rank, about in enumerate(facts.ranks):
         for number, (one, other) in enumerate(itertools.pairwise(about.epochs(wanted.epochs)), 1):
             if one and one == other:
-                words = f"Rank {rank} saw the same samples in the same order in epochs {number} and"
+                words = f"Rank {rank} trained on the same samples in the same order in epochs {number} and"
                 return _found("same_order", f"{words} {number + 1}.")
     return None
 
 
 def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
-    """Check that each validation sample counts once, and that the printed accuracy is that of all."""
+    """Check that each validation sample counts once, and that the printed accuracy is over all of them."""
     everything = {sample for about in facts.ranks for each in about.evaluations for sample in each}
     sizes = (size for about in facts.ranks for size in about.sizes)
     whole = min((size for size in sizes if size >= len(everything)), default=len(everything))
@@ -204,18 +210,20 @@ def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
     last = [about.evaluations[-1] for about in facts.ranks if about.evaluations]
     sees_all = any(whole in (len(each), len(set(each))) for each in last)
     if not sees_all and sum(own) != whole:
-        words = f"The ranks evaluated {' + '.join(map(str, own))} = {sum(own)} samples, but there are {whole}"
-        return _found("padded", f"{words}: some count twice, or are left out.")
+        words = (
+            f"The ranks evaluated {' + '.join(map(str, own))} = {sum(own)} samples, but the split has {whole}"
+        )
+        return _found("padded", f"{words}: some samples count twice or are missing.")
     for rank, about in enumerate(facts.ranks):
         for line in about.printed:
             values = line.numbers("acc")[:1] if line.has("acc") else []
             if values and not _is_share_of(values[0], line, whole):
                 number = own[rank]
                 of_own = number < whole and _is_share_of(values[0], line, number)
-                words = f"Rank {rank} printed the accuracy {values[0]}, which is no number of right answers"
+                words = f"Rank {rank} printed the accuracy {values[0]}, which is impossible"
                 code = "own_accuracy" if of_own else "other_accuracy"
-                more = f": it is one of the {number} samples of rank {rank} alone" if of_own else ""
-                return _found(code, f"{words} out of {whole}{more}.")
+                more = f": it is the accuracy on the {number} samples of rank {rank} alone" if of_own else ""
+                return _found(code, f"{words} for {whole} samples{more}.")
     return None
 
 
@@ -233,7 +241,7 @@ def _num_decimals(text: str) -> int:
 
 
 def _shown_loss(facts: Facts, wanted: Wanted) -> Finding | None:
-    """Compare each printed loss with the means over all ranks, and with the losses of the rank alone."""
+    """Compare each printed loss with the means over all ranks, and with the rank's own losses."""
     is_asked = "shown_loss" in wanted.about
     kinds: dict[str, list[str]] = {}
     for rank, about in enumerate(facts.ranks):
@@ -242,7 +250,7 @@ def _shown_loss(facts: Facts, wanted: Wanted) -> Finding | None:
             values = line.numbers("loss") if line.has("loss") else []
             found = [_kind_of_loss(each, line, before, rank, facts.ranks, wanted.epochs) for each in values]
             if found:
-                # A line may have the rank's own loss next to the mean.
+                # A line may contain the rank's own loss in addition to the mean.
                 kind, words = next((each for each in found if each[0] == "right"), found[0])
                 kinds.setdefault(kind, []).append(words)
                 before = line.num_losses
@@ -276,18 +284,18 @@ def _kind_of_loss(
                 for kind, about in (("right", mean), ("own_loss", own), ("summed_loss", mean * len(ranks)))
                 if abs(value - about) <= within + 2e-5 * abs(about)
             ]
-            # Equal on all ranks, it is both: they see the same samples, which another check reports.
+            # If the ranks train on the same samples, their losses equal the mean; another check reports this.
             if {"right", "own_loss"} <= set(near) and not math.isclose(mean, own, rel_tol=1e-9):
-                return "unclear", f"Rank {rank} printed the loss {text}: too few digits to tell whose it is."
+                return "unclear", f"Rank {rank} printed the loss {text}: it has too few digits to compare."
             for each in near:
                 found.setdefault(each, mean)
     kind = next((each for each in ("right", "own_loss", "summed_loss") if each in found), "other_loss")
     begin = f"Rank {rank} printed the loss {text}"
     if kind == "own_loss":
-        return kind, f"{begin}: its own. The mean over all ranks was {found[kind]:.4f}."
+        return kind, f"{begin}, which is its own loss. The mean over all ranks was {found[kind]:.4f}."
     if kind == "summed_loss":
-        return kind, f"{begin}: the sum over all ranks. The mean was {found[kind]:.4f}."
-    return kind, f"{begin}, which is no mean over all ranks: not of one batch, and not of an epoch."
+        return kind, f"{begin}, which is the sum over all ranks. The mean was {found[kind]:.4f}."
+    return kind, f"{begin}, which is not the mean over all ranks of a batch or of an epoch."
 
 
 def _files(facts: Facts, wanted: Wanted) -> Finding | None:
@@ -304,7 +312,7 @@ def _files(facts: Facts, wanted: Wanted) -> Finding | None:
     if len(writers) > 1:
         return _found("all_save", f"Ranks {', '.join(map(str, writers))} all saved a checkpoint.")
     if (number := len(facts.ranks[writers[0]].saved)) < wanted.saves:
-        words = f"Rank {writers[0]} saved {number} checkpoints; the task asks for {wanted.saves}."
+        words = f"Rank {writers[0]} saved {number} checkpoints; the task requires {wanted.saves}."
         return _found("not_saved", words)
     return None
 
@@ -316,14 +324,16 @@ def _restores(facts: Facts, _wanted: Wanted) -> Finding | None:
         for number, (one, other) in enumerate(itertools.pairwise(about.steps), 1):
             if one.after != other.before:
                 loads = "loaded the checkpoint, but" if about.loaded else "did not load the checkpoint:"
-                words = f"Rank {rank} {loads} after step {number:,} it went on with other weights"
-                return _found("not_restored", f"{words} than it had.")
+                words = f"Rank {rank} {loads} after step {number:,} it continued with other weights"
+                return _found("not_restored", f"{words} than before.")
     saved = {path: place for about in facts.ranks for path, place in reversed(about.saved)}
     for rank, about in enumerate(facts.ranks):
         for path, place in about.loaded:
             if path in saved and not about.saved and place <= saved[path]:
                 words = f"Rank {rank} began to load before it could know that the file was complete"
-                return _found("too_early", f"{words}: no collective lies between saving and loading.")
+                return _found(
+                    "too_early", f"{words}: the ranks called no collective between saving and loading."
+                )
     return None
 
 
@@ -331,7 +341,7 @@ def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
     for rank, about in enumerate(facts.ranks):
         passes = round(statistics.median(len(step.losses) for step in about.steps))
         if passes != wanted.accumulate:
-            words = f"Rank {rank} did {passes} backward passes in a step, and not {wanted.accumulate}"
+            words = f"Rank {rank} performed {passes} backward passes per step instead of {wanted.accumulate}"
             return _found("not_accumulated", f"{words}.")
         steps = [step for step in about.steps if step.gradient_bytes]
         large = [
@@ -348,7 +358,7 @@ def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
     return None
 
 
-# The name of each check, what it shows on the page, and its rule.
+# The checks by name, each with its text on the page and its function.
 CHECKS: Mapping[str, tuple[str, Check]] = {
     "ends": ("The script runs to its end", _ends),
     "ranks": ("All ranks train, in one process group", _ranks),
@@ -356,37 +366,37 @@ CHECKS: Mapping[str, tuple[str, Check]] = {
     "mean_gradient": ("Each step uses the mean gradient", _mean_gradient),
     "schedule": ("The learning rate follows its schedule", _schedule),
     "shards": ("Each sample is used by one rank in an epoch", _shards),
-    "reshuffles": ("Each epoch has another order", _reshuffles),
+    "reshuffles": ("Each epoch has a different order", _reshuffles),
     "files": ("No two ranks write the same file", _files),
-    "restores": ("All ranks go on from the checkpoint", _restores),
-    "evaluation": ("The printed accuracy is that of all validation samples", _evaluation),
+    "restores": ("All ranks continue from the checkpoint", _restores),
+    "evaluation": ("The printed accuracy is computed over all validation samples", _evaluation),
     "shown_loss": ("The printed loss is the mean over all ranks", _shown_loss),
-    "accumulates": ("Gradients are all-reduced once in a step", _accumulates),
+    "accumulates": ("Gradients are all-reduced once per step", _accumulates),
 }
 
-# Hints by the code of a finding; a lesson's own come first.
+# Default hints by the code of a finding; a lesson's own hints take precedence.
 HINTS: Mapping[str, Sequence[str]] = {
     "stopped": ["Start it again, and let it run to its end."],
     "hang": [
-        "The message names the ranks that wait, and their lines. Which rank does not come to this line?",
+        "The message names the ranks that wait, and their lines. Which rank does not reach this line?",
         ("All ranks must call a collective (`all_reduce`, `barrier`, `backward` under DDP). Is it below an "
         "`if rank == 0`, or in a loop that is shorter on one rank?"),
     ],
     "disagree": [
         ("One rank was in one collective while another rank was in a different one. Compare the collectives "
         "that each rank calls, from top to bottom."),
-        "A collective must not stand below `if rank == 0`, and all ranks need the same number of batches.",
+        "Do not call a collective below `if rank == 0`, and give all ranks the same number of batches.",
     ],
-    "error": ["Read the last line of the error: it names what Python could not do, and the line."],
+    "error": ["Read the last line of the error: it says what Python could not do, and where."],
     "alone": [
         ("torchrun starts the script once for each rank. The copies know nothing of each other until they "
         "join a process group."),
-        '`torch.distributed.init_process_group("gloo")` joins it; it must run before the model is wrapped.',
+        '`torch.distributed.init_process_group("gloo")` joins it. Call it before wrapping the model.',
     ],
     "idle": ["Each rank must run the training loop. Is it below an `if rank == 0`?"],
-    "uneven": ["All ranks need the same number of batches: a `DistributedSampler` pads the data so."],
+    "uneven": ["All ranks need the same number of batches: a `DistributedSampler` pads the data for this."],
     "not_averaged": [
-        "Each rank computed gradients of its own, and nothing averaged them.",
+        "Each rank used its own gradients, without averaging them over the ranks.",
         "Wrap the model in `DistributedDataParallel`, and call the wrapped model, not `model.module`.",
     ],
     "replicas_differ": [
@@ -394,47 +404,47 @@ HINTS: Mapping[str, Sequence[str]] = {
         ("Look for calls of `model.module`, a `no_sync` around the last backward pass of a step, or "
         "different initial weights without DDP."),
     ],
-    "summed": ["DDP averages: do not multiply the loss or the gradient by the number of ranks."],
-    "not_divided": ["Backward passes add up their gradients: divide each loss by their number."],
+    "summed": ["DDP already averages: do not multiply the loss or the gradient by the number of ranks."],
+    "not_divided": ["Backward passes sum their gradients: divide each loss by the number of passes."],
     "divided_twice": ["DDP divides by the number of ranks already: do not divide the loss again."],
-    "schedule": ["Call `scheduler.step()` once in an epoch on each rank, whatever the number of ranks."],
+    "schedule": ["Call `scheduler.step()` once per epoch on each rank, with any number of ranks."],
     "same_samples": [
-        "Each rank has the whole data set, so two ranks do the same work twice.",
-        "Give the `DataLoader` a `DistributedSampler(data)` and leave out `shuffle`.",
+        "Each rank trains on the entire data set, so two ranks do the same work.",
+        "Pass `sampler=DistributedSampler(data)` to the `DataLoader`, without `shuffle`.",
     ],
     "other_samples": ["All ranks must create the same data: with the same seed before `torch.randn`."],
-    "samples_missing": ["Together the ranks must use all samples. Which ones does no rank get?"],
+    "samples_missing": ["Together the ranks must use all samples. Which samples does no rank get?"],
     "same_order": [
-        "The sampler draws its order from a seed and the number of the epoch. It does not know the epoch.",
+        "The sampler's order depends on a seed and the epoch, but your script does not set the epoch.",
         "Call `sampler.set_epoch(epoch)` before each pass over the loader.",
     ],
-    "same_file": ["Let one rank write a file: `if rank == 0:`."],
+    "same_file": ["Write a file on one rank only: `if rank == 0:`."],
     "not_saved": ["Save with `torch.save` on one rank."],
-    "all_save": ["All ranks have the same weights: one file of one rank is enough."],
+    "all_save": ["All ranks have the same weights, so one rank can write the file."],
     "not_loaded": ["After the restart, read the file with `torch.load`."],
     "not_restored": [
-        "Compare what each rank does between saving and its next step. Which of them gets the saved weights?",
-        "Load on every rank, before the optimizer is made and the model is wrapped in DDP.",
+        "Compare what each rank does between saving and the next step. Which ranks load the saved weights?",
+        "Load on every rank, before creating the optimizer and wrapping the model in DDP.",
     ],
     "too_early": [
         "Another rank may read the file while rank 0 is still writing it.",
-        "`dist.barrier()` after saving, on all ranks, lets them wait.",
+        "Call `dist.barrier()` on all ranks after saving, so that they wait for the file.",
     ],
     "padded": [
         ("A `DistributedSampler` repeats samples so that all ranks get the same number. For validation this "
         "is wrong."),
         "Give each rank every n-th sample: `Subset(data, range(rank, len(data), world_size))`.",
     ],
-    "own_accuracy": ["Sum the numbers of right answers and of samples over the ranks, then divide."],
+    "own_accuracy": ["Sum the numbers of correct predictions and of samples over the ranks, then divide."],
     "other_accuracy": [
         "The ranks may have different numbers of samples: do not average their accuracies, sum the counts."
     ],
     "own_loss": [
-        "Rank 0 sees half of the samples: its loss is not the loss of the batch.",
+        "Rank 0 has only half of the samples, so its loss is not the loss of the batch.",
         "All-reduce a detached copy of the loss, divide it by the number of ranks, and print it on rank 0.",
     ],
     "summed_loss": ["An all-reduce sums: divide by the number of ranks."],
-    "other_loss": ["Print the mean over all ranks of the loss of one batch, or of all batches of the epoch."],
+    "other_loss": ["Print the loss of one batch, or of all batches of the epoch, averaged over all ranks."],
     "unclear": ["Print the loss with four decimals."],
     "other_gradient": [
         "Are gradients cleared between the backward passes of one step, or not cleared after it?"
@@ -442,7 +452,7 @@ HINTS: Mapping[str, Sequence[str]] = {
     "nothing_shown": ["Print a line with the word loss and a number with four decimals."],
     "not_accumulated": ["Keep the accumulation: several backward passes, then one step."],
     "wasted": [
-        "DDP all-reduces in each backward pass, but only the last one of a step needs it.",
-        "`model.no_sync()` leaves it out. The forward pass must be inside, too.",
+        "DDP all-reduces in each backward pass, but only the last pass of a step needs this.",
+        "`with model.no_sync():` skips the all-reduce. Put the forward pass inside, too.",
     ],
 }  # fmt: skip

@@ -14,10 +14,10 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.watch import spool
 
-# A script of a lesson that notes more than this trains far too long.
+# Maximum size of the notes: a lesson's script with more trains far too long.
 MOST_NOTES_BYTES = 32 * 2**20
 _NUMBER = r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?"
-# The place of a script in its run's folder, in messages.
+# Matches the path of a script in its run's folder, to shorten messages.
 _FOLDER = re.compile(r"[^\s,\"']*/code/(?=[\w./-]+\.py)")
 _COLLECTIVES_DIFFER = re.compile(r"preamble|Connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
 
@@ -28,7 +28,7 @@ class Step:
 
     Attributes:
         before, after: hashes of the weights.
-        used, local: a linear function of the gradient that was used, and of the sum of those that this
+        used, local: a linear function of the applied gradient, and of the sum of the gradients that this
             rank's backward passes computed.
         gradient_bytes: size of the gradient.
         reduced_bytes: the sizes of the all-reduces since the step's first backward pass began.
@@ -49,15 +49,15 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """A line that a rank printed, and how many losses it had computed by then."""
+    """A line that a rank printed, and the number of losses that it had computed by then."""
 
     line: str
     num_losses: int
     num_criteria: int
 
     def numbers(self, label: str) -> list[str]:
-        """Return the decimal numbers after a word, or those of the whole line if the word is missing."""
-        # Words that were not separated could be divided in very many ways.
+        """Return the decimal numbers after a word, or all numbers of the line if the word is missing."""
+        # Splitting unseparated words would have too many possibilities.
         found = re.findall(
             rf"{label}\w*\W{{0,6}}(?:\w+\W{{1,3}}){{0,4}}?({_NUMBER})", self.line, re.IGNORECASE
         )
@@ -70,15 +70,16 @@ class Printed:
 
 @dataclass
 class RankFacts:
-    """What one rank did, in order.
+    """The recorded actions of one rank, in order.
 
     Attributes:
-        world_size: of its process group; None without one.
+        world_size: size of its process group; None without a group.
         trained: hashes of the samples that it trained on.
-        evaluations: hashes of the samples of each evaluation: all between two steps belong to one.
-        evaluated_at: the number of steps before the latest evaluation.
-        sizes: lengths of the data of the latest evaluation's loader, and of those of which it is a part.
-        saved, loaded: path, and the number of collectives that this rank had begun.
+        evaluations: hashes of the samples of each evaluation, which covers all samples between two steps.
+        evaluated_at: number of steps before the latest evaluation.
+        sizes: length of the data set of the latest evaluation's loader, and of the data sets of which it is a
+            subset.
+        saved, loaded: path, and number of collectives that this rank had begun by then.
         written: paths of the files that it opened for writing.
     """
 
@@ -117,7 +118,7 @@ class Facts:
     """The recorded actions of a script.
 
     Attributes:
-        error: the message of a failed run, and its code: `hang` or another one.
+        error: message of a failed run, and its code, such as `hang`.
     """
 
     ranks: tuple[RankFacts, ...]
@@ -127,7 +128,7 @@ class Facts:
 
     @property
     def ranks_disagree(self) -> bool:
-        """True if the error is one of ranks that called different collectives."""
+        """True if the error shows that ranks called different collectives."""
         return _COLLECTIVES_DIFFER.search(self.error) is not None
 
 
@@ -135,7 +136,7 @@ def read(run: RunDirectory) -> Facts:
     """Read the facts of a run that has ended.
 
     Raises:
-        ValueError: if it cannot be read, or its script noted too much.
+        ValueError: if it cannot be read, or its script has recorded too many facts.
         OSError: if a file cannot be read.
     """
     status = liveness.read_status(run)
@@ -151,10 +152,10 @@ def read(run: RunDirectory) -> Facts:
 
 
 def read_ranks(run: RunDirectory, number: int) -> tuple[RankFacts, ...]:
-    """Return what each rank did.
+    """Return the recorded actions of each rank.
 
     Raises:
-        ValueError: if it cannot be read, or the script noted too much.
+        ValueError: if it cannot be read, or the script has recorded too many facts.
     """
     return tuple(_read_rank(run, rank) for rank in range(number))
 
@@ -163,7 +164,7 @@ def _read_rank(run: RunDirectory, rank: int) -> RankFacts:
     found = RankFacts()
     path = run.path / spool.FOLDER / spool.notes_name(rank)
     if path.is_symlink() or (path.exists() and path.stat().st_size > MOST_NOTES_BYTES):
-        raise ValueError("the script did too much for this lesson to be checked: train for fewer steps")
+        raise ValueError("the script trained too long to be checked: train for fewer steps")
     try:
         for note in spool.SpoolReader(run.path, rank).notes():
             _take(found, note)
@@ -188,7 +189,8 @@ def _take(found: RankFacts, note: Mapping[str, Any]) -> None:
             found.evaluated_at = len(found.steps)
             found.evaluations.append([])
         found.evaluations[-1] += note["hashes"]
-        is_rest = found.loader.get("whole") == found.trained_whole  # a part of the data is for training
+        # the data set was split into training and validation parts
+        is_rest = found.loader.get("whole") == found.trained_whole
         found.sizes = [] if is_rest else [int(size) for size in found.loader.get("sizes", ())]
     elif kind == "printed":
         counts = {name: int(note[name]) for name in ("num_losses", "num_criteria")}
@@ -215,5 +217,5 @@ def _step(note: Mapping[str, Any]) -> Step:
 
 
 def means(ranks: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean over the ranks of each number; as many as all ranks have."""
+    """Return the means over the ranks, number by number, up to the shortest rank."""
     return [math.fsum(each) / len(each) for each in zip(*ranks, strict=False)]

@@ -1,4 +1,4 @@
-"""Lessons in code: a script with something missing or wrong, which is run and checked by what its run did."""
+"""Lessons in code: the learner completes or corrects a script; checks examine the actions of its run."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from trainers.engines import liveness
 from trainers.files.typed import Limit
 from trainers.watch import spool
 
-# In a folder of lessons.
+# Name of the subfolder in a folder of lessons.
 FOLDER = "code"
-# Of the name of a lesson in code, where names of all lessons stand together.
+# Prefix of a lesson in code in lists of all lessons.
 PREFIX = "code:"
 PARTS = ("Task", "Script", "Solution", "Explain")
 NUM_RANKS = 2
 ENTRY = "train.py"
 MOST_CODE = 100_000
 MOST_EPOCHS, MOST_ACCUMULATED, MOST_SAMPLES = 100, 64, 1_000_000
-# A learner waits for it.
+# Time limit for a hang: the learner waits for the result.
 HANG_TIMEOUT_S = 4
 
 
@@ -66,7 +66,7 @@ class CodeHeader(AnyHeader, Wanted):
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLesson(CodeHeader):
-    """A lesson in code, with the hints of each finding: its own, or the usual ones.
+    """A lesson in code, with its hints for each finding, or the default hints.
 
     Attributes:
         name: identifier in the URL.
@@ -121,7 +121,7 @@ class CodeLibrary(LessonFiles[CodeLesson]):
 
 
 def starts_ranks(code: str) -> bool:
-    """True if a script starts its ranks itself (`mp.spawn`, `Process`), unlike one of a single process."""
+    """True if a script starts its ranks itself (`mp.spawn`, `Process`); a single process has no ranks."""
     has_ranks = "spawn" in code or "init_process_group" in code
     return has_ranks and reader.read(code).start == "python"
 
@@ -136,7 +136,7 @@ class CodeLessonApi:
 
     @operation(method_checks=RUNS_SCRIPTS, workers=STARTS)
     def start_code_lesson(self, lesson: str, code: str) -> dict[str, Any]:
-        """Run a learner's code on two CPU ranks, watched for the checks of the lesson; tag the run."""
+        """Run a learner's code on two CPU ranks, record facts for the lesson's checks, and tag the run."""
         about = self.library.find(lesson)
         if len(code) > MOST_CODE:
             raise ValueError(f"code has {len(code):,} characters; allowed: at most {MOST_CODE:,}")
@@ -157,7 +157,7 @@ class CodeLessonApi:
         return answer
 
     def refusal(self) -> str | None:
-        """Return why the current user may not run scripts here, or None."""
+        """Return why the current user is not allowed to run scripts, or None."""
         try:
             self.scripts.rules.check(self.store.class_settings)
         except NotAllowedError as error:
@@ -173,7 +173,7 @@ def result_of(lesson: CodeLesson, store: RunStore, run_id: str) -> dict[str, Any
     """
     run = store.open(run_id)
     if lesson.name not in listing.read_notes(run).tags:
-        raise ValueError(f"the run {run_id} is not of the lesson {lesson.name}")
+        raise ValueError(f"run {run_id} does not belong to lesson {lesson.name}")
     state = liveness.read_status(run).state
     if state in events.LIVE_STATES:
         return {"run_id": run_id, "state": state, "is_over": False, "is_passed": False, "checks": []}
@@ -199,7 +199,7 @@ def result_of(lesson: CodeLesson, store: RunStore, run_id: str) -> dict[str, Any
 
 
 def code_of(store: RunStore, run_id: str) -> str:
-    """Return the code that a learner ran; empty if the run is gone."""
+    """Return the code that a learner ran; empty if the run no longer exists."""
     try:
         return code_module.read(store.open(run_id).path)[ENTRY].decode("utf-8", errors="replace")
     except (OSError, ValueError, LookupError):

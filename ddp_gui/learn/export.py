@@ -1,9 +1,10 @@
-"""Export lessons as files: starts the runs of each lesson on this machine and writes them into HTML.
+"""Exports lessons as HTML files with the results of real runs, which it starts on this machine.
 
     python app.py export-lessons OUT [--only NAME,…] [--lessons DIR] [--runs-dir DIR] [--wheel ADDRESS]
 
-Serves a page on a free port and starts the runs by its endpoints, as the Learn page does: also those of each
-question's choices. OUT gets one file per lesson and index.html, which also names the lessons in code.
+Serves a page on a free port and starts the runs by its endpoints, like the Learn page, including the runs for
+each choice of the questions. Writes one file per lesson into OUT, and index.html, which also lists the
+lessons in code.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from trainers.files.plain_files import ASSETS, REPOSITORY
 from trainers.machine import environment, host
 
 BUILT_IN = ASSETS / "lessons"
-# The interval at which the Learn page reads its runs.
+# Polling interval, as on the Learn page.
 READ_EVERY_S = 0.7
 SERVE_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 30.0
 RUN_TIMEOUT_S = 600.0
-# The wheel is in no public index, so without an address of it readers have to ask.
+# The wheel is in no public index, so without its address readers must ask for it.
 ASK = "Ask the person who gave you this file for it."
 
 
@@ -59,7 +60,8 @@ class LessonRunner:
         """Start a run, send it the lesson's commands, and wait for its end; return its id.
 
         Args:
-            endpoint, values: what starts it, such as `start_run` and a configuration.
+            endpoint, values: the endpoint that starts the run and its arguments, such as `start_run` and a
+            configuration.
 
         Raises:
             TimeoutError: if it does not end.
@@ -91,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="names of lessons, separated by commas")
     parser.add_argument("--lessons", type=Path, metavar="DIR", help="a folder with more lessons")
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs in this folder")
-    parser.add_argument("--wheel", metavar="ADDRESS", help="where readers can download the program's wheel")
+    parser.add_argument(
+        "--wheel", metavar="ADDRESS", help="address from which readers can download the program's wheel"
+    )
     options = parser.parse_args(arguments)
     folders = [BUILT_IN, *([options.lessons] if options.lessons else [])]
     lessons, broken = Library(folders).read()
@@ -106,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     numbered = [pair for pair in enumerate(lessons, 1) if not wanted or pair[1].name in wanted]
     options.out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        # Below a private folder: the page reads plug-ins next to its runs.
+        # Use a private folder, because the page reads plug-ins next to its runs.
         runs_dir = options.runs_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs")
         more = ("--lessons", str(options.lessons.absolute())) if options.lessons else ()
         runner = LessonRunner(stack.enter_context(served(runs_dir.absolute(), *more)))
@@ -149,7 +153,7 @@ def _write_all(
 def record(number: int, lesson: Lesson, runner: LessonRunner, store: RunStore) -> Recorded:
     """Run a lesson and the attempts of its questions, and read the results.
 
-    An attempt may fail: that can be the answer to its question.
+    An attempt may fail, because the failure can be the answer to its question.
 
     Raises:
         RuntimeError: if a run does not end as the lesson expects.

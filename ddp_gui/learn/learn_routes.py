@@ -27,7 +27,7 @@ from trainers.files.plain_files import open_plain
 from trainers.machine.os_errors import explain
 
 MAX_FILES = 200
-# Inode, modification time and size: a file is parsed again only if one of them differs.
+# Inode, modification time and size. A file is parsed again only if one of these differs.
 FileMark = tuple[int, int, int]
 
 
@@ -50,7 +50,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in addresses."""
+        """The lesson's name in URLs."""
 
 
 Made = TypeVar("Made", bound=Named)
@@ -60,7 +60,7 @@ class LessonFiles(Generic[Made]):
     """The lessons of some folders, in the order of their file names; thread-safe.
 
     Args:
-        folders: if two lessons have the same name, the one in the later folder is used.
+        folders: of two lessons with the same name, the lesson in the later folder is used.
         read_file: returns the lesson of a file; raises `LessonError`.
     """
 
@@ -163,7 +163,7 @@ class LearnApi:
         """Send a run the lesson's next command once the run has reached the command's step.
 
         Raises:
-            ValueError: if it is refused, because the run has ended or belongs to another user.
+            ValueError: if the run has ended or belongs to another user.
         """
         commands = self._library.find(lesson).runs[run].commands
         view = self._store.view(run_id)
@@ -186,7 +186,7 @@ class LearnApi:
             return {**fitted.of(made.config), "name": f"{lesson.title}: {made.name}"}
         attempt = _nth(lesson.questions, "question", question).attempt
         if attempt is None or choice not in attempt.choices:
-            allowed = ", ".join(attempt.choices) if attempt else "none, this question has nothing to run"
+            allowed = ", ".join(attempt.choices) if attempt else "none, because this question has no attempt"
             raise ValueError(f"choice is {choice!r}; allowed: {allowed}")
         base = lesson.runs[attempt.run]
         return {**fitted.of({**base.config, **attempt.choices[choice]}), "name": f"{lesson.title}: {choice}"}
@@ -207,8 +207,8 @@ def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
 
 MAX_ATTEMPTS = 60
 RunIds = Annotated[tuple[str, ...], Query(max_length=MAX_RUNS)]
-# Each item is `question:choice:run`, the first two counted from 0. The format is checked in the handler,
-# in a worker thread: FastAPI would report thousands of invalid items on the event loop.
+# Each item is `question:choice:run`; question and choice count from 0. The handler checks the format in a
+# worker thread, because FastAPI would report thousands of invalid items on the event loop.
 AttemptIds = Annotated[tuple[str, ...], Query(max_length=MAX_ATTEMPTS)]
 _ATTEMPT = re.compile(r"\d{1,3}:\d{1,3}:.{1,290}")
 

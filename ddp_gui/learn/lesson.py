@@ -57,7 +57,8 @@ def parse_inlines(text: str) -> Tree:
 
 
 def _parser() -> MarkdownIt:
-    # Parse HTML and links that markdown-it would otherwise leave as text, so that they can be refused.
+    # Make markdown-it parse HTML and all links, which it would otherwise leave as text, so that the reader
+    # can refuse them.
     made = MarkdownIt("commonmark", {"html": True})
     made.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
     return made
@@ -95,7 +96,9 @@ class _Reader:
     def _inline(self, node: SyntaxTreeNode) -> Any:
         if node.type == "text":
             if "](" in node.content:
-                words = "a link is invalid: its address has no spaces (write _ in the name of a term)"
+                words = (
+                    "a link is invalid: its address must not contain spaces (write _ in the name of a term)"
+                )
                 raise MarkdownError(words, self._line)
             return node.content
         if node.type in ("softbreak", "hardbreak"):
@@ -124,7 +127,7 @@ class _Reader:
     def _refused(self, node: SyntaxTreeNode) -> MarkdownError:
         allowed = "paragraphs, headings with ###, lists, quotes, code, emphasis, and links"
         what = node.type.replace("_", " ")
-        return MarkdownError(f"there is a part of the kind {what!r}; allowed: {allowed}", self._line)
+        return MarkdownError(f"the text has an element of the kind {what!r}; allowed: {allowed}", self._line)
 
 
 MAX_RUNS = 6
@@ -132,9 +135,9 @@ MAX_CHOICES = 6
 MAX_MINUTES = 240
 MAX_SMOOTHING = 10_000
 MAX_STEP = 1_000_000
-# Smoothing, in steps, of the measured curve that a drawn prediction is compared with.
+# Default smoothing, in steps, of the measured curve for comparison with a drawn prediction.
 PREDICTED_SMOOTHING = 20
-# Of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
+# Number of points of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
 NUM_POINTS = 9
 
 Text = Annotated[
@@ -170,10 +173,10 @@ Number = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class SentCommand:
-    """A command that the lesson sends to a run: an endpoint and its arguments after the run id.
+    """A command that the lesson sends to a run: an endpoint and its arguments, without the run id.
 
     Attributes:
-        at_step: the command is sent once the page sees the run at or after this step.
+        at_step: the command is sent when the page finds that the run has reached this step.
     """
 
     at_step: int
@@ -217,11 +220,11 @@ def _command(raw: dict[str, Any]) -> SentCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class LessonRun:
-    """A run of a lesson: its display name and configuration; missing fields get their defaults.
+    """A run of a lesson, with its display name and configuration; missing fields get their defaults.
 
     Attributes:
         expect: expected final state; a run that is expected to fail demonstrates a hang or an error.
-        commands: commands that the lesson sends while the run trains; also sent to attempts based on it.
+        commands: commands that the lesson sends during the run, and also to attempts based on this run.
     """
 
     name: Text
@@ -237,10 +240,10 @@ class Choice:
     """A multiple-choice question with one correct answer.
 
     Attributes:
-        right: index of the answer that the lesson explains, from 0.
+        right: index (from 0) of the answer that the lesson explains.
         because: explanation shown after the question was answered.
-        measured: one condition per choice under which the runs show that choice (see `measures`), empty if
-            no measurement shows it; an empty tuple if the question is not about the runs.
+        measured: for each choice, the condition under which the runs show this choice (see `measures`), or an
+        empty text; an empty tuple if the question is not about the runs.
     """
 
     question: Inlines
@@ -253,7 +256,7 @@ class Choice:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Choice:
-        """Return the question of JSON values; polls saved by earlier versions have no conditions."""
+        """Return a question from JSON values; polls of earlier versions have no conditions."""
         names = ("question", "choices", "right", "because")
         return cls(**{name: values[name] for name in names}, measured=tuple(values.get("measured", ())))
 
@@ -301,8 +304,8 @@ class Picture:
         curve: a chart of all runs.
         numbers: a table with one column per run.
         bars: one bar per rank of each run.
-        waterfall: index (from 0) of the run whose gap to an ideal speed-up is divided by causes.
-        instrument: a panel of "Look closer" on a run's page, for each run or only for `run`.
+        waterfall: index (from 0) of the run whose gap to an ideal speed-up is broken down by causes.
+        instrument: a panel of the section "Look closer" of a run's page, for each run or only for `run`.
     """
 
     caption: Tree
@@ -327,7 +330,7 @@ class Attempt:
 
     Attributes:
         run: index of the run whose configuration is changed, from 0.
-        choices: configuration changes by the choice's label.
+        choices: configuration changes, by label of the choice.
     """
 
     run: Index
@@ -344,7 +347,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Choice):
-    """A question at the end of a lesson. If it has an attempt, that must be run before answering."""
+    """A question at the end of a lesson. A learner must run its attempt, if any, before answering."""
 
     attempt: Attempt | None = None
 
@@ -443,7 +446,8 @@ class Lesson(LessonHeader):
 
     Attributes:
         name: identifier in the URL.
-        before, see, explain: text before the prediction, with the figures (may be empty), and after them.
+        before, see, explain: texts before the prediction, with the figures (may be empty), and after the
+            figures.
     """
 
     name: str

@@ -59,7 +59,7 @@ class Header:
         """Return the header as a dataclass.
 
         Args:
-            check: raises FieldError for fields that do not fit together.
+            check: raises FieldError for inconsistent fields.
 
         Raises:
             LessonError: naming the line.
@@ -72,7 +72,7 @@ class Header:
         return found
 
     def _line_of(self, path: Sequence[str | int]) -> int:
-        """Return the file's line of a field, or of its table if it is missing."""
+        """Return the line of a field in the file, or the line of its table if the field is missing."""
         matches = ((line, _HEADER.match(text)) for line, text in enumerate(self._lines))
         headers = [(line, found[1]) for line, found in matches if found]
         name, at, end = "", -1, len(self._lines)
@@ -87,7 +87,7 @@ class Header:
                 others = (line for line, each in headers if line > at and not each.startswith(f"{name}."))
                 end = min(end, next(others, end))
                 continue
-            # A key, or an inline table: it stands before the next header.
+            # A key or an inline table is before the next header.
             last = next((line for line, _ in headers if line > at), end)
             wanted = re.compile(rf"""(?:\s*|.*[{{,]\s*)["']?{re.escape(part)}["']?\s*=""")
             at = next((line for line in range(max(at, 0), last) if wanted.match(self._lines[line])), at)
@@ -95,7 +95,7 @@ class Header:
 
 
 MAX_BYTES = 200_000
-# A run that hangs on purpose must be detected and ended while the learner waits.
+# Maximum hang timeout: a deliberate hang must be detected and ended while the learner waits.
 MAX_HANG_S = 10.0
 PARTS = ("Before", "See", "Explain")
 _FENCE = "+++"
@@ -152,13 +152,13 @@ def parse(name: str, text: str) -> Lesson:
 
 
 def split(name: str, text: str) -> tuple[Header, list[str], int]:
-    """Return the header of a lesson file, all of its lines, and the index of the first line after the header.
+    """Return a lesson file's header, all of its lines, and the index of the first line after the header.
 
     Raises:
         LessonError: naming the line.
     """
     if not _NAME.fullmatch(name):
-        raise LessonError(f"the file is called {name!r}; allowed: small letters, digits, dashes", 1)
+        raise LessonError(f"the file's name is {name!r}; allowed: lower-case letters, digits, dashes", 1)
     lines = text.splitlines()
     fences = [number for number, line in enumerate(lines) if line.strip() == _FENCE]
     if len(fences) < 2 or fences[0] != 0:
@@ -175,7 +175,7 @@ def parse_parts(
         line = lines[number]
         if not line.startswith("## "):
             if line.strip() and not begins:
-                raise LessonError(f"there is text before the heading ## {parts[0]}", number + 1)
+                raise LessonError(f"text is not allowed before the heading ## {parts[0]}", number + 1)
             continue
         title = line.removeprefix("## ").strip()
         if title not in parts or title in begins:
@@ -206,7 +206,7 @@ def _check(header: LessonHeader) -> None:
     """Check the fields that depend on others.
 
     Raises:
-        FieldError: for the first that does not fit.
+        FieldError: for the first inconsistent field.
     """
     num_runs = len(header.runs)
     for number, run in enumerate(header.runs):
@@ -255,7 +255,7 @@ def _check_condition(text: str, num_runs: int, attempts: Collection[str], *path:
 
 
 def _check_choice(choice: Choice, num_runs: int, attempts: Collection[str], *path: str | int) -> None:
-    """Check a question; its conditions name runs by index, and those of the attempt by choice."""
+    """Check a question, whose conditions refer to runs by index and to attempts by choice."""
     num_choices, num_conditions = len(choice.choices), len(choice.measured)
     _check_index(choice.right, 0, num_choices, *path, "right")
     if not choice.because:
@@ -266,7 +266,7 @@ def _check_choice(choice: Choice, num_runs: int, attempts: Collection[str], *pat
     if num_conditions != num_choices:
         raise _refused(f"there are {num_conditions} conditions for {num_choices} choices", *path)
     if not choice.measured[choice.right]:
-        raise _refused(f"choice {choice.right} is the right one, and has no condition", *path)
+        raise _refused(f"choice {choice.right} is the correct one, but has no condition", *path)
     for text in filter(None, choice.measured):
         _check_condition(text, num_runs, attempts, *path)
 
@@ -276,7 +276,7 @@ def _check_picture(picture: Picture, num_runs: int, *path: str | int) -> None:
         raise MissingFieldError(None, Text, *path, "when")
     if picture.when:
         if not picture.finding:
-            raise _refused("it is the condition of a finding, which is missing", *path, "when")
+            raise _refused("it requires a finding, which is missing", *path, "when")
         _check_condition(picture.when, num_runs, (), *path, "when")
     if picture.waterfall is not None:
         _check_index(picture.waterfall, 1, num_runs, *path, "waterfall")

@@ -18,15 +18,16 @@ from ddp_gui.events.series import Series
 from ddp_gui.events.tables import Numbers
 from trainers.contract import events
 
-# Share of a run's time. Below it, contention does not change the median step time.
+# Share of a run's time below which contention does not change the median step time.
 MUCH_CONTENDED = 0.1
-# Medians over fewer steps are not reproducible.
+# Minimum number of steps for a reproducible median.
 FEWEST_STEPS = 30
-# Ratio of the two halves' median step times above which the machine's speed changed during the run.
+# Ratio between the median step times of a run's halves above which the machine's speed has changed.
 MOST_DRIFT = 1.5
 # Minimum number of sampled steps behind a mean step breakdown.
 FEWEST_SAMPLED = 4
-# N ranks can be slightly more than N times as fast: a smaller share of the samples fits the cache better.
+# Tolerance for speed-ups: N ranks can be slightly more than N times as fast, because a smaller share of the
+# samples fits the cache better.
 MOST_SPEED_UP = 1.1
 END_SHARE = 0.1
 
@@ -74,8 +75,8 @@ class Quantity:
         unit: display format: loss, exact, number, seconds, per_second, times, bytes, share, count or flag.
         read: returns the value, or None if it was not measured.
         num_runs: number of runs; the second is the baseline.
-        has_rank: if True, the quantity belongs to a rank, whose number follows the runs.
-        is_timed: if True, other programs on the processor affect the value.
+        has_rank: True if the quantity belongs to a rank, whose number is the last argument.
+        is_timed: True if other programs on the processor affect the value.
     """
 
     words: str
@@ -92,7 +93,7 @@ class Quantity:
 
 
 def doubts(run: RunNumbers) -> list[str]:
-    """Return reasons why a run's times are unreliable, as sentences; only observed reasons."""
+    """Return the observed reasons why a run's times are unreliable, as sentences."""
     if run.pace is None or run.pace.num_steps < FEWEST_STEPS:
         num_steps = 0 if run.pace is None else run.pace.num_steps
         return [f"Only {num_steps} complete steps of “{run.name}” were measured."]
@@ -116,16 +117,16 @@ def doubts_of_parts(run: RunNumbers) -> list[str]:
     num_sampled = sum(table.length for table in run.series.ranks.values())
     if num_sampled >= FEWEST_SAMPLED:
         return []
-    return [f"Only {num_sampled} steps of “{run.name}” were sampled: one is sampled each second."]
+    return [f"Only {num_sampled} steps of “{run.name}” were sampled, because one step per second is sampled."]
 
 
 def doubts_of_speed_up(run: RunNumbers, base: RunNumbers) -> list[str]:
-    """Return a sentence if a speed-up is too large to be explained by the number of ranks."""
+    """Return a sentence if the number of ranks cannot explain such a large speed-up."""
     found, most = _speed_up(run, base), run.num_ranks / base.num_ranks
     if found is None or found <= MOST_SPEED_UP * most:
         return []
     return [
-        f"“{run.name}” was {found:.3g} times as fast as “{base.name}”, with {most:.3g} times as many ranks."
+        f"“{run.name}” was {found:.3g} times as fast as “{base.name}” with {most:.3g} times as many ranks."
     ]
 
 
@@ -292,7 +293,7 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """A quantity as a condition refers to it: with its runs and, for some quantities, a rank."""
+    """A quantity in a condition, with its runs and, for some quantities, a rank."""
 
     quantity: str
     runs: tuple[RunName, ...]
@@ -328,12 +329,12 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
     for each in _measurements(tree):
         for name in each.runs:
             if isinstance(name, str) and name not in attempts:
-                allowed = ", ".join(attempts) or "none: only a question with an attempt has them"
+                allowed = ", ".join(attempts) or "none: only a question with an attempt has choices"
                 raise ValueError(f"{name!r} is not a choice of the attempt; allowed: {allowed}")
             if isinstance(name, int) and not 0 <= name < num_runs:
-                raise ValueError(f"there is no run {name}; allowed: 0 to {num_runs - 1}")
+                raise ValueError(f"run {name} does not exist; allowed: 0 to {num_runs - 1}")
     if not any(True for _ in _measurements(tree)):
-        raise ValueError(f"{text!r} names no quantity; the quantities are: {', '.join(QUANTITIES)}")
+        raise ValueError(f"{text!r} contains no quantity; the quantities are: {', '.join(QUANTITIES)}")
 
 
 def measurements(text: str) -> list[Measurement]:
@@ -426,7 +427,7 @@ def _value(node: ast.expr, runs: Runs) -> float:
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, runs), _value(node.right, runs)
         if isinstance(node.op, ast.Div) and right == 0:
-            raise UnmeasuredError("A number to divide by is 0.")
+            raise UnmeasuredError("A measured divisor is 0.")
         return _COMPUTED[type(node.op)](left, right)
     if isinstance(node, ast.Call):
         return _measurement(node).value(runs)

@@ -23,10 +23,10 @@ class Fit:
     """How a lesson's runs are adapted to this machine.
 
     Attributes:
-        obstacles: why a run cannot be started as written, one sentence per run.
-        way: the adaptation, as a sentence for the learner; empty if none is needed or none helps.
+        obstacles: why a run cannot be started with the lesson's configuration, one sentence per run.
+        way: the adaptation, as a sentence for the learner; empty if none is needed or possible.
         most_ranks: maximum number of ranks; None keeps the lesson's number.
-        on_cpu: if True, run on the CPU because the lesson does not fix the device.
+        on_cpu: True to run on the CPU, which is possible if the lesson does not set the device.
     """
 
     obstacles: list[str] = field(default_factory=list)
@@ -60,12 +60,12 @@ def fit(lesson: Lesson, plan: Plan) -> Fit:
             problems += error.problems
     if not problems or any(problem.field not in ("nproc_per_node", "device") for problem in problems):
         return Fit(obstacles=obstacles)
-    on_cpu = Fit(obstacles=obstacles, way="Here it runs on CPU ranks instead.", on_cpu=True)
+    on_cpu = Fit(obstacles=obstacles, way="On this machine it runs on CPU ranks instead.", on_cpu=True)
     if any("device" not in config for config in configs) and _is_possible(on_cpu, configs, plan):
         return on_cpu
     most = min((problem.suggestion or 0 for problem in problems), default=0)
     ranks = "one rank" if most == 1 else f"{most} ranks"
-    words = f"Here it runs on at most {ranks} instead, so its effect may be smaller."
+    words = f"On this machine it runs on at most {ranks} instead, so its effect may be smaller."
     fewer = Fit(obstacles=obstacles, way=words, most_ranks=most)
     return fewer if most > 0 and _is_possible(fewer, configs, plan) else Fit(obstacles=obstacles)
 
@@ -79,8 +79,9 @@ def _is_possible(fitted: Fit, configs: Configs, plan: Plan) -> bool:
     return True
 
 
-# explained: the measurement matches the lesson's explanation. otherwise: it matches another choice or none.
-# doubtful: other programs disturbed the timing. unmeasured: a run lacks a number. unchecked: no condition.
+# explained: the measurement matches the lesson's explanation. otherwise: it matches another choice, or no
+# choice. doubtful: other programs disturbed the timing. unmeasured: a run lacks a number. unchecked: the
+# question has no condition.
 Verdict = Literal["explained", "otherwise", "doubtful", "unmeasured", "unchecked"]
 # Table rows whose values change when other programs use the processor.
 _TIMED_NUMBERS = ("step_time", "throughput", "speed_up")
@@ -91,8 +92,9 @@ class Outcome:
     """The measured outcome of a question or of a picture's finding.
 
     Attributes:
-        happened: index of the choice that was measured, from 0; None if none was, or it cannot be decided.
-        reasons: why it cannot be decided, or why the displayed times are unreliable, as sentences.
+        happened: index (from 0) of the choice that the measurement shows; None if it shows none or is
+            inconclusive.
+        reasons: why the measurement is inconclusive, or the displayed times are unreliable, as sentences.
         numbers: the compared numbers: `words`, `run`, `against` (the baseline run, or None), `value`, `unit`.
     """
 
@@ -120,7 +122,7 @@ def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
 
 
 def of_choice(about: Choice, runs: Runs) -> Outcome:
-    """Return which choice of a question the runs show."""
+    """Return the choice of a question that the runs show."""
     if not about.measured:
         return UNCHECKED
     found = _compared([about.measured[about.right]], about.measured, runs)
@@ -168,7 +170,7 @@ def _compared(
     Args:
         wanted: conditions that all hold if the lesson's explanation applies.
         texts: all conditions whose numbers are returned.
-        also: displayed times that are not compared.
+        also: displayed times, which are not compared.
     """
     compared = dict.fromkeys(each for text in texts if text for each in measures.measurements(text))
     try:

@@ -24,9 +24,10 @@ from ddp_gui.options import Options, is_only_here
 from ddp_gui.run.stream import EventStream
 from trainers.files import installation
 
-# Addresses reserved for documentation. No packet is sent: a UDP connect only selects the outgoing interface.
+# Addresses reserved for documentation. A UDP connect to them sends no packet; it only selects the outgoing
+# interface.
 _ANYWHERE = (("192.0.2.1", 9), ("2001:db8::1", 9))
-# A code of 57 × 57 modules; finer ones are hard to read from a projector.
+# Maximum version of a QR code, 57 × 57 modules: finer codes are hard to read from a projector.
 MAX_QR_CHARACTERS = 213
 
 
@@ -53,7 +54,7 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
     name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
     prefix = f"{options.root_path}/"
     if options.allowed_hosts:
-        # The page is behind a proxy or has a DNS name: use the host that clients use.
+        # The page is behind a proxy or has a DNS name, so use the host name that clients use.
         allowed = {each.lower() for each in options.allowed_hosts}
         shown = host if name.lower() in allowed else options.allowed_hosts[0]
         return Address(url=f"{scheme}://{shown}{prefix}", problem="")
@@ -63,7 +64,7 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
         return Address(url=None, problem=_how_to_be_reached(options))
     outside = options.host if options.host not in ("0.0.0.0", "::", "") else own_address()  # noqa: S104
     if outside is None:
-        problem = "This machine has no network address now, so phones cannot reach this page."
+        problem = "This machine has no network address at the moment, so phones cannot reach this page."
         return Address(url=None, problem=problem)
     shown = f"[{outside}]" if ":" in outside else outside
     return Address(url=f"{scheme}://{shown}:{port}{prefix}", problem="")
@@ -83,8 +84,8 @@ def own_address() -> str | None:
 def _how_to_be_reached(options: Options) -> str:
     how = "--auth-file accounts.json" if options.has_login else "--polls"
     return (
-        "This page listens on this machine only, so phones cannot reach it. Start it so that they can: "
-        f"{installation.command()} --host 0.0.0.0 {how} (docs/class.md)."
+        "This page listens on this machine only, so phones cannot reach it. Start it for other devices "
+        f"with: {installation.command()} --host 0.0.0.0 {how} (docs/class.md)."
     )
 
 
@@ -136,16 +137,16 @@ class PollsApi:
         poll = self._sessions.open(await CLICKS.run(self._library.find, lesson))
         return {"poll_id": poll.poll_id, "state": poll.state}
 
-    # The route is for phones: they cannot reach Gradio without a login.
+    # The route is for phones, which cannot reach Gradio without a login.
     @operation(
         route=Route(
             path="/live/polls/{poll}/answer",
             most_bytes=MAX_ANSWER_BYTES,
-            not_an_object="an answer is an object of answer and token",
+            not_an_object="an answer must be an object with the fields answer and token",
         )
     )
     async def answer_poll(self, poll: str, answer: Any, token: str = "") -> dict[str, Any]:
-        """Answer a poll once: the index of a choice (from 0) or the values of a curve.
+        """Answer a poll once, with the index of a choice (from 0) or the values of a curve.
 
         Without logins, `token` identifies the browser: 32 random hexadecimal digits.
         """
@@ -211,7 +212,7 @@ async def _described(sessions: PollSessions, session: PollSession, *, shows_earl
 
 
 def _rows(url: str | None) -> list[str]:
-    """Return the rows of the QR code, 1 for dark; empty without a URL, or if a code would be too fine."""
+    """Return the rows of the QR code, 1 for dark; empty without a URL, or if the code would be too fine."""
     if url is None or len(url) > MAX_QR_CHARACTERS:
         return []
     grid = segno.make_qr(url, error="m").matrix

@@ -31,15 +31,15 @@ from trainers.machine.os_errors import explain
 
 State = Literal["open", "closed", "running", "revealed"]
 STATES: tuple[State, ...] = ("open", "closed", "running", "revealed")
-# Actions a teacher can take: the states in which each is allowed, and the state it leads to. Nothing is
-# revealed before the runs, so a closed poll can be reopened; an ended poll is deleted.
+# A teacher's actions, each with the states in which it is allowed and the resulting state. A closed poll can
+# be reopened, because nothing is revealed before the runs; an ended poll is deleted.
 ACTIONS: Mapping[str, tuple[tuple[State, ...], State | None]] = {
     "close": (("open",), "closed"),
     "reopen": (("closed",), "open"),
     "start": (("closed",), "running"),
     "end": (STATES, None),
 }
-# More than any class has; a higher number means that a program is answering.
+# Maximum number of answers: more than any class has, so more answers come from a program.
 MAX_ANSWERS = 500
 TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -66,7 +66,7 @@ class Poll:
     title: str
     opened_by: str
     opened_unix_s: float
-    # Copy of the lesson's prediction: the lesson's file may change while the poll is open.
+    # Copy of the lesson's prediction, because the lesson's file may change while the poll is open.
     question: dict[str, Any]
     num_runs: int
     state: State = "open"
@@ -83,7 +83,9 @@ class Poll:
             raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
         states, following = ACTIONS[action]
         if self.state not in states:
-            raise ValueError(f"the poll is {self.state}: {action} is for one that is {states[0]}")
+            raise ValueError(
+                f"the poll is {self.state}: the action {action} needs a poll that is {states[0]}"
+            )
         self.state = following or self.state
 
     def answer(self, key: str, value: Any, now_unix_s: float) -> None:
@@ -100,7 +102,7 @@ class Poll:
         if self.state != "open":
             raise ValueError("the poll is closed: it accepts no more predictions")
         if known is not None:
-            raise ValueError("you have answered already: a prediction cannot be changed")
+            raise ValueError("you have already answered: a prediction cannot be changed")
         if len(self.answers) >= MAX_ANSWERS:
             raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the maximum")
         self.answers[key] = Answer(value=checked, answered_unix_s=now_unix_s)
@@ -149,7 +151,7 @@ def poll_from_json(raw: Any) -> Poll:
         for answer in poll.answers.values():
             checked_value(poll.question, answer.value)
     except (LookupError, TypeError) as error:
-        raise ValueError(f"its question is damaged ({error!r})") from error
+        raise ValueError(f"the poll's question is damaged ({error!r})") from error
     return poll
 
 
@@ -157,11 +159,12 @@ FOLDER = "polls"
 MAX_POLLS = 20
 MAX_TITLE = 200
 SAVE_AFTER_S = 0.5
-# Coalesces updates: the projector redraws once even if thirty answers arrive within a second.
+# Interval that coalesces updates: the projector redraws once even if thirty answers arrive within a second.
 TELL_EVERY_S = 0.15
 SAY_SOMETHING_EVERY_S = 15.0
 LOOK_AT_RUN_EVERY_S = 0.3
-# Without logins clients cannot be told apart, so the rate limit (answers per seconds) covers all of them.
+# Without logins, clients cannot be distinguished, so the rate limit (answers, seconds) applies to all of them
+# together.
 MOST_ANONYMOUS, WITHIN_S = 60, 10.0
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -177,7 +180,7 @@ class PollSession:
     """A poll and the state needed to serve it."""
 
     poll: Poll
-    # Why the runs do not continue; empty without a problem.
+    # Reason why the runs do not continue; empty without a problem.
     trouble: str = ""
     version: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -199,8 +202,8 @@ class PollSessions:
     """All polls of this page.
 
     Args:
-        has_login: if True, answers are recorded under account names.
-        is_anonymous: if True, polls are enabled without a login (`--polls`).
+        has_login: True if answers are recorded under account names.
+        is_anonymous: True if polls are enabled without a login (`--polls`).
     """
 
     def __init__(self, store: RunStore, runs: LearnApi, *, has_login: bool, is_anonymous: bool) -> None:
@@ -218,7 +221,7 @@ class PollSessions:
         return self.is_on and rights.current_user().is_teacher
 
     def find(self, poll_id: str) -> PollSession:
-        """Return a poll's session, and resume its runs if no task watches them.
+        """Return a poll's session. Starts a task that watches the runs if there is none.
 
         Raises:
             NoSuchPollError: if it does not exist.
@@ -288,7 +291,7 @@ class PollSessions:
         """Record the prediction of the current user, or of a browser without an account.
 
         Raises:
-            ValueError: if it is refused; the text names the reason.
+            ValueError: if the answer is refused; the message gives the reason.
         """
         session = self.find(poll_id)
         key = rights.current_user().name
@@ -301,10 +304,10 @@ class PollSessions:
         return session.poll
 
     def describe(self, session: PollSession, *, shows_early: bool) -> dict[str, Any]:
-        """Return a poll as its followers see it. Results are hidden while it is open.
+        """Return a poll for its followers. Results are hidden while the poll is open.
 
         Args:
-            shows_early: if True, include results while the poll is open; for teachers.
+            shows_early: True to include results while the poll is open; for teachers.
         """
         poll = session.poll
         is_shown = poll.state != "open" or shows_early
@@ -320,7 +323,7 @@ class PollSessions:
         }
 
     async def outcome(self, session: PollSession) -> dict[str, Any] | None:
-        """Return the measured result of a poll's runs; None until they have ended, and for drawn curves."""
+        """Return the measured result of a poll's runs; None before their end, and for drawn curves."""
         asked = session.poll.question
         if session.poll.state == "revealed" and asked["kind"] == "choice" and session.outcome is None:
             run_ids = session.poll.run_ids
@@ -349,7 +352,7 @@ class PollSessions:
             await asyncio.sleep(TELL_EVERY_S)
 
     def people(self, session: PollSession) -> list[dict[str, Any]]:
-        """Return each participant's prediction, in the order of arrival.
+        """Return the predictions of all participants, in the order of arrival.
 
         Raises:
             NotAllowedError: if the user is not a teacher.
@@ -364,7 +367,7 @@ class PollSessions:
 
     def _rate_limited(self, session: PollSession, token: str) -> str:
         if not TOKEN.fullmatch(token):
-            raise ValueError("token must be 32 hexadecimal digits: the page makes them")
+            raise ValueError("token must be 32 hexadecimal digits, which the page creates")
         now, newest = time.monotonic(), session.newest
         while newest and now - newest[0] > WITHIN_S:
             newest.popleft()
@@ -390,7 +393,7 @@ class PollSessions:
         self._store.shown_to_all.add(run_id)
 
     def _resume_runs(self, session: PollSession) -> None:
-        """Start the task that watches and starts the runs, unless it exists; also after a page restart."""
+        """Start the task that starts and watches the runs, unless it exists; also after a page restart."""
         if (
             session.poll.state == "running"
             and session.poll.run_ids
@@ -446,7 +449,7 @@ class PollSessions:
             session.saving = asyncio.create_task(self._save(session))
 
     async def _save(self, session: PollSession) -> None:
-        """Write the poll's file, at most every `SAVE_AFTER_S`, until the latest version is saved."""
+        """Write the poll's file, at most once per `SAVE_AFTER_S`, until the latest version is saved."""
         path, version = self._folder / f"{session.poll.poll_id}.json", -1
         while version != session.version:
             await asyncio.sleep(SAVE_AFTER_S)
@@ -473,7 +476,7 @@ class PollSessions:
             try:
                 found = poll_from_json(read_json(path, must_be_ours=True))
                 if found.poll_id != path.stem:
-                    raise ValueError(f"it is the poll {found.poll_id!r}")
+                    raise ValueError(f"the file contains the poll {found.poll_id!r}")
             except (OSError, ValueError) as error:
                 print(f"The poll in {path.name} cannot be read: {explain(error)}.", flush=True)
                 continue

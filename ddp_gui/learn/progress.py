@@ -31,7 +31,7 @@ MAX_ROUND = 1_000_000
 MAX_QUESTIONS = 12
 MAX_ATTEMPTS = 50
 MAX_CHOICE_WORDS = 200
-# Of the script of a lesson in code.
+# Maximum length of the script of a lesson in code.
 MAX_CODE = 50_000
 
 Progress = dict[str, Any]
@@ -51,7 +51,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A learner's progress on a lesson; the names of its fields are those of the browser."""
+    """A learner's progress on a lesson; the browser uses the same field names."""
 
     round: Annotated[int, Limit(low=0, high=MAX_ROUND)] = 0
     poll: Annotated[str, Limit(pattern="[a-z0-9]{1,20}", words="the id of a poll")] | None = None
@@ -79,7 +79,7 @@ def empty_record() -> Progress:
 def parse_record(raw: Any) -> Progress:
     """Validate a learner's progress; missing fields get their initial values.
 
-    A field of a newer version of the page stays in the browser only.
+    Fields of newer versions of the page stay only in the browser.
 
     Raises:
         ValueError: naming the field.
@@ -91,7 +91,7 @@ def parse_record(raw: Any) -> Progress:
 
 
 def merge_records(known: Progress, reported: Progress) -> Progress:
-    """Merge the stored progress with a page's report: the newer one wins, and no started run is lost.
+    """Merge the stored progress with a page's report. The newer one has priority, but no started run is lost.
 
     Restarting a lesson begins a new round; reports about an earlier round are outdated.
     """
@@ -102,7 +102,7 @@ def merge_records(known: Progress, reported: Progress) -> Progress:
         found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
     pairs = list(itertools.zip_longest(reported["runs"], known["runs"]))
     found["runs"] = [new if new is not None else old for new, old in pairs]
-    # A page that does not know about a run cannot have stopped the lesson.
+    # A page that does not know a run cannot have stopped the lesson.
     knows_less = any(new is None and old is not None for new, old in pairs)
     found["isStarted"] = reported["isStarted"] or (known["isStarted"] and knows_less)
     found["isDone"] = known["isDone"] or reported["isDone"]
@@ -120,11 +120,11 @@ def _joined_attempts(known: list[Any], reported: list[Any]) -> list[Any]:
 
 
 FOLDER = "progress"
-# Lessons kept per learner; the least recently changed one is dropped first.
+# Maximum number of lessons stored per learner; the least recently changed one is dropped first.
 MAX_LESSONS = 300
 # Maximum number of reports per minute; while a curve is drawn, the page sends one per second.
 PROGRESS_RATE = Rate("a change of your progress", 120)
-# Time at which each flag was first set, for the teacher's table; by the server's clock, not the browser's.
+# Fields with the time at which a flag was first set, by the server's clock, for the teacher's table.
 TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}
 
 
@@ -173,7 +173,7 @@ class ProgressFiles:
                 yield path.stem, self._read(path.stem)["lessons"]
 
     def _path(self, name: str) -> Path:
-        assert NAME.fullmatch(name), "names of accounts are checked before"
+        assert NAME.fullmatch(name), "names of accounts are checked earlier"
         return self._folder / f"{name}.json"
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -221,9 +221,8 @@ COLUMNS = (
 
 
 def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence[Lesson]) -> bytes:
-    """Return a CSV row for each learner and each lesson with a locked prediction or a run of the own code.
-
-    Cells are safe from formulas.
+    """Return a CSV row for each learner and each lesson with a locked prediction or a run of the learner's
+    code. No cell acts as a formula.
     """
     by_name = {lesson.name: lesson for lesson in lessons}
     table: list[Sequence[Any]] = [COLUMNS]
@@ -259,7 +258,7 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
 
 
 def _prediction(value: Any, lesson: Lesson | None) -> tuple[str | None, str | None]:
-    """Return a prediction as text, and whether it was right; None for a curve and for a lesson in code."""
+    """Return a prediction as text, and whether it was correct; None for a curve and for a lesson in code."""
     if value is None:
         return None, None
     if isinstance(value, list):
@@ -300,7 +299,7 @@ class ProgressApi:
     @operation(method_checks="who has an account", rate=PROGRESS_RATE, counts_itself=True)
     def keep_progress(self, lesson: str, progress: dict[str, Any]) -> dict[str, Any]:
         """Merge the current user's progress on a lesson with the stored progress; return the result."""
-        # The name of a lesson in code has a prefix, so that it can be the same as another lesson's.
+        # The prefix allows a lesson in code to have the same name as another lesson.
         if lesson.startswith(PREFIX):
             self._in_code.find(lesson.removeprefix(PREFIX))
         else:
@@ -318,10 +317,10 @@ def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> R
 
     @router.get("/class.csv")
     def table() -> Response:
-        rights.require_teacher("see who did which lesson")
+        rights.require_teacher("see the progress of students")
         if not has_login:
             raise HTTPException(
-                status_code=404, detail="there are no logins here, so the lessons of users are not known"
+                status_code=404, detail="this page has no logins, so it does not know the progress of users"
             )
         made = class_csv(files.everybody(), library.read()[0])
         headers = {"Content-Disposition": 'attachment; filename="lessons.csv"'}

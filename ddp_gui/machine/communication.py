@@ -43,29 +43,29 @@ def explain_failure(
         errors: the final errors of the ranks, first failure first.
         output: torchrun's output.
         exit_code: torchrun's exit code.
-        late_after_s: the time limit after which it was killed; None if it ended on its own.
+        late_after_s: the time limit after which the check was killed; None if it ended by itself.
     """
     if late_after_s is not None:
         return (
-            f"The check was not finished after {late_after_s:.0f} s and was stopped. The ranks did not reach "
-            "each "
-            "other, or the machine is very busy: try fewer ranks, or try again when no run is live."
+            f"The check was not finished after {late_after_s:.0f} s and was stopped. Either the ranks could "
+            "not reach each other, or the machine is very busy. Try fewer ranks, or wait until no run is "
+            "live."
         )
     killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
     if killed:
         rank, code = next(iter(killed.items()))
-        return f"Rank {rank} was killed by {_name(code)} while it measured. {_hint(code)}"
+        return f"Rank {rank} was killed by {_name(code)} during the measurement. {_hint(code)}"
     if errors:
         first = errors[0]
         return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
     if exit_code < 0:
         return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
-    last_line = output.strip().splitlines()[-1:] or ["it wrote nothing"]
+    last_line = output.strip().splitlines()[-1:] or ["torchrun printed nothing"]
     return f"torchrun ended with exit code {exit_code}: {_short(last_line[0])}"
 
 
 def _is_cause(exit_code: int) -> bool:
-    """Return True if a signal is the cause: torchrun itself ends the remaining ranks by SIGTERM."""
+    """Return True if a signal is the cause. torchrun itself ends the remaining ranks by SIGTERM."""
     return exit_code < 0 and exit_code != -signal.SIGTERM
 
 
@@ -79,7 +79,7 @@ def _name(exit_code: int) -> str:
 def _hint(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
         return "The system often does this when memory runs out: try fewer ranks, or close other programs."
-    return "That is a crash in compiled code: the driver and torch may not match."
+    return "Compiled code crashed; the driver and torch may not match."
 
 
 def _short(text: str) -> str:
@@ -87,7 +87,7 @@ def _short(text: str) -> str:
 
 
 class LinkChecks:
-    """The last check of an engine's links; thread-safe."""
+    """The latest measurement of an engine's links; thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._checks = engine if isinstance(engine, HostChecks) else None
@@ -101,21 +101,21 @@ class LinkChecks:
         """Begin a check in a thread.
 
         Raises:
-            ValueError: if a check is already running, or there are no hosts to measure between.
+            ValueError: if a check is already running, or the engine has no pairs of hosts.
         """
         pairs = self._pairs()
         if not pairs:
-            raise ValueError("there are no hosts here to measure between: start the page with --engine ssh")
+            raise ValueError("this page has no hosts to measure between: start the page with --engine ssh")
         with self._lock:
             if self._is_running:
-                raise ValueError("the links are being measured already: wait until that is done")
+                raise ValueError("the links are already being measured: wait until the measurement is done")
             self._is_running, self._started_unix_s = True, time.time()
             self._links, self._error = [], ""
-        # A daemon thread: measurements on the hosts end on their own.
+        # A daemon thread is enough, because measurements on the hosts end by themselves.
         threading.Thread(target=self._measure, args=(pairs,), name="links", daemon=True).start()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the last check with its results so far."""
+        """Return the latest check with its current results."""
         with self._lock:
             return {
                 "is_running": self._is_running,
@@ -173,7 +173,7 @@ class Check:
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the check as the page and scripts see it."""
+        """Return the check as JSON values for the page and scripts."""
         example_bytes = EXAMPLE_PARAMETERS * BYTES_PER_PARAMETER
         return {
             "check_id": self.check_id,
@@ -204,12 +204,12 @@ def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
 
 
 def backend_of(here: Machine) -> str:
-    """Return the backend: NCCL for several GPUs; with one GPU or none, gloo between CPU ranks."""
+    """Return the backend: NCCL between several GPUs, otherwise gloo between CPU ranks."""
     return "nccl" if here.num_gpus and here.max_ranks("cuda") >= FEWEST_RANKS else "gloo"
 
 
 def most_ranks(here: Machine) -> int:
-    """Return the most ranks a check can have on this machine."""
+    """Return the maximum number of ranks of a check on this machine."""
     return here.max_ranks("cuda") if backend_of(here) == "nccl" else here.max_cpu_ranks
 
 
@@ -235,7 +235,7 @@ def _shown(arguments: list[str]) -> str:
 
 
 class CommunicationChecks:
-    """Starts, follows and ends checks; keeps the results of the most recent ones."""
+    """Starts, follows and ends checks; keeps the results of the latest checks."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -244,7 +244,7 @@ class CommunicationChecks:
 
     @property
     def newest_id(self) -> str | None:
-        """The id of the last check, or None."""
+        """The id of the latest check, or None."""
         return next(reversed(self._checks), None)
 
     def start(
@@ -253,7 +253,7 @@ class CommunicationChecks:
         """Start a check with this number of ranks for a user; `busy_with` names the live runs.
 
         Raises:
-            ValueError: if a check is already running, or there are fewer devices.
+            ValueError: if a check is already running, or the machine has fewer devices.
         """
         most = most_ranks(here)
         if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
@@ -271,11 +271,11 @@ class CommunicationChecks:
         )
         with self._lock:
             if any(other.state == "running" for other in self._checks.values()):
-                raise ValueError("a check is running already: wait for it to end, or stop it")
+                raise ValueError("a check is already running: wait until it ends, or stop it")
             self._checks[check.check_id] = check
             for oldest in list(self._checks)[:-MAX_REMEMBERED]:
                 del self._checks[oldest]
-        # This thread lives as long as the check: when it ends, the kernel kills the processes it started.
+        # The thread must outlive the check, because the kernel kills its processes when this thread ends.
         threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
         return check
 
@@ -287,11 +287,11 @@ class CommunicationChecks:
         """
         check = self._checks.get(str(check_id))
         if check is None:
-            raise ValueError(f"check_id is {check_id!r}; allowed: what check_communication returned")
+            raise ValueError(f"check_id is {check_id!r}; allowed: an id that check_communication returned")
         return check
 
     def stop(self, check_id: Any) -> Check:
-        """End a check and wait until none of its processes is left; an ended one stays unchanged.
+        """End a check and wait until all its processes have ended. Does nothing if the check has ended.
 
         Raises:
             ValueError: if it does not exist.
@@ -302,7 +302,7 @@ class CommunicationChecks:
         return check
 
     def close(self) -> None:
-        """End a running check when the page ends."""
+        """End a running check. Called when the page ends."""
         for check in list(self._checks.values()):
             self.stop(check.check_id)
 

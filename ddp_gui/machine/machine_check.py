@@ -23,7 +23,7 @@ from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
-# Every job has its own limit; this one only ends a check that hangs itself.
+# Time limit for a check that itself hangs; every job has its own limit.
 LIMIT_S = longest_check_s(JOB_LIMIT_S)
 MAX_LAST_WORDS = 500
 
@@ -39,7 +39,7 @@ class RunningCheck:
     Attributes:
         gpus: GPUs that it may use, by UUID.
         except_gpus: GPUs that it must not use, because the queue has allocated them.
-        state: its last state; None before the first.
+        state: the latest state; None before the first.
     """
 
     check_id: str
@@ -55,7 +55,7 @@ class RunningCheck:
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> State:
-        """Return the check as the page and scripts see it."""
+        """Return the check as JSON values for the page and scripts."""
         state = self.state or {
             "check_id": self.check_id,
             "state": "running",
@@ -73,7 +73,7 @@ class RunningCheck:
         }
         has_ended = self.has_ended.is_set()
         if state["state"] == "running":
-            # The process prints a state only when a job begins or ends; the elapsed time is computed here.
+            # Compute the elapsed time, because the process prints a state only when a job begins or ends.
             took_s = time.monotonic() - self.started if self.took_s is None else self.took_s
             state = state | {"took_s": took_s}
             if has_ended:
@@ -83,7 +83,7 @@ class RunningCheck:
 
 
 class MachineChecks:
-    """The running check of this machine, and the most recent ones, stored next to the runs.
+    """The running check of this machine, and the latest checks, which are stored next to the runs.
 
     Args:
         program: the command with its options; tests replace it.
@@ -97,7 +97,7 @@ class MachineChecks:
         self._lock = threading.Lock()
 
     def newest_id(self) -> str | None:
-        """Return the id of the last check, started here or from a shell, or None."""
+        """Return the id of the latest check, started by this page or from a shell, or None."""
         if (running := self._running()) is not None:
             return running.check_id
         kept = self._kept()
@@ -113,8 +113,8 @@ class MachineChecks:
     def gpus(self) -> frozenset[str]:
         """Return the GPUs, by UUID, that the running check may use; empty without a check.
 
-        The check does not report which of them it uses: the queue allocates none of them until it ends, or
-        reports that it trains on the CPU.
+        The queue allocates none of them until the check ends, or reports that it trains on the CPU, because
+        the check does not report which GPUs it uses.
         """
         running = self._running()
         if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
@@ -137,23 +137,23 @@ class MachineChecks:
             gpus: GPUs that it may use, by UUID.
             except_gpus: GPUs that it must not use, because the queue has allocated them.
         Raises:
-            ValueError: if this page already runs one.
+            ValueError: if this page already runs a check.
         """
         with self._lock:
             if self._running() is not None:
                 raise ValueError(
-                    "this machine is already being checked: wait for the check to end, or cancel it"
+                    "a check of this machine is already running: wait until it ends, or cancel it"
                 )
             check = RunningCheck(
                 check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
             )
             self._newest = check
-        # This thread lives as long as the check: when it ends, the kernel kills the processes it started.
+        # The thread must outlive the check, because the kernel kills its processes when this thread ends.
         threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
         return check
 
     def find(self, check_id: Any) -> State:
-        """Return a check by its id: the running one, or a stored one.
+        """Return the running check or a stored one, by its id.
 
         Raises:
             ValueError: if it does not exist.
@@ -164,10 +164,10 @@ class MachineChecks:
             if kept["check_id"] == check_id:
                 findings = [_without_log(found) for found in kept["findings"]]
                 return kept | {"is_being_cancelled": False, "error": None, "findings": findings}
-        raise ValueError(f"check_id is {str(check_id)[:80]!r}; allowed: what check_machine returned")
+        raise ValueError(f"check_id is {str(check_id)[:80]!r}; allowed: an id that check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
-        """Cancel a check, and return its state without waiting; an ended one stays unchanged.
+        """Cancel a check, and return its state without waiting. Does nothing if the check has ended.
 
         Raises:
             ValueError: if it does not exist, or was started outside of this page.
@@ -186,13 +186,12 @@ class MachineChecks:
         path = self._files.report(check_id)
         if not path.is_file():
             raise ValueError(
-                f"there is no report of check {check_id}: the check did not finish, or a newer one "
-                "replaced it"
+                f"no report of check {check_id} exists: the check did not finish, or newer checks replaced it"
             )
         return path
 
     def close(self) -> None:
-        """When the page ends, cancel a running check and wait until no process is left."""
+        """Cancel a running check and wait until all its processes have ended. Called when the page ends."""
         if (running := self._running()) is not None:
             running.is_cancel_requested = True
             running.has_ended.wait()
@@ -202,7 +201,7 @@ class MachineChecks:
         return None if newest is None or newest.has_ended.is_set() else newest
 
     def _kept(self) -> list[State]:
-        with contextlib.suppress(ValueError):  # another user's file: none of our results are stored
+        with contextlib.suppress(ValueError):  # the file belongs to another user, so no results are stored
             return self._files.read()
         return []
 
@@ -212,18 +211,18 @@ class MachineChecks:
             with temporary_folder("ddp-check-") as folder:
                 check.error = self._run(check, folder)
         except OSError as error:
-            check.error = f"The check could not be started, or followed: {explain(error)}."
+            check.error = f"The check could not be started or followed: {explain(error)}."
         except Exception as error:
-            # After any error the page must not show the check as running forever. The text of an unexpected
-            # error may contain anything, so it goes to the log only.
+            # Catch any error, so that the page does not show the check as running forever. The message of an
+            # unexpected error may contain anything, so only the log contains it.
             log.error(
                 "the check of this machine could not be followed: %s",
                 explain(error),
                 exc_info=error,
             )
             check.error = (
-                f"The check was stopped by an error of the page itself ({type(error).__name__}): "
-                "the terminal in which the page runs shows more."
+                f"An internal error of the page stopped the check ({type(error).__name__}). See the "
+                "terminal in which the page runs."
             )
         finally:
             check.took_s = time.monotonic() - check.started
@@ -241,7 +240,8 @@ class MachineChecks:
                 tree.update()
                 last_state, offset = _last_state(states_file, offset, last_state)
                 if last_state is not None and last_state["state"] == "running":
-                    check.state = last_state  # its final state is shown only after its last process has ended
+                    # the page shows the final state only after the last process has ended
+                    check.state = last_state
                 if check.is_cancel_requested and not is_signalled:
                     process.send_signal(signal.SIGTERM)
                     deadline, is_signalled = time.monotonic() + CANCEL_S, True
@@ -258,7 +258,9 @@ class MachineChecks:
         if was_ended:
             return f"The check was not finished after {LIMIT_S / 60:.0f} minutes and was stopped."
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
+        return (words[-1] if words else f"The check ended with exit code {process.returncode}.")[
+            :MAX_LAST_WORDS
+        ]
 
     def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]

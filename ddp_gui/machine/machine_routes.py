@@ -22,11 +22,11 @@ from ddp_gui.runs.runs import RunStore
 from trainers.files.private_files import open_own
 from trainers.machine.os_errors import explain
 
-HIDDEN_RUN = "another person's run"
+HIDDEN_RUN = "another user's run"
 
 
 def without_hidden(report: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a report of the machine in which hidden runs have neither id nor user."""
+    """Return a report of the machine without ids and users of runs that the current user may not see."""
     return report | {
         "gpus": [_gpu(gpu, is_shown) for gpu in report["gpus"]],
         "runs": [run for run in report["runs"] if is_shown(run["run_id"])],
@@ -74,15 +74,15 @@ class MachineApi:
 
     @operation(method_checks="who started it, teacher")
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
-        """End a check; on return none of its processes is left."""
+        """End a check, and wait until all its processes have ended."""
         check = self._checks.find(check_id)
         if not rights.may_change(check.started_by):
-            raise rights.NotAllowedError("only who started this check or a teacher can stop it")
+            raise rights.NotAllowedError("only a teacher or the user who started this check can stop it")
         return self._shown(self._checks.stop(check.check_id))
 
     @operation(teacher="measure between the hosts: no run can use them during this time", rate=CHECK_RATE)
     def measure_links(self) -> dict[str, Any]:
-        """Measure all-reduces between the hosts that runs train on, pair by pair; one check at a time."""
+        """Measure all-reduces between the hosts on which runs train, pair by pair; one check at a time."""
         self._links.start()
         return self._links.to_json()
 
@@ -98,7 +98,7 @@ class MachineApi:
 
     @operation(teacher="cancel a check of this machine")
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
-        """Cancel a check of the machine; its state shows when none of its processes is left."""
+        """Cancel a check of the machine; its state shows when all its processes have ended."""
         return self._machine_checks.cancel(check_id)
 
     @operation(teacher="install a package")
@@ -131,7 +131,8 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
     def report_of_check(check_id: str) -> GeneratedFile:
         try:
             path = checks.report(check_id)
-            open_own(path).close()  # before the response has begun: later it could only be aborted
+            # check before the response begins, because an error later could only truncate it
+            open_own(path).close()
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return GeneratedFile(

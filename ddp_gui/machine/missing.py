@@ -63,7 +63,8 @@ def gpus() -> list[Missing]:
     found = [
         Missing(
             what=f"GPU {index} does not answer",
-            meaning="It may have fallen off the bus after an error or overheating. A restart often helps.",
+            meaning="The GPU may have fallen off the bus after an error or overheating. A restart of the "
+            "machine often helps.",
             command="sudo dmesg | grep -i xid",
             is_problem=True,
         )
@@ -80,14 +81,14 @@ def gpus() -> list[Missing]:
 def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
     if problem == "no_library":
         return Missing(
-            what="The package that reads the GPUs",
-            meaning="Without it the page finds no GPU.",
+            what="The Python package for NVML (nvidia-ml-py)",
+            meaning="Without this package the page finds no GPU.",
             command=pip("install", "-r", str(REPOSITORY / "requirements.txt")),
             is_problem=True,
         )
     if problem == "mismatch":
         return Missing(
-            what="A driver that matches its library",
+            what="An NVIDIA driver that matches its library",
             meaning=_with_telemetry(
                 "The NVIDIA driver was updated while it was in use. Restart the machine."
             ),
@@ -99,15 +100,15 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
         return Missing(
             what="A driver for the GPU",
             meaning=_with_telemetry(
-                f"There {cards} in this machine, but no working driver: install NVIDIA's."
+                f"There {cards} in this machine, but no working driver. Install NVIDIA's driver."
             ),
             command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
             is_problem=True,
         )
-    meaning = "No NVIDIA card was found. Everything works without one, only slower: ranks run on the CPU."
+    meaning = "No NVIDIA card was found. Everything works without one, but slower: ranks run on the CPU."
     if not CONTAINER_MARK.exists():
         return Missing(what="A GPU", meaning=meaning)
-    meaning += " This is a container: if its host has GPUs, pass them in."
+    meaning += " This page runs in a container: if the host has GPUs, pass them to the container."
     return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
 
 
@@ -117,7 +118,7 @@ def _with_telemetry(meaning: str) -> str:
 
 
 def unusable(obstacle: Obstacle | None) -> list[Missing]:
-    """Return why training cannot use the machine's GPUs, as torch has determined."""
+    """Return torch's reason why training cannot use the machine's GPUs."""
     if obstacle is None:
         return []
     is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
@@ -126,7 +127,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     return [
         Missing(
             what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
-            meaning=f"{obstacle.reason} {how}" + ("" if is_for_cpus else " Then start the page again."),
+            meaning=f"{obstacle.reason} {how}" + ("" if is_for_cpus else " Then restart the page."),
             command=replace if is_for_cpus else None,
             is_problem=True,
         )
@@ -134,17 +135,16 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
 
 
 def what_is_unclear(num_gpus: int) -> list[Missing]:
-    """Return what cannot be determined about the GPUs: which ones are selected, or who uses them."""
+    """Return problems that make the selection or the users of GPUs uncertain."""
     found = []
     if hardware.names_are_unclear():
         found.append(
             Missing(
                 what="Unambiguous GPU names",
                 meaning=(
-                    "CUDA_VISIBLE_DEVICES names GPUs by CUDA's own order, the fastest first. That "
-                    "order differs from the driver's, so the page cannot tell which are meant. Name them "
-                    "by UUID (nvidia-smi -L), or "
-                    "set CUDA_DEVICE_ORDER=PCI_BUS_ID, and start the page again."
+                    "CUDA_VISIBLE_DEVICES uses CUDA's own order, with the fastest GPU first. The page only "
+                    "knows the driver's order, so it cannot determine the selected GPUs. Select them by "
+                    "UUID (nvidia-smi -L), or set CUDA_DEVICE_ORDER=PCI_BUS_ID, and restart the page."
                 ),
                 is_problem=True,
             )
@@ -152,12 +152,11 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
     if num_gpus and not hardware.sees_all_processes():
         found.append(
             Missing(
-                what="Who else is on the GPUs",
+                what="Other users of the GPUs",
                 meaning=(
-                    "This page runs in a container or in WSL2, where programs outside it cannot be seen: a "
-                    "GPU that a run gets may already be in use. A container that shares the machine's "
-                    "processes "
-                    "sees them; WSL2 never does: close Windows programs that use the GPU."
+                    "This page runs in a container or in WSL2 and cannot see programs outside of it, so a "
+                    "GPU for a run may already be in use. Start the container with the machine's process "
+                    "namespace, as below. In WSL2, close Windows programs that use the GPU."
                 ),
                 command="docker run --pid=host IMAGE",
             )
@@ -175,7 +174,8 @@ def little_disk(folder: Path) -> list[Missing]:
             what="Disk space",
             meaning=(
                 f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save continues, but "
-                "its results are lost: delete runs you no longer need. This command lists the largest last."
+                "its results are lost. Delete runs that you no longer need. This command lists the "
+                "largest last."
             ),
             command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
             is_problem=True,
@@ -194,8 +194,8 @@ def small_shared_memory(memory: Path = Path("/dev/shm")) -> list[Missing]:  # no
         Missing(
             what="Shared memory",
             meaning=(
-                f"{memory} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers pass data through it and "
-                "crash when it is full. In a container, give it more at the start."
+                f"{memory} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers exchange data through "
+                "this shared memory and crash when it is full. In a container, start it with more."
             ),
             command="docker run --shm-size=8g IMAGE",
             is_problem=True,
@@ -212,7 +212,7 @@ def finetune_packages(requirements: Path) -> list[Missing]:
     return [
         Missing(
             what=f"Packages for fine-tuning: {', '.join(absent)}",
-            meaning="Only needed for fine-tuning pretrained models; about 200 MB.",
+            meaning="Needed only to fine-tune pretrained models; about 200 MB.",
             command=pip("install", "-r", str(requirements)),
         )
     ]
@@ -223,7 +223,7 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
     return [
         Missing(
             what=f"Broken: {error['module']}",
-            meaning=f"{error['message']}. Everything else works without it.".replace("..", "."),
+            meaning=f"{error['message']}. All other features work.".replace("..", "."),
             is_problem=True,
         )
         for error in errors
@@ -231,5 +231,5 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
 
 
 def pip(*words: str) -> str:
-    """Return a pip command for the environment this page runs in, valid in any folder."""
+    """Return a pip command for the environment of this page, valid in any folder."""
     return shlex.join(installation.pip(*words))

@@ -33,7 +33,7 @@ FIRST_WAIT_S = 0.3
 
 
 class SlowReading(Generic[Value]):
-    """Caches a function's result; a request for an old result refreshes it in a thread."""
+    """Caches a function's result. A request for an outdated result refreshes it in a thread."""
 
     def __init__(self, read: Callable[[], Value], every_s: float) -> None:
         self._read = read
@@ -52,7 +52,8 @@ class SlowReading(Generic[Value]):
             thread = threading.Thread(target=self._refresh, name="slow-reading", daemon=True)
             thread.start()
             if self._value is None:
-                # Usually the reading is quick, so that the first page has it immediately.
+                # Wait briefly for the first reading, which is usually quick, so that the first page has a
+                # value.
                 thread.join(FIRST_WAIT_S)
         return self._value
 
@@ -68,7 +69,7 @@ class SlowReading(Generic[Value]):
 
 
 SAMPLE_EVERY_S = 1.0
-# After a longer pause, a mean since the last call is not the current value.
+# Maximum interval between readings for which a mean since the last call counts as the current value.
 STALE_AFTER_S = 10.0
 RUNS_EVERY_S = 5.0
 MISSING_EVERY_S = 30.0
@@ -167,7 +168,7 @@ class MachineReport:
         return installation.in_project(f"{words} --runs-dir {runs_dir}")
 
     def _host_reports(self) -> list[dict[str, Any]] | None:
-        """Return the reports of an engine's other machines; empty until the first reading is done."""
+        """Return the reports of an engine's other machines; empty before the first reading is done."""
         if self._hosts is None:
             return None
         return [asdict(report) for report in self._hosts.value() or ()]
@@ -185,7 +186,7 @@ class MachineReport:
         reading = host.Reading() if handle is None else hardware.read_gpu(handle)
         found = None if handle is None else hardware.gpu_processes(handle)
         if not found and not hardware.sees_all_processes():
-            found = None  # inside a container, an empty list does not prove that the GPU is unused
+            found = None  # in a container, an empty list does not prove that the GPU is unused
         users = None if found is None else [self._gpu_user(process) for process in found]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 

@@ -1,7 +1,7 @@
-"""A run inside a notebook's output: with anywidget live, otherwise as a table.
+"""Shows a run in a notebook's output, live with anywidget, otherwise as a table.
 
-The kernel sends the whole picture about once a second: a view that is opened later, or again after a reload
-of the notebook, needs no answer of the kernel, which may be busy with a cell.
+The kernel sends all values about once a second. A view that is opened later, or after a reload of the
+notebook, therefore needs no answer from the kernel, which may be busy with a cell.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_POINTS_OF_A_DEVICE = 120
 LOOK = ChartView(smoothing=30)
 SENT = ("head", "ranks", "devices", "nodes", "rank_history", "insights", "fingerprints", "checkpoints")
 SEND_EVERY_S = 1.0
-# While the run is live, the browser takes a longer silence for a busy or restarted kernel.
+# Maximum interval between messages of a live run; a longer silence means a busy or restarted kernel.
 NEWS_EVERY_S = 3.0
 
 Picture = dict[str, Any]
@@ -57,7 +57,7 @@ class Viewed(Protocol):
 
 
 class Controlled(Viewed, Protocol):
-    """A run with the operations of the view's buttons; each returns what happens now."""
+    """A run with the operations of the view's buttons, each of which returns a message."""
 
     def summary(self) -> dict[str, Any]: ...
     def stop(self) -> str: ...
@@ -102,17 +102,17 @@ class LiveView:
             self._widget.shown = {**self._widget.shown, "gone": explain(error)}
 
     def _send(self, picture: Picture) -> bool:
-        """Send a picture if it is news, or time for it; return True if the run is live."""
+        """Send the values if they have changed or an update is due; return True if the run is live."""
         before = self._widget.shown
         is_news = picture["cursor"] != before["cursor"] or picture["head"]["state"] != before["head"]["state"]
         if is_news or time.monotonic() - self._sent_at > NEWS_EVERY_S:
             self._sent_at = time.monotonic()
-            self._num_sent += 1  # a picture without news is sent, too
+            self._num_sent += 1  # so that unchanged values are also sent
             self._widget.shown = {**picture, "note": self._note, "number": self._num_sent}
         return picture["head"]["state"] in events.LIVE_STATES
 
     def _obey(self, _widget: Any, message: Any, _buffers: Any) -> None:
-        """Carry out the command of a button and show the answer."""
+        """Carry out a button's command and show the answer."""
         does = {"stop": self._run.stop, "checkpoint": self._run.checkpoint}
         asked = does.get(str(message.get("do"))) if isinstance(message, dict) else None
         if asked is None:
@@ -126,10 +126,10 @@ class LiveView:
 
 
 def picture_of(run: Viewed) -> Picture:
-    """Return the current values of a run, as the page's stream has them, with fewer points.
+    """Return the current values of a run in the format of the page's stream, with fewer points.
 
     Raises:
-        ValueError: if the run does not exist any more.
+        ValueError: if the run no longer exists.
     """
     message = run_view.message_for(run.view(), -1, LOOK)
     sent = {name: message[name] for name in SENT if name in message}
@@ -171,7 +171,7 @@ def script() -> str:
 
 
 def styles() -> str:
-    """Return the styles for a shadow root, whose element takes the place of the page's root."""
+    """Return the page's styles, adapted to a shadow root."""
     text = try_page.styles_of(STYLES).replace(":root", ":host")
     return text.replace("\n  .dark {", "\n  :host(.dark) {")
 
@@ -197,7 +197,7 @@ def as_html(run: Viewed) -> str:
 
 
 def _busy_of_ranks(picture: Picture) -> list[tuple[str, str]]:
-    """Return a row for each rank: its device and how busy it is."""
+    """Return a row for each rank with its device and utilization."""
     rows = []
     for device in picture.get("devices", []):
         busy = device.get("utilization_percent")

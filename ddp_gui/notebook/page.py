@@ -1,4 +1,4 @@
-"""The whole page from a notebook: in Colab's output, as a tile of JupyterLab, or at an address."""
+"""Serves the complete page from a notebook: in Colab's output, as a tile of JupyterLab, or at a URL."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from trainers.machine.os_errors import explain
 NAME = "rankscope"
 USER = "me"
 HOST = "127.0.0.1"
-# A first start reads the catalogue in a process that imports torch.
+# Time limit for the start, which may read the catalogue in a process that imports torch.
 ANSWERS_WITHIN_S = 180.0
 MOST_OUTPUT = 2**20
-# Colab's proxy of a port, and the pages around an output; Firefox does not name the latter.
+# JavaScript expressions for the URL of Colab's proxy of a port, and for the origins of the pages around an
+# output, which Firefox does not provide.
 COLAB_ADDRESS = "google.colab.kernel.proxyPort({port})"
 COLAB_FRAMES = (
     "[...new Set([location.origin, ...(location.ancestorOrigins ?? ['https://colab.research.google.com'])])]"
@@ -48,13 +49,13 @@ class ShownPage:
 
     address: str
     process: subprocess.Popen[bytes]
-    # For a public address: the password of the only account.
+    # The password of the only account, for a public URL.
     password: str | None = None
-    # What ends with the page: the tunnel of a public address, and the file of its account.
+    # Functions to call at the end of the page, which close the tunnel and delete the file of the account.
     belongings: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     def stop(self) -> None:
-        """End the page, and its tunnel: another user's server could take over the port."""
+        """End the page and its tunnel, because another user's server could take over the port."""
         self.belongings.close()
         self.process.terminate()
         self.process.wait()
@@ -65,19 +66,19 @@ class ShownPage:
         if self.password is None:
             return f"<p>The page: {link}</p>"
         account = f"user <code>{USER}</code>, password <code>{html.escape(self.password)}</code>"
-        return f"<p>The page, for everyone who has the address and the password: {link}, {account}</p>"
+        return f"<p>Anyone with this URL and the password can use the page: {link}, {account}</p>"
 
 
 def show_page(*, runs_dir: Path | str = RUNS_DIR, share: bool = False, height: int = 900) -> ShownPage:
     """Serve the page of a folder of runs and show it.
 
-    In Colab it appears in the output. Elsewhere the address is for browsers of this machine; on a JupyterHub
-    use the tile in JupyterLab's launcher.
+    In Colab the page appears in the output. Elsewhere the URL works in browsers on this machine; on a
+    JupyterHub, use the tile in JupyterLab's launcher.
 
     Args:
-        share: also reach the page from anywhere, by Gradio's tunnel: everything goes through a server of
-            Gradio. The page then asks for a generated password.
-        height: of the page in Colab's output, in pixels.
+        share: True to also serve the page at a public URL, through Gradio's tunnel. All traffic then passes a
+            server of Gradio, and the page requires a generated password.
+        height: height of the page in Colab's output, in pixels.
 
     Raises:
         RuntimeError: if the page or the tunnel does not start.
@@ -97,17 +98,16 @@ def show_page(*, runs_dir: Path | str = RUNS_DIR, share: bool = False, height: i
 
 
 def tile() -> dict[str, Any]:
-    """Return the tile of JupyterLab's launcher: an entry point of jupyter-server-proxy.
-
-    Jupyter lets only its own user through. The page recognises Jupyter's requests by a secret, so that it
-    needs neither a login nor the name by which the user reaches Jupyter.
+    """Return the tile of JupyterLab's launcher, for an entry point of jupyter-server-proxy. Jupyter admits
+    only its own user. The page recognises Jupyter's requests by a secret, so it needs neither a login nor the
+    host name of Jupyter.
     """
     secret = secrets.token_urlsafe(32)
 
     def command(port: int, base_url: str) -> list[str]:
         prefix = f"{unquote(base_url).rstrip('/')}/{NAME}"
         words = [*_command(port), "--root-path", prefix]
-        # The result is formatted again.
+        # Escape braces, because jupyter-server-proxy formats the command again.
         return [word.replace("{", "{{").replace("}", "}}") for word in words]
 
     return {
@@ -115,13 +115,13 @@ def tile() -> dict[str, Any]:
         "environment": {SECRET_VARIABLE: secret},
         "request_headers_override": {SECRET_HEADER: secret},
         "timeout": ANSWERS_WITHIN_S,
-        # The category is the default, Notebook; in Other, JupyterLab does not show the icon.
+        # Use the default category (Notebook): JupyterLab does not show the icon in the category Other.
         "launcher_entry": {"title": "Rankscope", "icon_path": str(ASSETS / "icons" / "favicon.svg")},
     }
 
 
 def _shared(port: int, runs_dir: Path) -> ShownPage:
-    """Serve the page at a public address of Gradio, with one account."""
+    """Serve the page at a public URL of Gradio, with one account."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     from gradio import networking
 
@@ -163,7 +163,7 @@ def _served(
     *options: str,
     password: str | None = None,
 ) -> ShownPage:
-    """Start the page and wait until it answers."""
+    """Start the page and wait until it responds."""
     command = [*_command(port), "--runs-dir", str(runs_dir.resolve()), *options]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -176,7 +176,7 @@ def _served(
             start_new_session=True,  # interrupting a cell must not end the page
         )
         ends_at = time.monotonic() + ANSWERS_WITHIN_S
-        # Another user's server could have taken the free port: only the page itself says that it has it.
+        # Wait for the page's own output, because another user's server could have taken the port.
         while not (READY in _text_of(said) and _answers(port)):
             if process.poll() is not None or time.monotonic() > ends_at:
                 process.kill()
@@ -187,7 +187,7 @@ def _served(
 
 
 def _text_of(output: IO[bytes]) -> str:
-    """Return what a process has written; the position of the file is also the process's."""
+    """Return the output of a process without moving the file position, which the process shares."""
     return os.pread(output.fileno(), MOST_OUTPUT, 0).decode(errors="replace")
 
 
@@ -213,7 +213,7 @@ def _free_port() -> int:
 
 
 def _is_colab() -> bool:
-    with contextlib.suppress(ModuleNotFoundError):  # no package google
+    with contextlib.suppress(ModuleNotFoundError):  # the package google is not installed
         return importlib.util.find_spec("google.colab") is not None
     return False
 

@@ -1,6 +1,5 @@
-"""Runs started, watched and controlled from a notebook, by the functions that the page's endpoints call.
-
-The modules of the page are imported with the first run: importing Gradio takes seconds.
+"""Starts, shows and controls runs from a notebook, with the same functions as the page's endpoints. The first
+run imports the modules of the page, because importing Gradio takes seconds.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ WAIT_EVERY_S = 0.5
 
 
 class Session:
-    """The operations of the page on one folder of runs, without a page."""
+    """The page's operations on one folder of runs, without a server."""
 
     def __init__(self, runs_dir: Path) -> None:
-        """Open the folder; it is created if it does not exist.
+        """Open the folder, and create it if it does not exist.
 
         Raises:
-            OSError: if it cannot be used.
+            OSError: if the folder cannot be used.
             ValueError: if another user can change the plug-ins next to it.
         """
-        # Read by Gradio when it is imported.
+        # Variable that Gradio reads at import.
         os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
         from ddp_gui.auth.rights import DataAccess
         from ddp_gui.gradio_routes import uploads
@@ -51,11 +50,11 @@ class Session:
         from trainers.engines.local.engine import LocalEngine
 
         self.runs_dir = runs_dir
-        # All processes of this kernel inherit it: the first folder of runs decides.
+        # All processes of this kernel inherit this variable, so the first folder of runs determines it.
         if own_plugins() is None and (plugins := private_files.plugins(runs_dir)) is not None:
             os.environ[PLUGINS_VARIABLE] = str(plugins)
         private_files.close_runs(runs_dir)
-        # Other files of this notebook keep their permissions; each run's folder is private.
+        # Keep the umask, which also affects other files of the notebook; each run's folder is private.
         umask = os.umask(0o077)
         private_files.begin(runs_dir)
         os.umask(umask)
@@ -63,7 +62,7 @@ class Session:
         scheduler = Scheduler(runs_dir, Devices(runs_dir, None), self.store.read_again, LocalEngine())
         access = DataAccess(uploads.folder_beside(runs_dir), ())
         self.api = Api(self.store, scheduler, QueuePresenter(scheduler, self.store), access)
-        # Starts queued runs, as the thread of every page on this folder does.
+        # Start queued runs in a thread, like every page on this folder.
         scheduler.begin()
 
 
@@ -82,10 +81,10 @@ def start(
     """Start or queue a run; missing fields get the values that the page's form would fill in.
 
     Args:
-        gpus: another name of the field `nproc_per_node`: the ranks, one for each GPU. Without a GPU they run
-            on the CPU.
-        runs_dir: the folder of the runs, such as that of a page.
-        use_occupied_gpus: also use GPUs on which other programs run.
+        gpus: alias of the field `nproc_per_node`, the number of ranks, with one GPU each. Without GPUs the
+            ranks run on the CPU.
+        runs_dir: the folder of the runs, which a page may also use.
+        use_occupied_gpus: True to also use GPUs on which other programs run.
         fields: fields of the configuration (docs/configuration.md).
 
     Raises:
@@ -93,7 +92,7 @@ def start(
     """
     if gpus is not None:
         if "nproc_per_node" in fields:
-            raise ValueError("gpus is another name of nproc_per_node: give one of them")
+            raise ValueError("gpus is an alias of nproc_per_node: pass only one of them")
         fields["nproc_per_node"] = gpus
     session = _session(Path(runs_dir).resolve())
     with _plain_errors():
@@ -113,7 +112,7 @@ def open_run(run_id: str, runs_dir: Path | str = RUNS_DIR) -> Run:
 
 
 class Run:
-    """A run of the folder; as the last line of a cell it is shown live."""
+    """A run of the folder. As the last expression of a cell, it shows a live view."""
 
     def __init__(self, session: Session, run_id: str) -> None:
         self.run_id = run_id
@@ -121,7 +120,7 @@ class Run:
         self._live: LiveView | None = None
 
     def status(self) -> dict[str, Any]:
-        """Return what the endpoint `/run_status` returns (docs/endpoints.md)."""
+        """Return the result of the endpoint `/run_status` (docs/endpoints.md)."""
         with _plain_errors():
             return dict(self._session.api.run_status(self.run_id))
 
@@ -132,7 +131,7 @@ class Run:
 
     @property
     def loss(self) -> float | None:
-        """The training loss of the latest step; None before the first step, and if it is not a number."""
+        """The training loss of the latest step; None before the first step, or if it is NaN or infinite."""
         loss: float | None = self.status()["loss"]
         return loss
 
@@ -153,17 +152,17 @@ class Run:
         return self._session.store.open(self.run_id).path
 
     def stop(self, *, save: bool = True) -> str:
-        """Stop the run, by default after saving a checkpoint; return what happens now."""
+        """Stop the run, by default after saving a checkpoint; return a message."""
         with _plain_errors():
             answer = self._session.api.stop_run(self.run_id, save)
         return str(answer["message"])
 
     def checkpoint(self) -> str:
-        """Save a checkpoint; training continues. Return what happens now."""
+        """Save a checkpoint without stopping the run; return a message."""
         return self._send("checkpoint", "Saving a checkpoint.")
 
     def pause(self) -> str:
-        """Let all ranks wait after the same step. Return what happens now."""
+        """Make all ranks wait after the same step; return a message."""
         return self._send("pause", "Pausing after this step.")
 
     def resume(self, checkpoint_step: int | None = None) -> str:
@@ -177,7 +176,7 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> str:
         """Wait until the run has ended or `timeout_s` has passed; return the run's state.
 
-        Interrupting the cell ends the waiting, not the run.
+        Interrupting the cell stops waiting, but not the run.
         """
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         while (state := self.state) in events.LIVE_STATES:
@@ -187,7 +186,7 @@ class Run:
         return state
 
     def to_pandas(self) -> Any:
-        """Return a DataFrame with a row for each step: the columns of the page's CSV file."""
+        """Return a DataFrame with a row per step, and the columns of the page's CSV export."""
         import pandas
 
         from ddp_gui.runs import exports
@@ -196,13 +195,13 @@ class Run:
         return pandas.read_csv(io.BytesIO(content))
 
     def view(self) -> RunView:
-        """Return the run's folded events up to now."""
+        """Return a view of the run's current events."""
         view = self._session.store.view(self.run_id)
         view.catch_up()
         return view
 
     def summary(self) -> dict[str, Any]:
-        """Return the facts that stay constant while the run is live, as the page receives them."""
+        """Return the facts that do not change while the run is live, in the format of the page."""
         from ddp_gui.run.summary import summarise
 
         return summarise(self.view(), self._session.store)
@@ -231,7 +230,7 @@ class Run:
 
 
 def _result_of(call: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of an endpoint: in its own thread, because a kernel's event loop runs in this one."""
+    """Run an endpoint in a separate thread, because this thread has the kernel's event loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="notebook") as thread:
         return thread.submit(asyncio.run, call).result()
 

@@ -1,4 +1,4 @@
-"""The catalogue, read from a short-lived training process and cached by the files' mtimes."""
+"""The catalogue, read from a short-lived training process and cached until a plug-in file changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Catalogue:
         }
 
     def only_with(self, field: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the condition on another field under which a field applies; None: always."""
+        """Return the condition on another field under which a field applies; None: it always applies."""
         setting = config_module.settings().get(field)
         if setting is not None and setting.by_plugin == "model":
             return "model", tuple(model.name for model in self.models.values() if field in model.options)
@@ -133,7 +133,7 @@ class CatalogueSource:
             except AskError as error:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
-                # A user may be editing a file: the old catalogue stays, and the page reports the error.
+                # A user may be editing a file, so keep the old catalogue and report the error.
                 raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
             self._catalogue = _parse(raw)
             self._key = trainer_process.current_key(raw)

@@ -17,11 +17,11 @@ from trainers.contract.config import Config, options
 from trainers.machine import hardware
 
 BYTES_PER_NUMBER = 4
-# How many numbers an optimizer stores per weight.
+# Number of values that an optimizer stores per weight.
 NUMBERS_PER_WEIGHT = {"adamw": 2, "adam": 2, "sgd": 1}
 # GPU memory of a rank in addition to the model. Not measured here: a CUDA context with torch's kernels, as
 # nvidia-smi shows it on current cards; torch's workspaces for cuBLAS (32 MiB on Hopper, 8 MiB before); and
-# NCCL's buffers, if there are several ranks.
+# NCCL's buffers with several ranks.
 CUDA_CONTEXT_BYTES = 500_000_000
 CUBLAS_WORKSPACE_BYTES = 32 * 2**20
 NCCL_BUFFER_BYTES = 200_000_000
@@ -55,7 +55,7 @@ class Prediction:
 
 
 class NeedsSource:
-    """The memory needs of each model, computed by a background process within seconds."""
+    """The memory needs of each model, which a background process computes within seconds."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
@@ -121,30 +121,30 @@ def _process_bytes(num_ranks: int) -> int:
     return CUDA_CONTEXT_BYTES + CUBLAS_WORKSPACE_BYTES + (NCCL_BUFFER_BYTES if num_ranks > 1 else 0)
 
 
-# The highest rates that usually work, and the lowest with an effect within a run.
+# The highest learning rates that usually work, and the lowest with an effect within a run.
 USUAL_RATES = {"adamw": (1e-6, 0.01), "adam": (1e-6, 0.01), "sgd": (1e-5, 0.5)}
 FAR_TOO_HIGH = 3.0
 FEW_STEPS_PER_EPOCH = 5
 FEW_STEPS_BETWEEN_SAVES = 10
 
-# The CPU of the following measurements. No claims are made about other CPUs.
+# The CPU of the following measurements, which may not apply to other CPUs.
 MEASURED_ON = "an AMD EPYC with AVX512-BF16 (Zen 4)"
 # Step time in bf16 as a share of that in fp32 (docs/machine.md, "bf16 on a CPU").
 BF16_STEP_SHARES = {"convolution": "0.66 to 0.76", "transformer": "0.49 to 0.62"}
 
 # Compiled step time relative to uncompiled, on the same CPU (docs/strategies.md, "torch.compile").
 COMPILED_STEP_SHARES = {
-    "linear": "1.5 times the time",
-    "dense": "1.1 times the time",
-    "convolution": "0.9 to 1.4 times the time",
-    "transformer": "0.90 to 0.97 of the time",
+    "linear": "1.5 times as long",
+    "dense": "1.1 times as long",
+    "convolution": "0.9 to 1.4 times as long",
+    "transformer": "0.90 to 0.97 times as long",
 }
 
 Rule = Callable[[Plan, Machine], str | None]
 
 
 def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
-    """Return one sentence for each probable mistake."""
+    """Return one sentence for each probable mistake in the plan."""
     rules: tuple[Rule, ...] = (
         _rate_too_high,
         _rate_too_low,
@@ -162,13 +162,13 @@ def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
 
 
 def faster_precision(plan: Plan, machine: Machine) -> str | None:
-    """Return advice to use bf16 if the CPU supports it and this kind of model gains by it."""
+    """Return advice to use bf16 if the CPU supports bf16 and this kind of model gets faster."""
     share = BF16_STEP_SHARES.get(plan.model.family)
     if plan.device_kind != "cpu" or not machine.cpu_has_bf16 or plan.config.precision != "fp32" or not share:
         return None
     return (
-        f"This CPU has bf16 arithmetic: with the precision bf16 a step of such a model took {share} of its "
-        f"time in fp32 on {MEASURED_ON}. Losses then differ slightly."
+        f"This CPU has bf16 arithmetic. On {MEASURED_ON}, a step of such a model in bf16 took {share} of "
+        "its time in fp32. The losses differ slightly."
     )
 
 
@@ -195,8 +195,7 @@ def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
         return None
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
     return (
-        f"{ranks} ranks share {cores}: good for seeing how ranks work together, but slower than one rank "
-        "per core."
+        f"{ranks} ranks share {cores}: this shows how ranks work together, but one rank per core is faster."
     )
 
 
@@ -215,15 +214,15 @@ def _saves_all_the_time(plan: Plan, _machine: Machine) -> str | None:
     if every >= FEW_STEPS_BETWEEN_SAVES or plan.num_steps < FEW_STEPS_BETWEEN_SAVES:
         return None
     how_often = "step" if every == 1 else f"{every} steps"
-    return f"A checkpoint every {how_often} keeps the disk busy: every 100 steps or more is usual."
+    return f"A checkpoint every {how_often} keeps the disk busy; an interval of 100 steps or more is usual."
 
 
 def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
     if plan.num_warmup_steps * 2 <= plan.num_steps:
         return None
     return (
-        f"The warm-up takes {plan.num_warmup_steps:,} of {plan.num_steps:,} steps: "
-        "the full learning rate is reached late or never."
+        f"The warm-up takes {plan.num_warmup_steps:,} of {plan.num_steps:,} steps: the run reaches the full "
+        "learning rate late or never."
     )
 
 
@@ -238,7 +237,7 @@ def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
 def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
     if not plan.config.sync_batchnorm or plan.device_kind == "cuda":
         return None
-    return "SyncBatchNorm does nothing on the CPU: each rank uses its own part of the batch."
+    return "SyncBatchNorm has no effect on the CPU: each rank uses the statistics of its own batch."
 
 
 def _precision_of_older_gpus(plan: Plan, machine: Machine) -> str | None:
@@ -254,8 +253,8 @@ def _emulated_on_the_cpu(plan: Plan, machine: Machine) -> str | None:
     if plan.device_kind != "cpu" or plan.config.precision != "bf16" or machine.cpu_has_bf16 is not False:
         return None
     return (
-        "This CPU has no bf16 arithmetic (AMX, AVX512-BF16): torch emulates it, which is slower than fp32. "
-        "Choose fp32."
+        "This CPU has no bf16 arithmetic (AMX, AVX512-BF16): torch emulates bf16, which is slower than "
+        "fp32. Choose fp32."
     )
 
 
@@ -263,5 +262,5 @@ def _compiled_on_the_cpu(plan: Plan, _machine: Machine) -> str | None:
     if plan.device_kind != "cpu" or not plan.config.compile:
         return None
     share = COMPILED_STEP_SHARES.get(plan.model.family)
-    measured = "" if share is None else f" On {MEASURED_ON} a compiled step of such a model took {share}."
-    return f"On a CPU torch.compile gains little, and compiling takes up to minutes.{measured}"
+    measured = "" if share is None else f" On {MEASURED_ON}, a compiled step of such a model took {share}."
+    return f"On a CPU, torch.compile gives little speed-up, and compiling can take minutes.{measured}"

@@ -28,7 +28,7 @@ MAX_ENTRIES_SEEN = 10_000
 
 __all__ = ["Inspection", "InspectionError", "OwnData", "problem_line"]
 
-# Each starts a process that may take gigabytes.
+# Each inspection starts a process that may use gigabytes of memory.
 READERS = Workers("inspections of data", at_once=2, per_person=1, most_asked=4)
 
 _Key = tuple[Any, ...]
@@ -57,29 +57,29 @@ class NotInspectedError(ConfigError):
 
 
 class FaultyDataError(ConfigError):
-    """The data was inspected and cannot be used as it is."""
+    """The data was inspected and has problems that prevent training."""
 
 
 class OwnData:
     """Inspects data, and caches the results until the files change.
 
     Args:
-        template: forks the processes that inspect.
+        template: the process that forks the inspecting processes.
     """
 
     def __init__(self, template: TorchTemplate | None = None) -> None:
         self._template = template or TorchTemplate()
-        # Also changed by inspections whose clients have disconnected.
+        # Inspections also change this cache after their clients have disconnected.
         self._lock = threading.RLock()
         self._going_on: dict[_Key, Future[Inspection]] = {}
         self._inspections: dict[_Key, Inspection] = {}
 
     def remembered(self, config: Config) -> Inspection | None:
-        """Return the cached inspection of this data, if nothing has changed since."""
+        """Return the cached inspection of this data, or None if there is none or the data has changed."""
         return self._inspections.get(_key(config))
 
     async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:
-        """Inspect the data; takes from a second to minutes, without blocking a thread.
+        """Inspect the data. Takes from a second to minutes, without blocking a thread.
 
         Concurrent requests for the same data share one inspection.
 
@@ -115,7 +115,7 @@ class OwnData:
         """Return a catalogue that includes this data.
 
         Raises:
-            FaultyDataError: if the data cannot be used, with its faults by name and line.
+            FaultyDataError: if the data cannot be used; lists the problems by name and line.
             NotInspectedError: if it has not been inspected.
         """
         _check_given(config)
@@ -160,7 +160,7 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
 def _key(config: Config) -> _Key:
     """Return the cache key of an inspection: the options, and the state of the resolved file or folder.
 
-    Subfolders count too: adding or removing an image changes the time of its folder.
+    Includes subfolders: adding or removing an image changes the modification time of its folder.
     """
     try:
         path = Path(config.data_path).expanduser().resolve()

@@ -25,32 +25,35 @@ TIME_LIMIT_S = 600.0
 MAX_LINE = 200
 
 _QUIET = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-# Package indexes and proxies; their addresses may contain a password, which only pip may see.
+# Variables for package indexes and proxies. Their addresses may contain a password, which only pip gets.
 _FOR_PIP = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
 
 InstallState = Literal["running", "done", "failed"]
-# Patterns in pip's output, and their explanations for users.
+# Patterns in pip's output, with explanations for users.
 _MEANINGS = (
     (
         (
             r"Failed to establish a new connection|Temporary failure in name resolution|Connection ?Error|"
             r"Max retries exceeded|Connection refused|ConnectTimeout|ReadTimeout|Network is unreachable"
         ),
-        "The package index cannot be reached. Is this machine on the internet?",
+        "The package index cannot be reached. Check this machine's internet connection.",
     ),
     (r"No matching distribution found", "The package index does not have this version."),
-    (r"externally-managed-environment", "This Python belongs to the operating system: use one in a .venv."),
+    (
+        r"externally-managed-environment",
+        "This Python belongs to the operating system: use a Python in a virtual environment.",
+    ),
     (r"No space left on device", "The disk is full."),
     (
         r"Permission denied|Read-only file system",
-        "This account may not write to the packages of this Python.",
+        "This user has no permission to write to the packages of this Python.",
     ),
     (r"No module named pip", "This Python has no pip."),
 )
 
 
 def command(requirement: str) -> str:
-    """Return the literal command, for the environment this page runs in."""
+    """Return the literal pip command for the environment of this page."""
     return shlex.join(_program(requirement))
 
 
@@ -59,7 +62,7 @@ def _program(requirement: str) -> list[str]:
 
 
 def can_install(requirement: str | None) -> bool:
-    """Return True if this is one pinned package and nothing else that pip would accept."""
+    """Return True if the text is exactly one pinned package, and no other argument of pip."""
     return requirement is not None and PINNED.fullmatch(requirement) is not None
 
 
@@ -67,7 +70,7 @@ EXPORT_REQUIREMENTS = REPOSITORY / "requirements-export.txt"
 
 
 def extras() -> dict[str, tuple[str, str]]:
-    """Return label and pinned requirements of the packages that are no data sets, by name."""
+    """Return label and pinned requirements of installable packages that are not data sets, by name."""
     trackers = {
         name: (kind.label, _pinned(REPOSITORY / kind.requirements))
         for name, kind in TRACKERS.items()
@@ -83,9 +86,8 @@ def _pinned(file: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A missing thing; with `is_problem` it impairs training, otherwise it is optional.
-
-    `data_set` is the name of a data set that the page can install.
+    """Something that is not installed. With `is_problem` its absence impairs training; otherwise it is
+    optional. `data_set` is the name of a data set that the page can install.
     """
 
     what: str
@@ -115,7 +117,7 @@ def how_to_get(entry: Mapping[str, str | None]) -> Missing:
 
 @dataclass
 class Install:
-    """One installation of a data set's package with its progress; `line` is pip's last line."""
+    """One installation of a package with its progress; `line` is pip's last line of output."""
 
     name: str
     label: str
@@ -136,10 +138,10 @@ class PackageInstalls:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, name: str) -> Install:
-        """Start to install the package of a data set, or one of the extras.
+        """Start to install the package of a data set, or one of the `extras`.
 
         Raises:
-            ValueError: if it needs no installable package, or another installation is running.
+            ValueError: if the name needs no installable package, or another installation is running.
         """
         label, requirement = self._wanted(name)
         install = Install(name=name, label=label, command=command(requirement))
@@ -148,27 +150,27 @@ class PackageInstalls:
             if busy is not None:
                 raise ValueError(f"{busy.label} is being installed: wait for it to end")
             self._installs[name] = install
-        # This thread lives as long as the installation: when it ends, the kernel kills pip.
+        # The thread must outlive the installation, because the kernel kills pip when this thread ends.
         threading.Thread(
             target=self._follow, args=(install, requirement), name="install", daemon=True
         ).start()
         return install
 
     def _wanted(self, name: str) -> tuple[str, str]:
-        """Return the label and the requirement of a data set, or of one of the extras."""
+        """Return the label and the requirement of a data set, or of one of the `extras`."""
         if name in (others := extras()):
             return others[name]
         wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
         requirement = wanted["requirement"] if wanted is not None else None
         if wanted is None or requirement is None or not can_install(requirement):
-            raise ValueError(f"data set {name!r} needs no package that can be installed here")
+            raise ValueError(f"data set {name!r} needs no package that this page can install")
         return str(wanted["label"]), requirement
 
     def find(self, name: str) -> Install:
         """Return the last installation of a data set's package.
 
         Raises:
-            ValueError: if there was none.
+            ValueError: if nothing was installed for it.
         """
         install = self._installs.get(name)
         if install is None:
@@ -176,7 +178,7 @@ class PackageInstalls:
         return install
 
     def close(self) -> None:
-        """End a running installation when the page ends."""
+        """End a running installation. Called when the page ends."""
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()
@@ -218,19 +220,21 @@ class PackageInstalls:
         returncode = process.wait()
         timer.cancel()
         if returncode == 0:
-            # The page offers the data set as soon as the state is "done", so read the catalogue first.
+            # Read the catalogue first, because the page offers the data set as soon as the state is "done".
             install.line = "Reading the data sets again."
             self._source.get(now=True)
             install.state = "done"
             return
         install.error = (
-            f"It took longer than {self._time_limit_s:.0f} s." if is_late.is_set() else explain(output)
+            f"The installation took longer than {self._time_limit_s:.0f} s."
+            if is_late.is_set()
+            else explain(output)
         )
         install.state = "failed"
 
 
 def explain(output: list[str]) -> str:
-    """Return a sentence that explains pip's failure, from its output."""
+    """Return a sentence that explains pip's failure, derived from pip's output."""
     text = "\n".join(output)
     for sign, meaning in _MEANINGS:
         if re.search(sign, text):

@@ -27,7 +27,7 @@ class Plan:
 
     Attributes:
         copy_start: links or copies the checkpoint that the run starts from into its directory.
-        start_text: what is taken over from that checkpoint; empty without one.
+        start_text: text about what the run inherits from that checkpoint; empty for a new model.
     """
 
     config: Config
@@ -40,7 +40,7 @@ class Plan:
     start_text: str = ""
 
     def note(self, run: RunDirectory) -> None:
-        """Write what a new run records about its data, and the weights that it starts from."""
+        """Write a new run's record of its data, and the weights that it starts from."""
         note_data(run, self)
         if self.copy_start is not None:
             self.copy_start(run)
@@ -93,7 +93,7 @@ def parse(raw: Mapping[str, Any], machine: Machine, parsed: Config | None = None
     """Return the configuration; the default of `nproc_per_node` depends on this machine.
 
     Args:
-        parsed: what `raw` says, if it was parsed before.
+        parsed: the result of parsing `raw`, if known.
     Raises:
         ConfigError: naming every field of the wrong type.
     """
@@ -110,7 +110,7 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
         ConfigError: naming every invalid field, its value and the allowed values.
     """
     if config.is_script:
-        allowed = "empty: a script has its own page, and its code is started from there"
+        allowed = "empty, because scripts are started on their own page"
         raise ConfigError([Problem(field="script", value=config.script, allowed=allowed)])
     too_many = [*_too_many_ranks(config, machine), *_too_many_workers(config, machine)]
     _raise_if_any([*_unknown_names(config, catalogue), *too_many])
@@ -118,7 +118,7 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
     strategy = catalogue.strategies[config.strategy]
     if dataset.task not in model.tasks:
         fitting = ", ".join(fit.name for fit in catalogue.models_for(dataset.name))
-        allowed = f"one that can learn from {dataset.name}: {fitting or 'there is none'}"
+        allowed = f"a model for {dataset.name}: {fitting or 'there is none'}"
         raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
     config = replace(
         config, plugin_options=options.check_options(strategy.own_options, config.plugin_options)
@@ -155,7 +155,7 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
 
 
 class Startable(Protocol):
-    """What the queue starts: a plan, or a script."""
+    """Something that the queue can start: a plan, or a script."""
 
     @property
     def config(self) -> Config:
@@ -221,7 +221,7 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
         allowed = f"a model that can be used now; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
         problems.append(Problem(field="model", value=config.model, allowed=allowed))
     elif (model.needs_path or config.pretrained_path) and not Path(config.pretrained_path or " ").is_dir():
-        allowed = f"a folder on this machine with the trained model that {model.name} starts from"
+        allowed = f"a folder on this machine with the pretrained model for {model.name}"
         problems.append(Problem(field="pretrained_path", value=config.pretrained_path, allowed=allowed))
     for name, missing in model.options.items():
         if missing and (value := getattr(config, name)):
@@ -233,7 +233,7 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
 def _strategy_problems(config: Config, model: Model, strategy: Strategy) -> list[Problem]:
     problems = []
     if config.strategy not in model.strategies:
-        allowed = f"one that can train {model.name}: {', '.join(model.strategies)}"
+        allowed = f"a strategy that can train {model.name}: {', '.join(model.strategies)}"
         problems.append(Problem(field="strategy", value=config.strategy, allowed=allowed))
     return [*problems, *_broken_checks(strategy.checks, config)]
 
@@ -248,7 +248,7 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     if kind == "cuda" and machine.num_gpus == 0:
         why = f"{machine.place} has no GPU"
         if (obstacle := machine.gpu_obstacle) is not None:
-            why = f"no GPU here can be used. {obstacle.reason} {obstacle.remedy}"
+            why = f"no GPU of this machine can be used. {obstacle.reason} {obstacle.remedy}"
         return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {why}")]
     most = machine.max_ranks(config.device)
     if config.nproc_per_node <= most:
@@ -272,8 +272,8 @@ def _too_many_workers(config: Config, machine: Machine) -> list[Problem]:
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
     asked = config.num_workers * num_ranks
     allowed = (
-        f"a whole number from 0 to {total // num_ranks}: {ranks} {asked:,} loader processes in all, and at "
-        f"most {total} may share {cores} here"
+        f"a whole number from 0 to {total // num_ranks}: {ranks} {asked:,} loader processes in all, but at "
+        f"most {total} may share {cores}"
     )
     value, most = config.num_workers, total // num_ranks
     return [Problem(field="num_workers", value=value, allowed=allowed, suggestion=most)]
@@ -284,7 +284,7 @@ MAX_WORDS = 2_000
 
 
 def note_data(run: RunDirectory, plan: Plan) -> None:
-    """Record the run's data, and the size of its model for it."""
+    """Record the run's data set, and the size of its model for this data."""
     name = plan.dataset.name
     counts = {
         size.name: size.num_parameters[name] for size in plan.model.sizes if name in size.num_parameters
@@ -308,10 +308,10 @@ def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
 
 
 def _check(dataset: Dataset, counts: Any) -> None:
-    """Refuse invalid values; a copied run may contain any file.
+    """Refuse invalid values, because a copied run may contain any file.
 
     Raises:
-        TypeError, AttributeError: if it is not in the format of `note_data`.
+        TypeError, AttributeError: if the values are not in the format of `note_data`.
     """
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")

@@ -1,8 +1,10 @@
-"""Default values of the fields that decide whether a run learns, by rules: rows, task, family, ranks.
+"""Computes default values of the fields on which a run's success depends, from rows, task, model family and
+ranks.
 
-The fields' own defaults suit one data set of 8,000 images. With them 120 rows are trained for 20 steps, and a
-film review classifier memorises its training texts. The rules know no data set and no model by name, so they
-hold for a user's own data, too; `benchmarks/recipes.py` checks them against scikit-learn (docs/recipes.md).
+The fields' static defaults suit one data set of 8,000 images. With these defaults, a run on 120 rows ends
+after 20 steps, and a film review classifier overfits its training texts. The rules use no names of data sets
+or models, so they also apply to a user's own data. `benchmarks/recipes.py` compares the results with
+scikit-learn (docs/recipes.md).
 """
 
 from __future__ import annotations
@@ -31,26 +33,26 @@ FIELDS = (
 LEAST_EVALUATIONS = 4
 STEPS_PER_EPOCH = 20  # at least: the global batch is at most this part of the rows
 SGD_RATE_FACTOR = 10  # SGD with momentum needs a higher rate than AdamW
-LORA_RATE_FACTOR = 30  # adapters start at zero and are few; measured in docs/fine-tuning.md
+LORA_RATE_FACTOR = 30  # adapters start at zero and have few weights; measured in docs/fine-tuning.md
 MAX_EPOCHS = 100_000
 MANY_CLASSES = 10
 MEASURED = Path(__file__).with_name("recipes.json")
-# Fields that change neither the result nor, on a CPU, the time of a run by much.
+# Fields that hardly change the result or, on a CPU, the duration of a run.
 _INDIFFERENT = frozenset({"name", "seed", "device", "nproc_per_node", "keep_last_checkpoints"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How a family of models learns from one kind of data.
+    """Training parameters for a family of models on one kind of data.
 
     Attributes:
         learning_rate: peak rate of AdamW.
-        steps_per_row: optimizer steps for each training sample: larger data takes longer to be memorised.
-        most_epochs: passes after which the data is memorised, independent of the number of ranks.
+        steps_per_row: optimizer steps per training sample: larger data sets take longer to overfit.
+        most_epochs: passes after which the model overfits, independent of the number of ranks.
         least_steps, most_steps: limits of the steps. Below the minimum the optimizer does not converge; the
             maximum keeps a run on two CPU cores within a minute or two.
         least_epochs: passes over data that is too large for `most_steps`.
-        largest_batch: the most samples in a batch of one rank.
+        largest_batch: maximum number of samples in a batch of one rank.
     """
 
     learning_rate: float
@@ -81,15 +83,15 @@ _TEXT_TRANSFORMER = Rule(
     weight_decay=0.1,
 )
 
-# By the family of the model (`trainers.registry.FAMILIES`) and the kind of data, the first part of the task's
-# name; the family alone is the rule for any other task. "many classes": at least `MANY_CLASSES`.
+# Rules by the family of the model (`trainers.registry.FAMILIES`) and the kind of data, which is the first
+# part of the task's name. The family alone is the rule for other tasks. "many classes" means at least
+# `MANY_CLASSES`.
 RULES: Mapping[str, Rule] = {
-    # Convex: a high rate and a decay to zero. Weights must travel far, and a step moves each by about the
-    # rate.
+    # Convex, and weights must move far, by about the rate in each step: a high rate, with a decay to zero.
     "linear": Rule(learning_rate=0.01, least_steps=1000, most_steps=2000),
     "dense": Rule(learning_rate=0.001, least_steps=500, most_steps=2000),
     "dense tabular": Rule(learning_rate=0.002, steps_per_row=1.5, least_steps=400, most_steps=3000),
-    # A bag of words has as many weights as words: it memorises texts within a few epochs.
+    # A bag of words has a weight for each word, so it overfits within a few epochs.
     "dense text": Rule(
         learning_rate=0.01,
         most_epochs=4,
@@ -112,8 +114,8 @@ RULES: Mapping[str, Rule] = {
     "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
     "transformer language": Rule(learning_rate=0.003, least_steps=400, most_steps=450, warmup_ratio=0.1),
     "transformer text": _TEXT_TRANSFORMER,
-    # Many classes take longer to tell apart than to memorise: on 14 languages of names, 8 epochs reach 0.721
-    # and 16 epochs 0.740 (docs/recipes.md).
+    # Many classes need more epochs: on names of 14 languages, 8 epochs reach an accuracy of 0.721 and 16
+    # epochs 0.740 (docs/recipes.md).
     "transformer text, many classes": replace(_TEXT_TRANSFORMER, most_epochs=16, most_steps=2200),
     # docs/fine-tuning.md: a higher rate destroys the pretrained weights.
     "pretrained": Rule(
@@ -143,7 +145,7 @@ def values(
 
     Args:
         config: provides the values of the given fields; other fields of `FIELDS` are ignored.
-        num_replicas: copies of the model that see different samples.
+        num_replicas: copies of the model that train on different samples.
         given: the fields that a user has set, by name.
     """
     rule = rule_for(dataset, model.family)
@@ -161,7 +163,7 @@ def values(
     }
     batch_size = config.batch_size if "batch_size" in given else found["batch_size"]
     steps_per_epoch = max(1, -(-num_rows // (batch_size * num_per_step)))
-    # A user's number of steps has precedence over the rule's number of epochs.
+    # A user's number of steps takes precedence over the rule's number of epochs.
     num_steps = config.max_steps or rule.num_steps(num_rows, steps_per_epoch)
     num_epochs = found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
     every = None
@@ -172,7 +174,7 @@ def values(
 
 
 def complete(config: Config, catalogue: Catalogue, given: Mapping[str, Any]) -> Config:
-    """Return the configuration with the rules' values of the fields that are not given.
+    """Return the configuration with the rules' values for the fields that are not given.
 
     A configuration with an unknown data set, model or strategy is returned unchanged: `plan.make` refuses it.
     """
@@ -195,10 +197,11 @@ def with_fixed_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """A result of `benchmarks/recipes.py`: the rules' values on CPU ranks.
+    """A result of `benchmarks/recipes.py`, measured with the rules' values on CPU ranks.
 
     Attributes:
-        seconds: CPU seconds divided by the ranks: the time on idle cores, one for each rank.
+        seconds: CPU seconds divided by the number of ranks, which is the duration with one idle core per
+            rank.
         values: the values of the fields in `FIELDS`.
     """
 

@@ -20,7 +20,7 @@ Own = Callable[[], Mapping[int, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Users:
-    """The users of a GPU: ids of our runs, and descriptions of other processes."""
+    """The users of a GPU: ids of this page's runs, and descriptions of other processes."""
 
     runs: frozenset[str] = frozenset()
     others: tuple[str, ...] = ()
@@ -33,8 +33,8 @@ NOBODY = Users()
 class DevicesNow:
     """The GPUs that runs can use, with their users, and the number of CPU ranks (None: unlimited).
 
-    `being_checked` are the UUIDs of GPUs that a machine check uses: they are not allocated. `note` explains
-    why no GPU is usable, or why a GPU's users cannot be determined.
+    `being_checked` are the UUIDs of GPUs that a machine check uses, which are not allocated. `note` explains
+    why no GPU is usable, or why the users of GPUs are unknown.
     """
 
     gpus: tuple[GrantedGpu, ...] = ()
@@ -76,7 +76,7 @@ class Devices:
     def sample(self) -> DevicesNow:
         """Return the current devices and their users."""
         visible = hardware.visible_gpus()
-        own = functools.cache(self._own)  # read only if there are other processes, and once per sample
+        own = functools.cache(self._own)  # called only if a GPU has other processes, and once per sample
         return DevicesNow(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
             users={gpu.uuid: self._users_of(gpu, own) for gpu in visible},
@@ -119,8 +119,7 @@ def _note(has_gpus: bool) -> str | None:
     if not has_gpus or hardware.sees_all_processes():
         return None
     return (
-        "This page runs in a container or in WSL2, where programs outside it cannot be seen: an assigned "
-        "GPU may be in use."
+        "This page runs in a container or in WSL2 and cannot see programs outside of it, which may use a GPU."
     )
 
 
@@ -136,8 +135,8 @@ class Limits:
 
     Attributes:
         num_ranks: GPUs and CPU ranks in use at the same time, over all live runs.
-        minutes_per_run: time limit of a run; it is stopped after saving a checkpoint.
-        disk_bytes: size of all stored runs; above it no run starts.
+        minutes_per_run: time limit of a run, which is then stopped after saving a checkpoint.
+        disk_bytes: total size of the stored runs above which no run starts.
         num_waiting: number of queued runs.
     """
 
@@ -188,18 +187,20 @@ def checked_name(name: Any) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ValueError(f"person is {str(name)[:80]!r}; allowed: a person's name, or null for everybody")
+        raise ValueError(
+            f"person is {str(name)[:80]!r}; allowed: a user's name, or null for the default limits"
+        )
     return name
 
 
-# How long runs further back may overtake a run that does not fit; after that its device kind is reserved.
+# Time for which later runs may overtake a run that does not fit; then its device kind is reserved for it.
 PATIENCE_S = 600.0
-# Earlier usage does not affect the order of the queue.
+# Time window of the usage that affects the order of the queue.
 LATELY_S = 3600.0
 
 RULE = (
-    "The next run is the first in the queue that fits. The order: first the person who uses the fewest GPUs "
-    "or CPU ranks now, then the one who used the least in the last hour, then the one who submitted first. "
+    "The first run in the queue that fits starts next. Priority goes to the user with the fewest GPUs or "
+    "CPU ranks in use, then to the user with the least use in the last hour, then to the earlier request. "
     "After a run has waited ten minutes, no run behind it may start before it."
 )
 
@@ -248,8 +249,8 @@ class Span:
 class Capacity:
     """What can be allocated: GPUs by UUID, and CPU ranks (None: unlimited).
 
-    GPUs `being_checked` are allocated only after the machine check ends, and never shared. Each CPU rank gets
-    `num_threads` threads.
+    GPUs `being_checked` are never shared, and are allocated only after the machine check ends. Each CPU rank
+    gets `num_threads` threads.
     """
 
     gpus: tuple[str, ...] = ()
@@ -259,7 +260,7 @@ class Capacity:
     num_threads: int = 1
 
     def num_cores(self, num_ranks: int) -> int:
-        """Return a run's cost in CPU ranks: one per thread, but at most all if its ranks alone fit."""
+        """Return a run's cost in CPU ranks: one per thread, limited to the total if the ranks fit."""
         num_cores = num_ranks * self.num_threads
         return num_cores if self.cpu_ranks is None else max(num_ranks, min(num_cores, self.cpu_ranks))
 
@@ -287,7 +288,7 @@ class Start:
 
 @dataclass
 class Free:
-    """Free devices while starts are chosen. A `closed` device kind is reserved for a queued run."""
+    """The free devices while starts are chosen. A `closed` kind is reserved for a queued run."""
 
     gpus: list[str]
     shared_gpus: list[str]
@@ -338,13 +339,13 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
     starts = []
     for run in in_order(situation, now_unix_s):
         if exceeds_limit(run, held, situation.rules):
-            continue  # waits for its owner's other runs, and does not block other users
+            continue  # waits until its owner's other runs end, without blocking other users
         start = free.take(run)
         if start is not None:
             starts.append(start)
             held[run.person] += run.num_ranks
         elif now_unix_s - run.asked_unix_s >= PATIENCE_S and could_fit(run, situation.capacity):
-            # Reserve its device kind, so that runs behind it cannot delay it any longer.
+            # Reserve the run's device kind, so that runs behind it cannot delay it any longer.
             free.closed.add(run.kind)
     return starts
 
@@ -352,9 +353,8 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     """Return the queue in order: runs that a teacher moved to the head, then by least usage.
 
-    The rule repeatedly takes the oldest run of the user who holds the fewest ranks, where runs already placed
-    in the queue count as held. Ties go to the user with less usage in the last hour, then to the older
-    request.
+    The rule repeatedly takes the oldest run of the user who occupies the fewest ranks, counting runs that are
+    already ordered. Ties go to the user with less usage in the last hour, then to the older request.
     """
     by_id = {run.run_id: run for run in situation.waiting}
     order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
@@ -391,7 +391,7 @@ def recent_usage(situation: Situation, now_unix_s: float) -> Counter[str]:
     for person, num_ranks, began, ended in spans:
         overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
         used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
-    # Rounded to minutes, so that a difference of a second does not reorder the queue.
+    # Round to minutes, so that a difference of a second does not reorder the queue.
     return Counter({person: round(seconds / 60) for person, seconds in used.items()})
 
 
@@ -410,5 +410,5 @@ def could_fit(run: Waiting, capacity: Capacity) -> bool:
 
 
 def together(gpus: Sequence[str], num_ranks: int) -> list[str]:
-    """Return the GPUs usable by a run: MIG instances only for a single rank, because NCCL refuses them."""
+    """Return the GPUs that a run can use together. NCCL supports only one MIG instance per run."""
     return [gpu for gpu in gpus if num_ranks == 1 or not gpu.startswith(cuda_environment.MIG)]

@@ -35,7 +35,7 @@ from trainers.engines.base import Description, EngineJob, EngineQueue
 
 MaySee = Callable[[str], bool]
 
-# Viewers share a snapshot of up to this age.
+# Maximum age of a snapshot that viewers share.
 REFRESH_EVERY_S = 0.5
 
 
@@ -70,9 +70,8 @@ class QueuePresenter:
         self._viewed_changes = 0
 
     def view(self, *, afresh: bool = False) -> QueueView:
-        """Return the queue, at most `REFRESH_EVERY_S` old and with each change made on this page.
-
-        If `afresh`, it is current.
+        """Return the queue, at most `REFRESH_EVERY_S` old but with all changes made on this page; current if
+        `afresh`.
         """
         with self._lock:
             num_changes = self._scheduler.num_changes
@@ -116,7 +115,7 @@ class QueuePresenter:
     # A single run
 
     def places(self) -> dict[str, int]:
-        """Return the place of every queued run, without I/O if the queue is empty."""
+        """Return the place of every queued run. Does no I/O if the queue is empty."""
         if not self._scheduler.num_waiting:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
@@ -147,7 +146,7 @@ class QueuePresenter:
     # The full queue
 
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
-        """Return the queue as the user may see it; runs are named only if `may_see(run_id)` is True."""
+        """Return the queue for a user; runs are named only if `may_see(run_id)` is True."""
         view = self.view()
         situation = view.snapshot.situation
         shown = RunLabels(self._store, person, may_see)
@@ -247,7 +246,7 @@ def _run_of(job: EngineJob, runs_dir: Path) -> str | None:
         status = status_file.read(RunDirectory(runs_dir / run_id).status)
     except (OSError, StatusError):
         return None
-    # A resumed run has a different job now.
+    # Compare the handle: a resumed run has a different job.
     return run_id if status is not None and status.handle == job.handle else None
 
 
@@ -279,7 +278,7 @@ def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
 def place_text(place: int, starts_in_s: float | None) -> str:
     """Describe a place in the queue and the estimated start time as text."""
     if starts_in_s is None:
-        return f"{ordinal(place)} in the queue; start time not known yet"
+        return f"{ordinal(place)} in the queue; start time unknown"
     return f"{ordinal(place)} in the queue, starts in {about(starts_in_s)}"
 
 
@@ -309,11 +308,16 @@ def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
     held = ranks_held(situation.running)
     if exceeds_limit(run, held, situation.rules):
         most = situation.rules.of(run.person).num_ranks
-        return f"It needs {needs}. The limit per person is {most}, and its owner uses {held[run.person]}."
+        return (
+            f"It needs {needs}. The limit per user is {most}, and its owner currently uses "
+            f"{held[run.person]}."
+        )
     if run.kind == "cuda" and snapshot.devices.being_checked:
-        return f"It needs {needs}. This machine is being checked: runs get GPUs again when the check ends."
+        return (
+            f"It needs {needs}. A check of this machine is running; runs get GPUs again when the check ends."
+        )
     if place == 1:
-        return f"It needs {needs} and starts as soon as they are free."
+        return f"It needs {needs} and starts as soon as enough are free."
     return f"It needs {needs}. Other runs are ahead of it."
 
 
@@ -321,21 +325,24 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
     capacity = snapshot.situation.capacity
     if run.kind == "cpu":
         return (
-            f"It needs {needs}, but this page allows only {capacity.cpu_ranks}, so it cannot start: remove "
-            "it from the queue."
+            f"It needs {needs}, but this page allows only {capacity.cpu_ranks}, so it can never start. "
+            "Remove it from the queue."
         )
     if run.num_ranks > len(capacity.gpus):
         why = "" if snapshot.devices.note is None else f" {snapshot.devices.note}"
         there = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
-        return f"It needs {needs}, but {there} here, so it cannot start: remove it from the queue.{why}"
+        return (
+            f"It needs {needs}, but {there} on this machine, so it can never start. Remove it from the "
+            f"queue.{why}"
+        )
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
         for gpu in snapshot.devices.gpus
         if (others := snapshot.devices.users_of(gpu.uuid).others)
     ]
     return (
-        f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It "
-        "starts when they end, or if you let it share those GPUs."
+        f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It starts "
+        "when these programs end, or if you allow it to share the GPUs."
     )
 
 

@@ -63,16 +63,16 @@ class QueueApi:
 
     @operation(route=Route(path="/live/queue"))
     def queue(self) -> dict[str, Any]:
-        """Return the queue: queued runs and why they wait, live runs, allocations and limits."""
+        """Return the queue: queued runs with the reasons for waiting, live runs, allocations and limits."""
         return self._view.page(current_user(), self.store.is_shown)
 
     @operation(teacher="reorder the queue")
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
         """Move a queued run to a place in the queue; 1 is next."""
         if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
-            raise ValueError(f"place is {place!r:.80}; allowed: a whole number, 1 being the next")
+            raise ValueError(f"place is {place!r:.80}; allowed: a whole number; 1 is the next place")
         order = self._scheduler.move(run_id, int(place))
-        return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
+        return {"order": order, "message": "Moved. The runs that are now ahead of this run stay ahead."}
 
     @operation(teacher=TO_PAUSE)
     def pause_queue(self) -> dict[str, Any]:
@@ -100,20 +100,25 @@ class QueueApi:
             except NotWritableError as error:
                 failed.append(f" {error}.")
             except ValueError:
-                continue  # it has ended
+                continue  # the run has ended
         message = f"{_runs(len(saving))} saving and will stop."
         if unsaved:
-            message += f" {_runs(len(unsaved))} stopping without a save: the folder accepts no commands."
+            message += (
+                f" {_runs(len(unsaved))} stopping without a save, because the run's folder is not writable."
+            )
         try:
             self._scheduler.pause(True)
             message += " The queue is paused; queued runs keep their places."
         except OSError as error:
-            message += f" The queue is paused while this page runs; it is not stored: {explain(error)}."
+            message += (
+                " The queue is paused until this page ends, because the pause could not be stored: "
+                f"{explain(error)}."
+            )
         return {"stopping": [*saving, *unsaved], "message": message + "".join(failed)}
 
     @operation(teacher="set limits")
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
-        """Set a user's limits, or the default limits if `person` is null; null `values` remove a user's."""
+        """Set a user's limits, or the default limits if `person` is null. Null `values` remove a user's."""
         name = policy.checked_name(person)
         parsed = None if values is None and name is not None else typed.read(Limits, values or {})
         self._scheduler.set_limits(name, parsed)

@@ -1,7 +1,8 @@
 """The scheduler: starts a run immediately if its devices are free, and queues it otherwise.
 
-All pages that serve a runs directory share one queue. Changing it, or starting a run from it, requires the
-lock of the `store`. If a page is killed halfway, the next snapshot of the runs' own files repairs the state.
+All pages that serve a runs directory share one queue. Changing the queue, or starting a run from it, requires
+the lock of the `store`. If a page is killed during a change, the next snapshot of the runs' files repairs the
+state.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Placed:
     """The result of a start.
 
     Attributes:
-        ticket: has a grant if the run started.
+        ticket: the run's ticket, with a grant if the run started.
         snapshot: the queue with this run.
         place: the place in the queue (1 is next); None if the run started.
     """
@@ -76,7 +77,7 @@ class Scheduler:
         """Read the stored queue.
 
         Args:
-            take_back: frees GPUs, by UUID, that were lent (`with_free_gpus`), because they are allocated.
+            take_back: frees GPUs, by UUID, that are in use by `with_free_gpus`, before they are allocated.
         """
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login
@@ -91,11 +92,11 @@ class Scheduler:
         self._searched_at = float("-inf")
         self._must_poll = True
         self._stopped_for_time: set[str] = set()
-        # A change by a user that is not stored yet, because the disk may be full.
+        # A user's change that could not be stored yet, for example because the disk is full.
         self._unstored_pause: bool | None = None
-        # Number of queued runs at the last snapshot; available without I/O.
+        # Number of queued runs at the last snapshot, available without I/O.
         self.num_waiting = 0
-        # Number of changes made on this page; a view made before the last one is out of date.
+        # Number of changes made on this page. A view made before the last change is out of date.
         self.num_changes = 0
 
     # Queries
@@ -153,10 +154,10 @@ class Scheduler:
             plan: its configuration was checked by `refuse_for_engine`.
 
         Raises:
-            ValueError: if it is not allowed, or the run could never start.
+            ValueError: if the user is not allowed to start it, or the run could never start.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_disk(owner)  # measures all runs of the owner: not while the queue is locked
+        self.refuse_for_disk(owner)  # before locking the queue, because this measures all runs of the owner
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
@@ -174,7 +175,7 @@ class Scheduler:
         """Resume an ended run from a checkpoint, or queue it; see `start`.
 
         Raises:
-            ValueError: if it is not allowed, the run could never start, or it is live.
+            ValueError: if the user is not allowed to resume it, the run could never start, or it is live.
             StartError: if the engine refuses it.
         """
         before = run.read_config()
@@ -204,7 +205,7 @@ class Scheduler:
             raise ConfigError(problems)
 
     def _launch_if_granted(self, placed: Placed) -> Placed:
-        """Start a run that has a grant; otherwise leave it to the next pass that has room for it."""
+        """Start a run that has a grant; a later pass starts a run without one."""
         if placed.place is None:
             self._launch(placed.run, placed.ticket).result()
             self._engine.preparation.note_running(True)
@@ -226,8 +227,8 @@ class Scheduler:
     # Changes by users and teachers
 
     def take_out(self, run: RunDirectory) -> State | None:
-        """Remove a run from the queue; return its state, or None if it was not queued any more."""
-        # Only the tickets count, which the run's lock protects: the next pass updates the stored state.
+        """Remove a run from the queue; return its state, or None if it was no longer queued."""
+        # Change only the ticket, which the run's lock protects; the next pass updates the stored state.
         state = starter.take_out(run)
         self._passes.wake()
         self._note_change(run)
@@ -247,7 +248,7 @@ class Scheduler:
             order.remove(run_id)
             place = min(max(1, place), len(order) + 1)
             order.insert(place - 1, run_id)
-            # Runs that are now ahead of it keep their places; the rule orders those behind it.
+            # Runs that are now ahead of it keep their places; the rule orders the runs behind it.
             state.first = order[: max(place, was_at)]
         return order
 
@@ -309,7 +310,7 @@ class Scheduler:
             return result
 
     def with_free_gpus(self, use: Callable[[Sequence[str]], None]) -> None:
-        """Call `use(free)` with the UUIDs of the GPUs that nobody uses and no queued run waits for.
+        """Call `use(free)` with the UUIDs of GPUs that are unused and that no queued run waits for.
 
         No GPU is allocated during the call.
         """
@@ -329,7 +330,7 @@ class Scheduler:
         Raises:
             QueueStoreError: if the stored queue is invalid.
         """
-        unstored = self._unstored_pause  # before the state: a pass may store it meanwhile
+        unstored = self._unstored_pause  # read before the state, because a pass may store it meanwhile
         state = self._queue_store.read()
         if unstored is not None:
             state.is_paused = unstored
@@ -360,14 +361,14 @@ class Scheduler:
 
     @property
     def trouble(self) -> str | None:
-        """Why no run can start from the queue now, as text; None while the scheduler works."""
+        """Why no run can currently start from the queue, as text; None while the scheduler works."""
         return self._passes.trouble
 
     def tick(self) -> None:
         """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
         with self._queue_store.open() as state:
-            # Read before the state takes it over: a pause during the snapshot is not stored by this pass.
+            # Read before the state: this pass does not store a pause that arrives during the snapshot.
             unstored = self._unstored_pause
             snapshot = self._snapshot_into(state)
             for run_id, error in snapshot.broken.items():
@@ -390,7 +391,7 @@ class Scheduler:
             may_be_overdue = bool(state.running) and state.limits.limit_time
             self._engine.preparation.note_running(bool(state.running))
             self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
-        if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
+        if self._unstored_pause is unstored:  # unchanged during this pass, which has stored it
             self._unstored_pause = None
         for run_id, ticket in begun.items():
             self._launch(self._run(run_id), ticket)
@@ -408,21 +409,21 @@ class Scheduler:
             start = f"{running.run_id} {running.began_unix_s}"
             if start not in self._stopped_for_time:
                 self._stopped_for_time.add(start)
-                why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
-                with contextlib.suppress(ValueError, OSError):  # it may end at this moment
+                why = f"The run has reached the time limit of {minutes:g} minutes that a teacher has set."
+                with contextlib.suppress(ValueError, OSError):  # the run may end at this moment
                     launcher.stop_or_kill(self._run(running.run_id), why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
-            # Set first: a folder that cannot be searched must not delay known runs.
+            # Set the time first: a folder that cannot be searched must not delay known runs.
             self._searched_at = time.monotonic()
             self._search()
         self.tick()
-        # The end of a run started here wakes this thread; other runs and time limits need polling.
+        # The end of a run that this page started wakes this thread; other runs and time limits need polling.
         return POLL_EVERY_S if self._must_poll else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find queued and live runs missing from the state: started manually, or by a killed page."""
+        """Find queued and live runs missing in the state, started from a terminal or by a killed page."""
         found = self._reader.search()
         with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})
@@ -452,10 +453,10 @@ class Scheduler:
     ) -> Ticket:
         """Return a ticket with a grant of devices, threads and disk space for one start.
 
-        If CPU ranks are limited, a rank represents a core and gets one thread; otherwise a run can use all
+        If CPU ranks are limited, a rank stands for a core and gets one thread; otherwise a run can use all
         cores that no other run uses. A resumed run gets its checkpoint's number of threads, because a
-        different number would change its results. OMP_NUM_THREADS overrides both. All threads count as cores
-        in use.
+        different number would change its results. OMP_NUM_THREADS overrides both. Each thread counts as a
+        core in use.
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.is_this_machine:
@@ -477,7 +478,7 @@ class Scheduler:
         return replace(ticket, grant=grant)
 
     def _threads_per_rank(self) -> int:
-        """Return OMP_NUM_THREADS, which applies to each CPU rank here; 1 if it is not set."""
+        """Return OMP_NUM_THREADS, which applies to each CPU rank of this page; 1 if it is not set."""
         return (threads.given() or 1) if self._engine.is_this_machine else 1
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:

@@ -87,9 +87,9 @@ def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s:
     return allowed_s if left_s is None else min(left_s, allowed_s)
 
 
-# A supervisor that has not claimed its ticket within this time is considered dead.
+# Time after which a supervisor that has not claimed its ticket counts as dead.
 STARTING_S = HANDSHAKE_S + 5.0
-# A file system can give two changes in quick succession the same timestamp.
+# Maximum age of a timestamp that is not trusted: two changes in quick succession can have the same one.
 SETTLED_AFTER_NS = 2_000_000_000
 # Delay before a run whose folder cannot be written is tried again.
 STUCK_S = 30.0
@@ -123,7 +123,7 @@ class SnapshotReader:
         # Live runs that were started without a page, and are not in the stored state.
         self._started_manually: set[str] = set()
         self._searched: dict[str, int] = {}
-        # Queued runs that could not be started: the time until which they are skipped, and the reason.
+        # Queued runs that could not be started, with the time until which they are skipped and the reason.
         self._stuck: dict[str, tuple[float, str]] = {}
 
     def take(self, state: QueueState, now_unix_s: float) -> Snapshot:
@@ -146,7 +146,7 @@ class SnapshotReader:
             except TicketError as error:
                 broken[run_id] = str(error)
             except (OSError, ValueError):
-                continue  # deleted, or its device usage is unknown
+                continue  # the run was deleted, or its device usage is unknown
         situation = Situation(
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
@@ -196,7 +196,7 @@ class SnapshotReader:
 
     def note_stuck(self, run_id: str, error: OSError) -> None:
         """Skip this run for a while because its folder cannot be written."""
-        why = f"It could not be started, because its folder cannot be written ({error.strerror})."
+        why = f"It could not be started, because its folder is not writable ({error.strerror})."
         self._stuck[run_id] = time.monotonic() + STUCK_S, why
 
     def _why_stuck(self, run_id: str) -> str | None:
@@ -284,7 +284,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
 
 
 def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
-    """Return what can be allocated. A GPU with a lingering process of an ended run counts as occupied."""
+    """Return the available resources. A GPU with a process of an ended run counts as occupied."""
     has = {run.run_id: run.gpus for run in running}
     occupied = [
         gpu.uuid
@@ -305,8 +305,8 @@ def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
     try:
         with os.scandir(runs_dir) as entries:
             for entry in entries:
-                # Other entries, and those deleted in the meantime, are ignored. Another user's run is
-                # displayed, but takes no part in the queue.
+                # Ignore other entries, and entries that were deleted in the meantime. A run of another system
+                # user is displayed, but is not part of the queue.
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
                     is_run = rundir.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)

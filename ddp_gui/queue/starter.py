@@ -1,9 +1,9 @@
 """Starts runs that have a grant, and checks whether a run is allowed to start.
 
 A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (the
-devices and a token) into it, and the run's supervisor claims it by renaming it to `granted.json`. A run
-whose grant was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in
-between loses no run.
+devices and a token) into the ticket, and the run's supervisor claims the ticket by renaming it to
+`granted.json`. A run whose grant was not claimed within `snapshot.STARTING_S` counts as queued again, so no
+run is lost if the page is killed in between.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
     if limits.num_waiting is not None and num_queued >= limits.num_waiting:
         raise ValueError(
             f"You have {runs_text(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait "
-            "until one has started, or remove one"
+            "until a run has started, or remove a run"
         )
 
 
@@ -65,11 +65,11 @@ def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int
     """Return the maximum number of ranks and its reason; None if only the machine limits it."""
     found = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
-        found.append((capacity.cpu_ranks, "the most CPU ranks that this page allows"))
+        found.append((capacity.cpu_ranks, "the number of CPU ranks that this page allows"))
     if ticket.kind == "cuda" and capacity.gpus:
-        found.append((len(capacity.gpus), "the GPUs that this page may use"))
+        found.append((len(capacity.gpus), "the number of GPUs that this page may use"))
     if limits.num_ranks is not None:
-        found.append((limits.num_ranks, "your limit for all your runs together"))
+        found.append((limits.num_ranks, "your limit for all of your runs together"))
     return min(found, default=None)
 
 
@@ -77,13 +77,13 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
     """Check that the disk has its reserve and that the user's runs are below the disk limit, if any.
 
     Raises:
-        ValueError: naming the stored size, the limit and what to delete.
+        ValueError: with the stored size, the limit and the largest runs.
     """
     free, reserve = rundir.disk_room(disk.nearest_folder(runs_dir))
     if free < reserve:
         raise ValueError(
-            f"the disk of {runs_dir} has {_size(free)} left, and {_size(reserve)} stay free for the page and "
-            "live runs, so no run is started: delete runs that are no longer needed and empty the bin"
+            f"the disk of {runs_dir} has {_size(free)} free, and {_size(reserve)} are reserved for the page "
+            "and live runs, so no run can start: delete runs that you no longer need and empty the bin"
         )
     most = rules.of(person).disk_bytes
     if most is None:
@@ -93,9 +93,8 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
     if total < most:
         return
     raise ValueError(
-        f"Your runs use {_size(total)} of disk, and your limit is {_size(most)}: delete some and empty the "
-        "bin. "
-        f"{_largest(runs_dir, sizes)}"
+        f"Your runs use {_size(total)} of disk space, and your limit is {_size(most)}: delete some runs and "
+        f"empty the bin. {_largest(runs_dir, sizes)}"
     )
 
 
@@ -107,7 +106,7 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
             continue
         for path in folder.iterdir():
             run = RunDirectory(path)
-            with contextlib.suppress(OSError):  # not readable, so the owner is unknown
+            with contextlib.suppress(OSError):  # an unreadable run has no known owner
                 is_run = rundir.is_run_id(path.name.partition("~")[0]) and run.config.is_file()
                 if is_run and (rights.owner_of(run) or "") == person:
                     found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
@@ -115,11 +114,11 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
 
 
 def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
-    """Return a sentence that names the largest runs that can be deleted now."""
+    """Return a sentence with the largest runs that can be deleted."""
     ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
-        return "All of them are still running."
+        return "All of these runs are still live."
     named = [f"{_display_name(name)} ({_size(sizes[name])})" for name in largest]
     return f"The largest: {', '.join(named)}."
 
@@ -128,7 +127,7 @@ def _has_ended(run: RunDirectory) -> bool:
     try:
         return liveness.read_status(run).state not in events.LIVE_STATES
     except (OSError, ValueError):
-        return False  # its files are invalid
+        return False  # the run's files are invalid
 
 
 def _display_name(name: str) -> str:
@@ -156,11 +155,11 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
             tickets.write_queued(run, ticket)
             return True
     except ValueError:
-        return False  # started manually
+        return False  # a user started the run from a terminal
 
 
 def take_out(run: RunDirectory) -> State | None:
-    """Remove a run from the queue for good; return its state, or None if it was not queued any more.
+    """Remove a run from the queue; return its state, or None if it was no longer queued.
 
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.
     """
@@ -179,7 +178,7 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
     """Remove a run that cannot be started from the queue and mark it as failed.
 
     Args:
-        token: if given, do this only if the run's ticket still has the grant with this token.
+        token: only if the run's ticket still has the grant with this token; None: in any case.
     """
     with contextlib.suppress(ValueError, OSError), run.owned():
         ticket = _readable_ticket(run)
@@ -197,9 +196,8 @@ class Starter:
         self._on_end = on_end
 
     def launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
-        """Start a run. The result is set once the engine has taken it over.
-
-        If the engine refuses it, the result is a StartError and the run is marked as failed.
+        """Start a run. The future completes when the engine owns the run. If the engine refuses the run, the
+        future raises a StartError and the run is marked as failed.
         """
         owned: Future[None] = Future()
         try:
@@ -207,7 +205,7 @@ class Starter:
         except (OSError, ValueError) as error:
             set_aside(
                 run,
-                f"It could not be started: {explain(error)}",
+                f"The run could not be started: {explain(error)}",
                 ticket.grant.token if ticket.grant else None,
             )
             owned.set_exception(StartError(f"run {run.run_id} could not be started: {explain(error)}"))
@@ -236,13 +234,14 @@ def forward(run: RunDirectory) -> None:
     """Start the process that sends a run's events to its tracker, if its configuration names one.
 
     The process is a child of the page, because the supervisor kills its own descendants at the end of the
-    run. In its own session it outlives the page. A lock in the run's folder allows one for each tracker.
+    run. It outlives the page because it has its own session. A lock in the run's folder allows one process
+    per tracker.
     """
     try:
         kind = TRACKERS.get(run.read_config().forward_to)
         if kind is None:
             return
-        # The address and the proxies may contain a password too.
+        # The address and the proxies may contain a password, like the keys.
         needed = {*kind.keys, kind.address, *environment.PROXIES}
         keys = {name: os.environ[name] for name in needed if name in os.environ}
         with os.fdopen(open_to_append(run.logs / "forward.log"), "ab") as log:
@@ -254,10 +253,10 @@ def forward(run: RunDirectory) -> None:
 
 
 def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> bool:
-    """Record why a queued run does not run, then remove its ticket; return True if this is its end.
+    """Record why a queued run does not start, then remove its ticket; return True if this ends the run.
 
-    If the disk is full, the ticket's file becomes the status file, which needs no space: the run must not
-    start later.
+    If the disk is full, the ticket's file becomes the status file, which needs no space, so that the run
+    cannot start later.
     """
     # A resumed run already has a final status and keeps it, unless it failed to start.
     has_no_end = state == "failed" or not run.status.exists()

@@ -1,4 +1,4 @@
-"""Stored state of the queue besides the tickets: order, limits and recent usage.
+"""Stored state of the queue: order, limits and recent usage. The tickets are in the runs' folders.
 
 The state is one file, `RUNS_DIR/.class/queue.json`. The page that holds `queue.lock` replaces it atomically.
 """
@@ -25,7 +25,7 @@ LOCK_POLL_S = 0.005
 
 
 class QueueStoreError(ValueError):
-    """The queue cannot be read or changed now; the message gives the reason."""
+    """The queue cannot be read or changed at the moment; the message gives the reason."""
 
     http_status = 503
 
@@ -73,8 +73,8 @@ class QueueStore:
             return QueueState()
         except (OSError, ValueError) as error:
             raise QueueStoreError(
-                f"{self._path} cannot be read ({explain(error)}). Delete it: queued runs stay queued; "
-                "limits and order are lost"
+                f"{self._path} cannot be read ({explain(error)}). Delete this file: queued runs stay "
+                "queued, but limits and order are lost"
             ) from error
 
     @contextlib.contextmanager
@@ -105,7 +105,7 @@ class QueueStore:
             while not _try_to_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise QueueStoreError(
-                        "another page serves the queue of these runs and does not answer: stop it"
+                        "another page serves the queue of these runs and does not respond: stop that page"
                     )
                 time.sleep(LOCK_POLL_S)
             yield

@@ -32,7 +32,7 @@ NO_MODEL = (
     "run {run_id} was broken on purpose ({mistake}): its model is not useful, so its weights "
     "cannot be downloaded. Its numbers can be exported."
 )
-# Valid file names in a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
+# Valid file names in a checkpoint. A name with a backslash or a colon could be unpacked elsewhere.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 
@@ -75,7 +75,7 @@ def _is_packed(path: Path, folder: Path) -> bool:
     return all(_PLAIN_NAME.fullmatch(part) for part in path.relative_to(folder).parts)
 
 
-_FEWEST_BY_DEFAULT = 2  # for a single machine this page is enough
+_FEWEST_BY_DEFAULT = 2  # for a single machine, the page itself is enough
 _MOST = config_module.settings()["num_nodes"].maximum
 
 NumNodes = Annotated[int | None, Query(ge=1, le=_MOST)]
@@ -114,9 +114,9 @@ def make_elsewhere_router(store: RunStore) -> Router:
         view = store.view(run_id)
         if target not in TARGETS:
             allowed = ", ".join(TARGETS)
-            raise HTTPException(status_code=404, detail=f"there is no such file; there are: {allowed}")
+            raise HTTPException(status_code=404, detail=f"this file does not exist; available: {allowed}")
         job = _job_of(view, num_nodes, gpus)
-        name = f"{job.run_id}{TARGETS[target].ending}"  # ids and endings have only plain letters
+        name = f"{job.run_id}{TARGETS[target].ending}"  # ids and endings contain only plain letters
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(TARGETS[target].make(job), media_type="text/plain; charset=utf-8", headers=headers)
 
@@ -150,7 +150,7 @@ def make_code_router(store: RunStore) -> Router:
         found = code_of_run(store, store.view(run_id))
         if name not in files:
             raise HTTPException(
-                status_code=404, detail=f"there is no such file; there are: {', '.join(files)}"
+                status_code=404, detail=f"this file does not exist; available: {', '.join(files)}"
             )
         if found["reason"] is not None:
             raise HTTPException(status_code=409, detail=found["reason"])

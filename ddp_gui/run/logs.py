@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
 
 LOG_BYTES = 64 * 1024
-# A log can grow without bounds. Only this much of its end is searched, which takes a fraction of a second.
+# Number of bytes at the end of a log to search, which takes a fraction of a second: a log can be very long.
 SEARCHED_BYTES = 64 * 1024 * 1024
 SEARCHED_HERE_BYTES = 2 * 1024 * 1024
 MAX_LINES_FOUND = 500
@@ -48,7 +48,7 @@ def newest_stacks(run: RunDirectory) -> Path:
 
 
 def search_beside(path: Path, words: str) -> dict[str, Any]:
-    """Call `search`; for a large log in a low-priority process, so that the page stays responsive.
+    """Call `search`, in a low-priority process if the log is large, so that the page stays responsive.
 
     Raises:
         OSError, ValueError: if the log cannot be read.
@@ -125,7 +125,7 @@ def _plain(function: Callable[[Path, Value], dict[str, Any]], path: Path, value:
     try:
         return function(path, value)
     except (OSError, ValueError) as error:
-        detail = "this log cannot be read: it is not a plain file"
+        detail = "this log cannot be read: it is not a regular file"
         raise HTTPException(status_code=404, detail=detail) from error
 
 

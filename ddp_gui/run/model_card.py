@@ -1,4 +1,4 @@
-"""The model card of a model that is taken home: MODEL_CARD.md and the curve of its loss as a picture."""
+"""The model card of an exported model: MODEL_CARD.md, and the loss curve as an image."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainers.contract import start_from
 from trainers.contract.rundir import file_stem
 
 Z_95 = 1.96
-# Metrics that are a share of the samples, and how often they are drawn for the interval of another one.
+# Metrics that are a share of the samples; number of bootstrap draws for other metrics' intervals.
 SHARES = ("accuracy", "top5_accuracy")
 NUM_DRAWN = 1_000
-MOST_COUNTED = 2**53  # floats count exactly up to it
+MOST_COUNTED = 2**53  # largest integer up to which floats are exact
 WIDTH, HEIGHT, EDGE = 720, 360, 48
 MOST_POINTS = 500
 MAX_NAMES = 60
@@ -32,11 +32,11 @@ TASKS = {
 }
 PURPOSES = {
     "weights.safetensors": "all weights by name, readable by any program",
-    "model.pt2": "the network with its weights for torch.export.load, without any of our source code",
+    "model.pt2": "the network with its weights for torch.export.load; needs no other source code",
     "model.onnx": "the same for onnxruntime and other ONNX programs",
     "model.json": "input shape, normalisation, tokenizer, class names; used by predict.py",
     "predict.py": "runs the model on a file, with torch or with onnxruntime alone",
-    "try.html": "the model in one page: opens in a browser, without a network",
+    "try.html": "a page with the model that runs in a browser, offline",
     "curve.svg": "the loss during training",
 }
 
@@ -53,14 +53,14 @@ A model for {task}: `{model}`, size `{size}`, {num_parameters:,} parameters, tra
 python predict.py {example}
 ```
 
-It needs torch, or onnxruntime alone. The same in Python:
+`predict.py` needs only torch or onnxruntime. The same in Python:
 
 ```python
 {snippet}
 ```
 
-Input: {kind}, shape {shape} (any batch size). It must be prepared as `model.json` says; another normalisation
-gives worse answers without an error.
+Input: {kind}, shape {shape} (any batch size). Inputs must be prepared as `model.json` describes; another
+normalisation gives worse predictions without an error.
 
 {classes}## Data
 
@@ -74,9 +74,9 @@ validation.
 
 ## Limits
 
-It was validated only on data like the training data; other inputs also get an answer, which can be wrong
-with a high probability. The validation split may also have decided which checkpoint was kept as the best one;
-then its values are slightly too good. The model was not tested for bias or safety.
+The model was validated only on data like the training data. For other inputs, predictions can be wrong even
+with a high probability. If the validation split selected this checkpoint as the best one, its metrics are
+slightly too good. The model was not tested for bias or safety.
 
 ## Configuration
 
@@ -98,7 +98,7 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
     """Return the text of MODEL_CARD.md.
 
     Args:
-        facts: what `trainers.predict.take_home` found.
+        facts: the facts that `trainers.predict.take_home` printed.
     """
     about, config, step = facts["about"], view.config, facts["step"]
     data, files = about["data"], facts["files"]
@@ -126,7 +126,7 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
         configuration="\n".join(
             f"| `{name}` | {_cell(value)} |"
             for name, value in sorted(config.to_json().items())
-            # Fields of scripts have no effect on a model, and those without a value are not set.
+            # Omit fields of scripts, which have no effect on a model, and fields without a value.
             if value not in (None, "") and not name.startswith("script")
         ),
         files="\n".join(_row(name, each) for name, each in files.items()),
@@ -173,7 +173,7 @@ def _classes(about: Mapping[str, Any]) -> str:
 
 
 def _results(view: RunView, step: int, num_validation: int) -> str:
-    """Return the metrics of the evaluation at this step, those of classes with their 95% intervals."""
+    """Return the metrics of the evaluation at this step, with 95% confidence intervals for classification."""
     with view.lock:
         found = [each for each in view.series.evaluations.all if each["step"] == step]
     if not found:
@@ -201,9 +201,9 @@ def wilson(share: float, num: int) -> tuple[float, float]:
 
 
 def f1_interval(confusion: NDArray[Any]) -> tuple[float, float] | None:
-    """Return the 95% interval of macro F1: of samples drawn again from a confusion matrix (bootstrap).
+    """Return the 95% confidence interval of macro F1, by bootstrap from a confusion matrix.
 
-    None if the matrix, which can be of an imported run, does not count samples.
+    None if the matrix, which may come from an imported run, does not contain counts.
     """
     total, num_classes = confusion.sum(dtype=float), len(confusion)
     if confusion.min() < 0 or not 1 <= total <= MOST_COUNTED:
@@ -219,11 +219,11 @@ def f1_interval(confusion: NDArray[Any]) -> tuple[float, float] | None:
 
 def _checks(facts: Mapping[str, Any]) -> str:
     lines = [
-        f"Largest difference of `{name}` to the network in torch, on random inputs: {value:.2g}."
+        f"Largest difference between `{name}` and the network in torch, on random inputs: {value:.2g}."
         for name, value in facts["differences"].items()
     ]
     if facts["onnx_problem"] is not None:
-        lines.append(f"`model.onnx` is left out: {facts['onnx_problem']} where this file was made.")
+        lines.append(f"`model.onnx` is missing: {facts['onnx_problem']} on the machine that made this zip.")
     return "".join(f"{line}\n\n" for line in lines)
 
 
@@ -282,5 +282,5 @@ def _finite(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[float, float]]:
 
 
 def archive_name(run_id: str, step: int) -> str:
-    """Return the name of the zip, without its ending, and of the folder in it."""
+    """Return the name of the zip, without its ending; the folder in the zip has the same name."""
     return f"{file_stem(run_id)}-step-{step}-model"

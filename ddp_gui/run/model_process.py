@@ -1,4 +1,5 @@
-"""The processes that answer for trained models: started on request, one or two per user, short-lived.
+"""The processes that run trained models on users' inputs: started on request, one or two per user,
+short-lived.
 
 They compute on the CPU. For a large model, a process uses a GPU while no run needs it. When the queue
 allocates this GPU, the process is killed, and another process answers on the CPU. The same happens if CUDA
@@ -20,34 +21,34 @@ import orjson
 from ddp_gui.background.torch_template import START_S, Answer, Fork, TemplateError, TorchTemplate
 from trainers.machine import processes
 
-# Loading a model and its data, and one answer.
+# Time limit for loading a model and its data, and for one answer.
 ANSWER_S = 30.0
 MOST_PER_PERSON = 2
 MOST_PROCESSES = 8
-# As in `trainers.predict.server`, which reads no longer line.
+# Same limit as in `trainers.predict.server`, which reads no longer lines.
 MAX_QUESTION = 2**20
 TOOK_TOO_LONG = f"the model did not answer within {ANSWER_S:.0f} s, so its process was ended"
-HAS_ENDED = "the process that runs the model was ended (by a user, or because the memory ran out)"
-# In a question: a free GPU may be used.
+HAS_ENDED = "the process that runs the model was killed (by a user, or because memory ran out)"
+# Field of a question: a free GPU may be used.
 WANTS_GPU = "wants_gpu"
-# How long no GPU is used after a process with a GPU has ended in the middle of an answer.
+# Time without use of a GPU after a process with a GPU has ended during an answer.
 NO_GPU_S = 600.0
 
-# Calls its argument with the UUIDs of the free GPUs. No GPU is allocated during the call.
+# Calls its argument with the UUIDs of the free GPUs. During the call, the queue allocates no GPU.
 WithFreeGpus = Callable[[Callable[[Sequence[str]], None]], None]
 
 
 class ModelError(ValueError):
-    """A model cannot answer; the message says why, and what to do."""
+    """A model cannot answer; the message has the reason and the remedy."""
 
     http_status = 409
 
 
 def _line_of(question: Answer) -> bytes:
-    """Return a question as it is sent.
+    """Return a question as a line to send.
 
     Raises:
-        ModelError: if it is too long, or has a number or a character that JSON cannot hold.
+        ModelError: if the question is too long, or has a number or character that JSON cannot represent.
     """
     try:
         line = orjson.dumps(question)
@@ -65,12 +66,12 @@ class _Process(Fork):
         super().__init__(connected, control)
         self.is_busy = True
         self.used_at = time.monotonic()
-        # The UUID of the GPU that it uses.
+        # The UUID of the process's GPU.
         self.gpu: str | None = None
         self.is_taken_back = False
 
     def take_back(self) -> None:
-        """Kill it, because a run or another program uses its GPU."""
+        """Kill the process, because a run or another program uses its GPU."""
         self.is_taken_back = True
         self.kill()
 
@@ -79,7 +80,7 @@ class ModelProcesses:
     """All processes of the page; thread-safe.
 
     Args:
-        template: forks them; ends with them.
+        template: the process that forks them; `close` ends it, too.
         keeps_ready: True if the template may be started before the first request.
         with_free_gpus: None: no GPU is used.
     """
@@ -98,7 +99,7 @@ class ModelProcesses:
         self._num_begun: Counter[str] = Counter()
 
     def get_ready(self) -> None:
-        """Start the template, because a user may soon ask; does nothing without enough free memory."""
+        """Start the template, because a user may soon need a model. Does nothing if memory is low."""
         if self._keeps_ready:
             self._template.get_ready()
 
@@ -141,7 +142,7 @@ class ModelProcesses:
                 if process.gpu is not None:
                     if not process.is_taken_back:
                         self._no_gpu_until = time.monotonic() + NO_GPU_S
-                    continue  # with another process, from the first token on, of which the user has some
+                    continue  # ask another process again; tokens that the user already has are not repeated
                 took_too_long = isinstance(error, TimeoutError)
                 raise ModelError(f"{TOOK_TOO_LONG if took_too_long else HAS_ENDED}: try again") from None
             finally:
@@ -172,13 +173,13 @@ class ModelProcesses:
         return {pid: facts.started_unix_s for pid, facts in found.items() if facts is not None}
 
     def take_back(self, gpus: Collection[str]) -> None:
-        """Kill the processes that use one of these GPUs; what they were asked is computed on the CPU."""
+        """Kill the processes that use one of these GPUs; pending questions are answered on the CPU."""
         for process in self._with_gpus():
             if process.gpu in gpus:
                 process.take_back()
 
     def close(self) -> None:
-        """End all processes, when the page ends."""
+        """End all processes. Called when the page ends."""
         with self._lock:
             for process in [each for some in self._processes.values() for each in some]:
                 process.close()
@@ -186,18 +187,18 @@ class ModelProcesses:
         self._template.close()
 
     def _stop(self, process: _Process) -> bool:
-        """Make a process stop after the token that it computes; return True if it did."""
+        """Make a process stop after the current token; return True if it has stopped."""
         try:
             process.send(_line_of({"do": "stop"}))
             until = time.monotonic() + ANSWER_S
             while not process.receive(until).get("end"):
                 pass
-        except OSError:  # a timeout is one, too
+        except OSError:  # includes timeouts
             return False
         return True
 
     def _take(self, person: str) -> _Process:
-        """Return an idle process of this user, or a new one; wait while the user's are all busy."""
+        """Return an idle or new process for this user; wait while all processes of the user are busy."""
         with self._changed:
             ends_at = time.monotonic() + ANSWER_S + (START_S if self._num_begun[person] else 0.0)
             while True:
@@ -214,7 +215,7 @@ class ModelProcesses:
                     self._num_begun[person] += 1
                     break
                 if not self._changed.wait(ends_at - time.monotonic()):
-                    raise ModelError("other models are being tried at this moment: try again in a minute")
+                    raise ModelError("other models are in use at the moment: try again in a minute")
         started = None
         try:
             started = self._template.fork(_Process, b"model")
@@ -232,7 +233,7 @@ class ModelProcesses:
                     self._processes.setdefault(person, []).append(started)
 
     def _has_room(self) -> bool:
-        """Return True if one more process may start; ends the idle one that was used longest ago."""
+        """Return True if another process may start; ends the least recently used idle process if needed."""
         everyone = [(each, own) for own in self._processes.values() for each in own]
         if len(everyone) + self._num_begun.total() < MOST_PROCESSES:
             return True

@@ -19,13 +19,13 @@ from ddp_gui.run.model_process import WANTS_GPU, ModelError, ModelProcesses
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 
-# Each waits for a process of its user.
+# Each thread waits for a process of its user.
 MODELS = Workers("answers of models", at_once=8, per_person=2, most_asked=30)
 MOST_NEAREST = 20
 MOST_TOKENS = 2_000
-# An image of a few hundred pixels per side, in base64.
+# Maximum input: an image of a few hundred pixels per side, in base64.
 MAX_BYTES = 900_000
-# Of a checkpoint's weights: 50 million parameters. For a smaller model the CPU answers before a GPU is ready.
+# Minimum size of the weights for a GPU: for smaller models, the CPU answers before a GPU is ready.
 GPU_BYTES = 200_000_000
 
 
@@ -37,7 +37,7 @@ class NoModelError(ValueError):
 
 @dataclass
 class PredictApi:
-    """The endpoints of trained models. Viewing the run is the right that they need."""
+    """The endpoints of trained models. A user needs the right to view the run."""
 
     _store: RunStore
     _processes: ModelProcesses
@@ -49,7 +49,7 @@ class PredictApi:
             path="/live/runs/{run_id}/model/predict",
             most_bytes=MAX_BYTES,
             refused=409,
-            not_an_object="a model is asked with one JSON object",
+            not_an_object="a question to a model must be one JSON object",
         ),
     )
     def predict(
@@ -59,7 +59,7 @@ class PredictApi:
         num_wanted = _count("num_nearest", num_nearest, 0, MOST_NEAREST)
         found = self.ask(run_id, checkpoint_step, {"do": "predict", "inputs": inputs})
         if num_wanted:
-            # Of the same checkpoint, although a newer one may have been saved since.
+            # Use the same checkpoint again, although a newer one may have been saved.
             question = {"do": "nearest", "inputs": inputs, "num_wanted": num_wanted}
             found["nearest"] = self.ask(run_id, found["step"], question)
         return {"run_id": run_id, **found}
@@ -75,17 +75,17 @@ class PredictApi:
         num_tokens: int = 200,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Return a text that a run's language model has continued."""
+        """Return the continuation of a text by a run's language model."""
         options = {"temperature": temperature, "top_k": top_k, "num_tokens": num_tokens, "seed": seed}
         *tokens, last = self.tokens(run_id, checkpoint_step, prompt, options)
         text = "".join(each["token"]["text"] for each in tokens)
         return {"run_id": run_id, "step": last["step"], "prompt": prompt, "text": text}
 
     def get_ready(self, run_id: str) -> None:
-        """Make ready to answer for a run's model, without a question.
+        """Prepare to answer questions for a run's model.
 
         Raises:
-            ValueError: if the current user cannot see the run, or it has no checkpoint.
+            ValueError: if the current user cannot see the run, or the run has no checkpoint.
         """
         self._complete(run_id, None, {})
         self._processes.get_ready()
@@ -121,7 +121,9 @@ class PredictApi:
         run = self._store.open(run_id)
         checkpoints = run.list_checkpoints()
         if not checkpoints:
-            raise NoModelError(f"run {run_id} has no checkpoint yet: the model can be tried after the first")
+            raise NoModelError(
+                f"run {run_id} has no checkpoint yet: its model can be used after the first checkpoint"
+            )
         wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
         is_large = manifests.weights_bytes(checkpoints[-1]) >= GPU_BYTES
         wants_gpu = is_large and question.get("do") != "describe"
@@ -155,7 +157,7 @@ def make_router(api: PredictApi) -> Router:
         tokens = await MODELS.run(
             api.tokens, run_id, asked.get("checkpoint_step"), asked.get("prompt", ""), asked
         )
-        # The first token decides about the status: a refused option is an error, not a stream.
+        # Wait for the first token, so that a refused option gives an error status instead of a stream.
         first = await MODELS.run(next, tokens)
         return StreamingResponse(_lines(first, tokens), media_type="application/x-ndjson")
 
@@ -168,7 +170,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     if not isinstance(asked, dict):
-        raise HTTPException(status_code=422, detail="a model is asked with one JSON object")
+        raise HTTPException(status_code=422, detail="a question to a model must be one JSON object")
     return asked
 
 

@@ -51,7 +51,7 @@ def _encoded(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
 
 
 def trace_of(recording: Recording, name: str) -> dict[str, Any]:
-    """Return a recording as a Chrome trace with times in microseconds; `name` is the run's."""
+    """Return a recording as a Chrome trace with times in microseconds; `name` is the run's name."""
     return {
         "displayTimeUnit": "ms",
         "otherData": {"run": name, "clock": recording["clock"], "overlap": recording["numbers"]["overlap"]},

@@ -23,7 +23,7 @@ from trainers.machine.os_errors import explain
 
 FILE = "references.json"
 MODULE = "trainers.plugins.references"
-# Fitting takes seconds of one core: negligible for a run of a minute, but not for one of ten seconds.
+# Live runs are fitted from this duration on, others after their end: fitting takes seconds of one core.
 WHILE_IT_RUNS_FROM_S = 60.0
 MOST_LINES = 10
 MOST_LABEL = 100
@@ -58,7 +58,7 @@ class References:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fitting: set[str] = set()
-        # Results of runs whose directory cannot be written; empty if the run's data cannot be read here.
+        # Results of runs whose directory is not writable; empty if this machine cannot read the run's data.
         self._unwritten: dict[str, Lines] = {}
 
     def of_run(self, view: RunView) -> dict[str, Any]:
@@ -110,7 +110,8 @@ class References:
             write_json_atomically(run.path / FILE, answer)
         except (OSError, ValueError, LookupError) as error:
             print(
-                f"{run.run_id}: no linear model next to the validation metric ({explain(error)}).", flush=True
+                f"{run.run_id}: the linear reference model could not be fitted ({explain(error)}).",
+                flush=True,
             )
             self._remember(run.run_id, lines)
         finally:
@@ -134,7 +135,7 @@ def _trivial_lines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _lines_of(answer: Any) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a `references.json`. In a copied run it can contain anything.
+    """Yield the lines of a `references.json`, whose content is untrusted in a copied run.
 
     Raises:
         ValueError, LookupError, TypeError, AttributeError: if the content is invalid.

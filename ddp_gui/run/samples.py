@@ -1,4 +1,4 @@
-"""Assignment of samples to ranks: which rank saw which sample, with pictures and routes."""
+"""Computes which rank trained on which sample, as a picture and by sample, and serves the routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.contract.events import Event
 
 Order = npt.NDArray[np.int32]
 
-# From this size on torch.randperm uses 64-bit random numbers; such data sets are not displayed.
+# From this size on, torch.randperm uses 64-bit random numbers; larger data sets are not displayed.
 MOST_SAMPLES = (2**32 - 1) // 20
 # torch seeds its generator with the low 32 bits of the seed.
 _SEED_BITS = 0xFFFF_FFFF
@@ -31,7 +31,7 @@ def shuffled_order(num_samples: int, seed: int) -> Order:
 
     Takes about 0.2 s for a million samples. The array is read-only because it is cached.
     """
-    assert 0 <= num_samples < MOST_SAMPLES, "torch shuffles more in another way"
+    assert 0 <= num_samples < MOST_SAMPLES, "torch shuffles larger data sets differently"
     places = np.arange(num_samples, dtype=np.int32)
     if num_samples > 1:
         numbers = np.random.RandomState(seed & _SEED_BITS).randint(0, 2**32, num_samples - 1, np.uint32)
@@ -43,18 +43,21 @@ def shuffled_order(num_samples: int, seed: int) -> Order:
 
 
 def _swapped(partners: Order) -> Order:
-    """Return the order after each place, in turn, was swapped with its partner at the same or a later place.
+    """Return the order after each place in turn is swapped with its partner, which is at the same or a later
+    place.
 
-    At its turn, place i holds an element that the last earlier place with partner i put there, and that place
-    may have received it in the same way. Pointer doubling follows this chain to its start.
+    Before its swap, place i contains the element that the last earlier place with partner i put there. That
+    place may itself have received the element in the same way. Pointer doubling follows this chain to its
+    start.
     """
     places = np.arange(len(partners), dtype=np.int32)
     given_by = places.copy()
     is_earlier = partners > places
-    given_by[partners[is_earlier]] = places[is_earlier]  # if several share a partner, the last one wins
+    # of several places with the same partner, the last one wins
+    given_by[partners[is_earlier]] = places[is_earlier]
     while not np.array_equal(further := given_by[given_by], given_by):
         given_by = further
-    # Place i receives its partner's element, which the partner's previous visitor, if any, left there.
+    # Place i receives its partner's element, which an earlier swap may have put there.
     by_partner = np.argsort(partners, kind="stable").astype(np.int32)
     is_same = partners[by_partner[1:]] == partners[by_partner[:-1]]
     kept = partners.copy()
@@ -76,7 +79,7 @@ _CHUNK = 1 << 20
 
 
 class Bins(NamedTuple):
-    """Whole numbers from `first` to `end` (exclusive) in ranges of `size`; the last one may be shorter."""
+    """Integers from `first` to `end` (exclusive) in ranges of `size`; the last range may be shorter."""
 
     first: int
     end: int
@@ -102,7 +105,7 @@ class Bins(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleAccesses:
-    """Accesses to samples, as parallel arrays. If `replica` is None, every replica makes each access."""
+    """Accesses to samples, as parallel arrays. If `replica` is None, each access is by every replica."""
 
     column: Whole
     step: Whole
@@ -117,7 +120,7 @@ def picture_kinds(sampling: Sampling) -> list[By]:
 
 
 def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int) -> dict[str, Any]:
-    """Return how often each range of ranks saw each range of samples in each range of steps of an epoch.
+    """Return how often each range of ranks used each range of samples in each range of steps of an epoch.
 
     Args:
         by: the kind of columns: samples, or places of the epoch's order.
@@ -147,7 +150,7 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
 
 
 def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
-    """Return how often a sample is seen in one epoch: minimum and maximum over all samples."""
+    """Return how often a sample is used in one epoch: minimum and maximum over all samples."""
     pieces = sampling.pieces(epoch)
     borders = sorted({0, *(piece.first_place for piece in pieces), *(piece.end_place for piece in pieces)})
     times = [
@@ -163,7 +166,7 @@ def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
 
 
 def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
-    """Return who saw a sample in each epoch, and whether the list covers all epochs."""
+    """Return the ranks that used a sample in each epoch, and True if the list covers all epochs."""
     most = max(1, min(MOST_EPOCHS, MOST_SHUFFLED_FOR_ONE // sampling.num_samples))
     found = []
     for epoch in range(min(num_epochs, most)):
@@ -207,7 +210,7 @@ def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
 
 
 MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
-# Intentional mistakes: each rank goes through all samples; each epoch repeats the order of the first.
+# Deliberate mistakes: each rank iterates over all samples; each epoch repeats the order of the first.
 NO_SAMPLER, NO_SET_EPOCH = "no_sampler", "no_set_epoch"
 
 
@@ -243,8 +246,8 @@ class Piece:
     Attributes:
         first_place, end_place: range of the epoch's order; the end is exclusive.
         first_step: counted from 1 over all epochs.
-        num_dealt: number of replicas that share a global batch; 1 without a sampler, where each replica has
-            all of it.
+        num_dealt: number of replicas that share a global batch; 1 without a sampler, if each replica gets the
+            entire batch.
     """
 
     first_place: int
@@ -277,7 +280,7 @@ class Piece:
 
     @property
     def is_shared(self) -> bool:
-        """True if each sample goes to one replica; otherwise every replica sees all samples."""
+        """True if each sample goes to one replica; False if every replica uses all samples."""
         return self.num_dealt == self.num_replicas
 
 
@@ -287,7 +290,7 @@ class Sampling:
 
     Attributes:
         dealings: one per start, in order; each applies after its `step`.
-        mistake: intentional mistake of the configuration.
+        mistake: deliberate mistake of the configuration.
     """
 
     num_samples: int
@@ -308,7 +311,7 @@ class Sampling:
             piece = self._piece(dealing, epoch)
             later = self.dealings[number + 1 :]
             if later:
-                # The next start continues from a checkpoint, whose step is the last one of this piece.
+                # The next start resumes from a checkpoint, whose step is the last step of this piece.
                 num_steps = min(piece.num_steps, later[0].step + 1 - piece.first_step)
                 end = min(piece.end_place, piece.first_place + num_steps * piece.global_batch)
                 piece = Piece(**{**vars(piece), "end_place": end})
@@ -358,7 +361,7 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
     for plan in plans:
         raw, num_samples = plan.get("dealing"), plan["num_train"]
         if raw is None and not dealings:
-            # Of the run's first start.
+            # Values of the run's first start.
             raw = {
                 "step": 0,
                 "epoch": 0,
@@ -427,7 +430,7 @@ def make_router(store: RunStore) -> Router:
             most = MOST_SHUFFLED
             raise HTTPException(
                 status_code=422,
-                detail=f"the order of more than {most:,} samples is not computed here",
+                detail=f"the order is computed for at most {most:,} samples",
             )
         if not 0 <= sample < sampling.num_samples:
             allowed = f"0 to {sampling.num_samples - 1}"
@@ -446,7 +449,7 @@ def _sampling(store: RunStore, view: RunView) -> Sampling:
     with view.lock:
         sampling = sampling_of(config, view.series.plans, num_replicas)
     if sampling is None:
-        detail = "the distribution of the samples is known once the run has started training"
+        detail = "the distribution of the samples is known after the run has started to train"
         raise HTTPException(status_code=404, detail=detail)
     return sampling
 

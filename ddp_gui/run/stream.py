@@ -37,13 +37,13 @@ from trainers.forward import state as forward_state
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
-# The browser draws on the cores that train: a lower update rate leaves more time for the ranks.
+# A browser on this machine uses the same cores: a lower update rate leaves more time for the ranks.
 SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
 NUM_CORES = os.cpu_count() or 1
-FREE_CORES = 0.25  # the cores count as full if less than this fraction of one core is idle
+FREE_CORES = 0.25  # the CPU counts as fully used if less than this fraction of one core is idle
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
-# Larger amounts are read in a thread, in chunks, while the page shows the progress.
+# More events than this are read in a thread, in chunks, while the page shows the progress.
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
@@ -54,7 +54,7 @@ ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
 
 
 class Update(NamedTuple):
-    """An encoded message, its cursor, what viewers know after it, and whether it is the last message."""
+    """An encoded message, its cursor, what viewers then know, and True for the last message."""
 
     encoded: bytes
     cursor: int
@@ -65,8 +65,8 @@ class Update(NamedTuple):
 class _SharedUpdate:
     """An update that is encoded once for several viewers.
 
-    Each user queues the encoding in their own queue, and the first turn encodes it for all of them. Thus no
-    user waits for another user's other encodings.
+    Every user's queue contains the encoding, and the first queue that reaches it encodes the update for all
+    users. Therefore no user waits for unrelated encodings of another user.
     """
 
     def __init__(self, encode: Callable[[], Update]) -> None:
@@ -76,7 +76,7 @@ class _SharedUpdate:
         self._future: Future[Update] = Future()
 
     async def made(self) -> Update:
-        """Return the update once it is encoded.
+        """Wait until the update is encoded, and return it.
 
         Raises:
             TooManyError: if the current user has too many encodings queued or running.
@@ -85,12 +85,12 @@ class _SharedUpdate:
         if person not in self._queued_by and not self._future.done():
             ENCODERS.submit(self._make)
             self._queued_by.add(person)
-        # Shielded: a viewer that disconnects must not cancel it for the others.
+        # Shield the encoding: a viewer that disconnects must not cancel it for other viewers.
         return await asyncio.shield(asyncio.wrap_future(self._future))
 
     def _make(self) -> None:
         if not self._begun.acquire(blocking=False):
-            return  # another viewer's turn has started the encoding
+            return  # another user's queue has already started the encoding
         try:
             # Encode without a current user, because all viewers get the same bytes.
             self._future.set_result(contextvars.Context().run(self._encode))
@@ -197,7 +197,7 @@ class Follower:
                 self._notify()
 
     def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
-        """Close all viewers' connections after an error; they then poll, and the response reports it."""
+        """Close all viewers' connections after an error; they then poll and get the error."""
         if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
             self._notify()
@@ -282,7 +282,7 @@ CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
-# Nodes whose ranks are requested individually, such as 0,3; None requests all.
+# Query value: nodes whose ranks are requested individually, such as 0,3; None: all nodes.
 Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
 
 
@@ -302,7 +302,7 @@ def view_from(
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 
-# The client's byte or event position; -1 if it has none.
+# Query value: the client's position in bytes or events; -1: none.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
 AskedView = Annotated[ChartView, Depends(view_from)]
 
@@ -310,7 +310,7 @@ AskedView = Annotated[ChartView, Depends(view_from)]
 def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs`."""
     router = Router(prefix="/live/runs")
-    # Each lives as long as its viewers' messages.
+    # A follower exists while its viewers receive messages.
     followers: WeakValueDictionary[str, Follower] = WeakValueDictionary()
 
     @router.get("/{run_id}/summary")

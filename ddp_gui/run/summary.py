@@ -32,7 +32,7 @@ MOST_TRIED = 50
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
-    """Return the facts that stay constant while a run is live, and whether it is live now."""
+    """Return the facts that do not change while a run is live, and whether the run is live."""
     config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.status())
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
@@ -79,7 +79,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "command": launcher.train_command(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
         "script": submitted_script(engine, view.run),
         "kills_ranks": engine.is_this_machine,
-        # The page knows the current checkpoints and replaces the placeholder.
+        # The page replaces the placeholder by the step of a current checkpoint.
         "resume_command": {
             "text": launcher.resume_command(engine, view.run, ANY_STEP),
             "placeholder": str(ANY_STEP),
@@ -91,7 +91,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
 
 
 def _start(run: RunDirectory, config: Config, plan: Event, store: RunStore) -> dict[str, Any] | None:
-    """Return the checkpoint that a run started from, and what was replaced; None for a new model.
+    """Return the checkpoint that a run started from, and the replaced tensors; None for a new model.
 
     `is_there` is false if that run was deleted or replaced, or the current user cannot see it.
     """
@@ -103,7 +103,7 @@ def _start(run: RunDirectory, config: Config, plan: Event, store: RunStore) -> d
 
 
 def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: int) -> dict[str, int | None]:
-    """Return the global batch and the steps of an epoch; of a script as far as it has shown them."""
+    """Return the global batch and the steps per epoch; for a script, only the observed values."""
     if config.is_script:
         return {name: plan.get(name) for name in ("global_batch", "steps_per_epoch")}
     steps = config.steps_per_epoch(num_train, num_replicas) if num_train else None
@@ -168,7 +168,7 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 
 def _run_before(run: RunDirectory, store: RunStore, *, is_script: bool) -> tuple[RunDirectory, Config] | None:
-    """Return the most recent earlier run of this kind that is readable and visible to the current user."""
+    """Return the latest earlier run of this kind that is readable and visible to the current user."""
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
@@ -192,26 +192,30 @@ def _run_before(run: RunDirectory, store: RunStore, *, is_script: bool) -> tuple
 
 
 def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
-    """Describe what the ranks share in a step, and any intentional mistake in it."""
+    """Describe what the ranks communicate in a step, and a deliberate mistake, if any."""
     if config.is_script:
-        return "What the ranks share in a step is up to the script."
-    text = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
+        return "The script determines what the ranks communicate in a step."
+    text = (
+        strategy.sharing if strategy else f"The strategy {config.strategy} is not installed on this machine."
+    )
     return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
 
 def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
     """Return why replicas are not compared in this run; None if they are."""
     if config.world_size == 1:
-        return "There is one rank: nothing to compare it with."
+        return "With one rank there are no replicas to compare."
     if strategy is not None and not strategy.holds_replica:
-        return f"With {strategy.label} no rank holds all weights: there are no whole replicas to compare."
+        return (
+            f"With {strategy.label}, no rank holds all weights, so there are no complete replicas to compare."
+        )
     if config.fingerprint_every_steps == 0:
-        return "Comparing replicas is off in this run (fingerprint_every_steps is 0)."
+        return "This run does not compare replicas (fingerprint_every_steps is 0)."
     return None
 
 
 def _plan(view: RunView) -> Event:
-    """Return the run's `plan` event. If the run was not read yet, search the start of its file."""
+    """Return the run's `plan` event. If the run's events were not read yet, search the start of the file."""
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
     batch, _, _ = event_reader.read_batch(view.run.events, 0, is_careful=False)

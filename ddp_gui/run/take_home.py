@@ -1,4 +1,4 @@
-"""Models to take home: one zip with everything that is needed to use a model elsewhere, made in a process."""
+"""Exports a model as a zip with all files to use it elsewhere, in a separate process."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from trainers.machine.os_errors import explain
 MODULE = "trainers.predict.take_home"
 LIMIT_S = 900.0
 TRY_PAGE = "try.html"
-# A zip is deleted after this time, or if newer ones need its place.
+# A zip is deleted after this time, or if there are too many newer ones.
 KEPT_S = 1_800.0
 MOST_KEPT = 8
-# The exported programs contain the weights, too, and so does the zip.
+# Required disk space in multiples of the weights: the exported programs and the zip contain the weights, too.
 COPIES = 7
 SPARE_BYTES = 2**30
 MAX_LAST_WORDS = 500
@@ -56,13 +56,13 @@ PACKING = Workers("models to take home", at_once=1, per_person=1, most_asked=4)
 
 @dataclass
 class Copy:
-    """A model that is being packed, or was; `path` is the zip in the server's temporary folder."""
+    """A model export, in progress or finished; `path` is the zip in the server's temporary folder."""
 
     take_home_id: str
     run_id: str
     person: str
     state: str = "running"
-    doing: str = "waiting for its turn"
+    doing: str = "waiting for other exports"
     done: int = 0
     of: int = 1
     step: int | None = None
@@ -87,7 +87,7 @@ TAKE_HOME_RATE = Rate("a model to take home", 10, within_s=600.0)
 
 @dataclass
 class Copies:
-    """All models that the page packs or has packed; thread-safe. They end with the page."""
+    """All model exports of this page; thread-safe. They are deleted when the page ends."""
 
     store: RunStore
     _copies: dict[str, Copy] = field(default_factory=dict)
@@ -98,16 +98,16 @@ class Copies:
 
     @operation(method_checks=SEES_RUN, rate=TAKE_HOME_RATE, counts_itself=True)
     def take_home(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
-        """Begin to pack a run's model with everything that is needed to use it elsewhere."""
+        """Begin to export a run's model as a zip with all files that are needed to use it elsewhere."""
         return self.start(run_id, checkpoint_step).to_json()
 
     @operation(method_checks=SEES_RUN)
     def taken_home(self, take_home_id: str) -> dict[str, Any]:
-        """Return how far the packing of a model is."""
+        """Return the progress of a model export."""
         return self.find(take_home_id).to_json()
 
     def start(self, run_id: str, step: Any) -> Copy:
-        """Begin to pack a model of a run that the current user can see.
+        """Begin to export a model of a run that the current user can see.
 
         Raises:
             ValueError: if the run or checkpoint does not exist, or its model cannot be loaded.
@@ -130,22 +130,22 @@ class Copies:
         return copy
 
     def find(self, take_home_id: str) -> Copy:
-        """Return a model by its id.
+        """Return a model export by its id.
 
         Raises:
-            ValueError: if there is none, or the current user cannot see its run.
+            ValueError: if it does not exist, or the current user cannot see the run.
         """
         with self._lock:
             copy = self._copies.get(str(take_home_id)[:40])
         if copy is None or not self.store.is_shown(copy.run_id):
-            raise ValueError("there is no such model to take home: they are kept for half an hour")
+            raise ValueError("this export does not exist; exports are deleted after half an hour")
         return copy
 
     def close(self) -> None:
-        """End the process, and delete all zips, when the page ends."""
+        """End the process, and delete all zips. Called when the page ends."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait()  # it would write into the deleted folder
+            self._process.wait()  # otherwise the process would write into the deleted folder
         self._at_end.close()
 
     def _forget_old(self) -> None:
@@ -161,7 +161,7 @@ class Copies:
                         path.unlink(missing_ok=True)
 
     def _pack(self, view: RunView, item: Checkpoint, copy: Copy) -> None:
-        """Pack it and note the end; runs in a thread."""
+        """Export the model and record the result; runs in a thread."""
         copy.doing = "reading the checkpoint"
         try:
             if self._folder is None:
@@ -190,10 +190,10 @@ class Copies:
                 shutil.rmtree(self._folder / copy.take_home_id, ignore_errors=True)
 
     def _make_page(self, view: RunView, folder: Path, copy: Copy, facts: dict[str, Any]) -> None:
-        """Make try.html, and note why where that is not possible."""
+        """Make try.html, or record why this is not possible."""
         assert self._folder is not None
         if facts["onnx_problem"] is not None:
-            copy.page_problem = "it needs model.onnx"
+            copy.page_problem = "it requires model.onnx"
             return
         title = f"{view.config.name or view.run.run_id}, step {facts['step']:,}"
         try:
@@ -208,7 +208,7 @@ class Copies:
         facts["files"][TRY_PAGE] = {"size_bytes": len(content), "sha256": digest}
 
     def _filled(self, view: RunView, item: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
-        """Run the process that needs torch; return the facts that it prints last."""
+        """Run the process that needs torch; return the facts that it prints at the end."""
         asked = {"run_dir": str(view.run.path.absolute()), "step": item.step, "folder": str(folder)}
         facts: dict[str, Any] | None = None
         with (
@@ -278,7 +278,7 @@ def make_router(copies: Copies) -> Router:
         except ValueError as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         if copy.run_id != run_id or copy.path is None or copy.state != "done":
-            raise HTTPException(status_code=404, detail="this model is not packed yet")
+            raise HTTPException(status_code=404, detail="this export is not finished yet")
         return copy
 
     return router
@@ -293,7 +293,10 @@ def _checkpoint(view: RunView, step: Any) -> Checkpoint:
     found = next((each for each in there if each.step == step), None)
     if found is None:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise ValueError(f"checkpoint_step is {str(step)[:20]}; allowed: those of {view.run.run_id}: {steps}")
+        raise ValueError(
+            f"checkpoint_step is {str(step)[:20]}; allowed: the steps with a checkpoint of run "
+            f"{view.run.run_id}: {steps}"
+        )
     return found
 
 
@@ -302,7 +305,7 @@ def _require_room(folder: Path, item: Checkpoint) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(
-            f"{folder.parent.parent} has {free / 1e9:.1f} GB left, but {needed / 1e9:.1f} GB are needed"
+            f"{folder.parent.parent} has {free / 1e9:.1f} GB free, but {needed / 1e9:.1f} GB are needed"
         )
 
 

@@ -1,6 +1,6 @@
-"""try.html: one file with a model inside, which runs offline in any browser.
+"""try.html: one file that contains a model and runs offline in any browser.
 
-onnxruntime-web runs the model; the scripts of the card "Try it" are packed into the file.
+onnxruntime-web runs the model; the file contains the scripts of the card "Try it".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NoPageError(ValueError):
 
 
 def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:
-    """Return the file.
+    """Return the content of the file.
 
     Args:
         about: the description of the model.
@@ -42,7 +42,7 @@ def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:
     """
     if about["input"].get("tokenizer", {}).get("kind") == "pretrained":
         raise NoPageError("the tokenizer of a pretrained model does not run in a browser")
-    # "<" would end the element that holds the text.
+    # Escape "<", which could end the element.
     description = json.dumps(about).replace("<", "\\u003c")
     packed = {
         "model": gzip.compress(model.read_bytes(), mtime=0),
@@ -86,7 +86,7 @@ if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement
 """
     content = page.encode()
     if len(content) > MAX_BYTES:
-        raise NoPageError(f"it would have {len(content) / 1e6:.0f} MB; {MAX_BYTES // 10**6} MB are the most")
+        raise NoPageError(f"it would have {len(content) / 1e6:.0f} MB; the limit is {MAX_BYTES // 10**6} MB")
     return content
 
 

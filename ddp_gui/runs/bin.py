@@ -19,7 +19,7 @@ from trainers.files import private_files
 from trainers.files.json_files import read_json
 
 FOLDER = ".bin"
-# This character is not allowed in run ids, so the number after it is unambiguous.
+# Separates the number in an id of the bin; run ids cannot contain this character.
 NUMBERED = "~"
 
 
@@ -38,7 +38,7 @@ class Binned:
 def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Move ended runs to the bin; return each run's id and its id in the bin.
 
-    If one of them cannot be moved, none is.
+    If one of the runs cannot be moved, none is moved.
 
     Raises:
         ValueError: if a run does not exist or is live.
@@ -47,7 +47,7 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     with contextlib.ExitStack() as held:
         for run in runs:
             if not private_files.is_ours(run.path.lstat()):
-                continue  # another user's run cannot be stopped or started here
+                continue  # a run of another system user, which this page can neither stop nor start
             state = _state(run)
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
@@ -97,7 +97,7 @@ def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, in
 
     Raises:
         ValueError: if the bin does not contain a run.
-        OSError: if a run cannot be deleted; earlier ones stay deleted.
+        OSError: if a run cannot be deleted; runs before it are already deleted.
     """
     if bin_ids is None:
         paths = _paths(runs_dir)
@@ -117,14 +117,14 @@ def _state(run: RunDirectory) -> str:
     try:
         return liveness.read_status(run).state
     except (ValueError, TypeError, AttributeError):
-        return "lost"  # its files are invalid, so only its lock shows whether it is live
+        return "lost"  # the files are invalid, so only the lock can show whether the run is live
 
 
 def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
     folder = runs_dir / FOLDER
     private_files.make_folder(folder)
     number = 1
-    # Safe without a lock, because a rename never replaces a folder that is not empty.
+    # No lock is needed, because a rename never replaces a folder that is not empty.
     while True:
         bin_id = run.run_id if number == 1 else f"{run.run_id}{NUMBERED}{number}"
         if not os.path.lexists(folder / bin_id):
@@ -151,7 +151,7 @@ def _paths(runs_dir: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     paths = [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
-    # A run can be a link, which was deleted as such. Other entries are not runs.
+    # Include links: a run can be a link to a folder, which was moved as a link. Other entries are not runs.
     return [path for path in paths if path.is_symlink() or path.is_dir()]
 
 

@@ -75,7 +75,7 @@ def version_record(time_unix_s: float) -> bytes:
 
 
 def scalar_event(time_unix_s: float, step: int, values: Mapping[str, float]) -> bytes:
-    """Return one step's event with a value of each tag."""
+    """Return one step's event with a value for each tag."""
     numbers = np.array(list(values.values()), "<f4").tobytes()
     summary = b"".join(_head(tag) + numbers[4 * place : 4 * place + 4] for place, tag in enumerate(values))
     return (
@@ -108,7 +108,7 @@ def varint(value: int) -> bytes:
 
 
 def framed(records: Sequence[bytes]) -> list[bytes]:
-    """Return events as records. Those of equal length get their checksums together, as rows of one array."""
+    """Return events as records. Computes checksums of records of equal length together."""
     made = list(records)
     lengths = np.array([len(record) for record in records])
     for length in np.unique(lengths).tolist():
@@ -129,17 +129,19 @@ EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
 VALIDATION = "validation_"
 ZIP_PIECE_BYTES = 256 * 1024
 LAST_UNIX_S = 1e11  # far beyond any clock
-# A spreadsheet reads a cell that begins with one of these signs as a formula; in a Japanese locale also the
-# full-width ones. It splits cells at its list separator, which is ";" in many countries, so a sign after any
-# possible separator begins a cell as well. Quoting alone does not prevent this: a quote counts only at the
-# start of a cell, and in a locale with ";" the line up to the first ";" is a single cell.
+# A spreadsheet treats a cell that begins with one of these characters as a formula (full-width ones in a
+# Japanese locale). It splits cells at its list separator, which is ";" in many countries, so a character
+# after any possible separator can also begin a cell. Quoting alone does not prevent this: a quote is
+# recognised only at the start of a cell, and in a locale with ";" the line up to the first ";" is a single
+# cell.
 _FORMULA_START = re.compile(r"""(^|[;,|\t\n])(["'\s]{0,50})(?=[=+\-@＝＋－＠])""")
 
 
 def stream_export(
     files: Sequence[Mapping[str, Any]], overview_rows: Sequence[Mapping[str, Any]] | None = None
 ) -> Pieces:
-    """Yield one file, or a zip of several, made in a separate process so that the page stays responsive.
+    """Yield one file, or a zip of several files. A separate process makes it, so that the page stays
+    responsive.
 
     Args:
         files: for each file its `name`, the run's directory as `run`, the `kind`, and for JSON the facts
@@ -191,7 +193,7 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
     known = event_reader.survey_numbers(run.events)
     metrics = [f"metrics.{name}" for name in known.metrics]
     with ExitStack() as files:
-        # Columns are buffered in files: the output needs one after the other, but events hold all of them.
+        # Buffer columns in files: each event has values of all columns, but the output is columnar.
         steps = _Columns(STEP_COLUMNS, files)
         evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
         for batch in event_reader.history_of_numbers(run.events, known):
@@ -222,7 +224,7 @@ def tfevents_pieces(run: RunDirectory) -> Pieces:
 def zip_pieces(
     files: Iterable[tuple[str, Callable[[], Pieces]]], compression: int = zipfile.ZIP_DEFLATED
 ) -> Pieces:
-    """Yield a zip of files, each made when its turn comes."""
+    """Yield a zip of files, each made when it is needed."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", compression, compresslevel=1) as archive:
         for name, pieces in files:
@@ -235,7 +237,7 @@ def zip_pieces(
 
 
 def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return a CSV table of runs with their properties and results; cells are safe from formulas."""
+    """Return a CSV table of runs with their properties and results, without cells that act as formulas."""
     columns = (
         "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
         "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
@@ -289,7 +291,7 @@ def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
 
 
 def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
-    """Return the records of a batch of events, in order; an event without a number has none."""
+    """Return the records of a batch of events, in order; an event without a number has no record."""
     of_step = {f"train/{name}": name for name in events.FIELDS["step"][1:]}
     of_metric = {f"validation/{name}": name for name in metrics}
     written = []
@@ -306,7 +308,7 @@ def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
 
 
 def _merged(pieces: Pieces) -> Pieces:
-    """Merge pieces into larger ones, because each piece costs a turn of the server."""
+    """Merge pieces into larger ones, because each piece costs an iteration of the server's event loop."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -408,7 +410,8 @@ def _file(store: RunStore, run_id: str, kind: Format) -> dict[str, Any]:
     try:
         config = run.read_config()
         with contextlib.suppress(FileNotFoundError):
-            open_plain(run.events).close()  # fail now: once the response has started, it could only break off
+            # fail now: after the response has started, an error could only truncate it
+            open_plain(run.events).close()
     except (OSError, ValueError) as error:
         raise NoSuchRunError(explain(error)) from error
     about: dict[str, Any] = {}
@@ -416,7 +419,7 @@ def _file(store: RunStore, run_id: str, kind: Format) -> dict[str, Any]:
         row = store.listing.row(run_id)
         about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
         about |= {"broken_on_purpose": row.get("mistake"), "config": config.to_json()}
-    # For a run that is broken on purpose, the name says so.
+    # The name shows that a run was broken on purpose.
     mark = "broken-on-purpose." if config.is_broken_on_purpose else ""
     name = f"{file_stem(run_id)}.{mark}{kind}"
     if kind == "tfevents":

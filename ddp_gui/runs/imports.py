@@ -1,4 +1,4 @@
-"""Hands runs over between machines: the route of a run as a zip, and the import of such a zip."""
+"""Transfers runs between machines: the route of a run as a zip, and the import of such a zip."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def refuse_to_continue(run: RunDirectory) -> None:
     """Refuse to resume an imported run.
 
     Raises:
-        ValueError: if it was imported.
+        ValueError: if the run was imported.
     """
     if listing.read_imported(run) is not None:
         raise ValueError(
-            f"run {run.run_id} was imported, and imported runs are not continued: use “Run again with "
-            "changes”, which starts a new run"
+            f"run {run.run_id} was imported, and imported runs cannot be resumed. Use “Run again with "
+            "changes” to start a new run"
         )
 
 
@@ -76,7 +76,7 @@ class ImportApi:
 
     @operation(rate=IMPORT_RATE, workers=SLOW)
     def import_run(self, uploaded: str) -> dict[str, Any]:
-        """Import a run from a zip that was uploaded; the current user becomes its owner."""
+        """Import a run from an uploaded zip; the current user becomes its owner."""
         source = self._uploads.find(uploaded)
         try:
             person = rights.current_user().name
@@ -90,7 +90,7 @@ class ImportApi:
 
 
 def import_zip(runs_dir: Path, source: Path, owner: str) -> tuple[RunDirectory, dict[str, Any]]:
-    """Import a zip as a new run of this owner (empty: none); return the run and what `Imported` shows.
+    """Import a zip as a new run of this owner (empty: none); return the run and its `Imported` record.
 
     Raises:
         ValueError: if the zip is refused.
@@ -126,7 +126,7 @@ def _unpack_beside(source: Path, folder: Path) -> None:
 
 
 def _placed(runs_dir: Path, run: RunDirectory, origin: str) -> RunDirectory:
-    """Move a run into the list, under its original id if that is free and users see each other's runs."""
+    """Move a run into the list, with its original id if this is free and users see each other's runs."""
     numbering = launcher.numbering(runs_dir)
     first = [origin] if numbering is None and rundir.is_run_id(origin) and file_stem(origin) == origin else []
     for run_id in itertools.chain(first, rundir.next_run_ids(runs_dir, run.read_config(), numbering)):
@@ -146,7 +146,7 @@ def _placed(runs_dir: Path, run: RunDirectory, origin: str) -> RunDirectory:
 
 
 def _tidy(aside: Path) -> None:
-    """Delete what imports left that were killed."""
+    """Delete leftovers of killed imports."""
     for path in aside.iterdir():
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < time.time() - FORGOTTEN_AFTER_S:

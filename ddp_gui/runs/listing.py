@@ -101,10 +101,10 @@ def shown_name(run: RunDirectory, config_name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """Where an imported run comes from, and how its files compare with the hashes in its zip.
+    """The origin of an imported run, and the comparison of its files with the hashes in its zip.
 
     Attributes:
-        origin: the run's id where it was packed; the name of the zip if it has no hashes.
+        origin: the run's id on the machine that packed it; the name of the zip if it has no hashes.
         packed_unix_s: when the zip was made; None if it has no hashes.
         differences: sentences about the first files that differ.
     """
@@ -158,7 +158,7 @@ def _text(field: str, value: Any, max_length: int) -> str:
     if not isinstance(value, str) or len(value.strip()) > max_length:
         raise ValueError(f"{field} is {_shown(value)}; allowed: a text of at most {max_length:,} characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{field} holds half a surrogate pair; allowed: whole characters")
+        raise ValueError(f"{field} contains half a surrogate pair; allowed: valid Unicode")
     return value.strip()
 
 
@@ -171,7 +171,7 @@ Facts = dict[str, Any]
 
 
 def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
-    """Return the catalogue with the run's data set as recorded at its start, or as inspected here."""
+    """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
     if config.dataset in catalogue.own_data:
         inspection = own_data.remembered(config)
         if inspection is not None and inspection.dataset is not None:
@@ -203,7 +203,7 @@ def runs_text(count: int) -> str:
 
 
 def strategy_label(config: Config, catalogue: Catalogue) -> str:
-    """Return the display name of a run's strategy; a script has its own."""
+    """Return the display name of a run's strategy, or of a script."""
     if config.is_script:
         return "own script"
     strategy = catalogue.strategies.get(config.strategy)
@@ -211,19 +211,19 @@ def strategy_label(config: Config, catalogue: Catalogue) -> str:
 
 
 def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
-    """Return name, label and description of a run's intentional mistake; None without one."""
+    """Return name, label and description of a run's deliberate mistake; None without one."""
     if not config.is_broken_on_purpose:
         return None
     known = catalogue.mistakes.get(config.mistake)
     return {
         "name": config.mistake,
         "label": known.label if known else config.mistake,
-        "description": known.description if known else "A mistake that is not installed here.",
+        "description": known.description if known else "A mistake that is not installed on this machine.",
     }
 
 
 def start_text(config: Config, start: Mapping[str, Any] | None) -> str:
-    """Return what a run took over from another one's checkpoint, as text; empty for a new model.
+    """Return what a run inherited from another run's checkpoint, as text; empty for a new model.
 
     Args:
         start: `start` of the run's `plan` event; None before that event.
@@ -250,7 +250,7 @@ def dataset_label(config: Config, catalogue: Catalogue) -> str:
 
 
 def total_steps(config: Config, catalogue: Catalogue) -> int | None:
-    """Return the expected number of steps; None if the data set is unknown here and no limit is set."""
+    """Return the expected number of steps; None if neither the data set nor a limit is known."""
     dataset = catalogue.datasets.get(config.dataset)
     strategy = catalogue.strategies.get(config.strategy)
     if dataset is None or strategy is None:
@@ -271,7 +271,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         **shown_name(run, config_name),
         "owner": rights.owner_of(run),
         "imported": read_imported(run),
-        # From the events, so that a copied run keeps its age.
+        # Use the time of the first event, so that a copied run keeps its age.
         "created_unix_s": digest.began_unix_s or created_unix_s,
         "took_s": digest.took_s,
         "state": status.state,
@@ -334,7 +334,7 @@ def load_listing(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
         fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
         runs = kept["runs"]
     except private_files.ForeignFileError as error:
-        print(f"{error}. The list of runs is read again.", flush=True)
+        print(f"{error}. All runs are read again.", flush=True)
         return {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
@@ -352,16 +352,16 @@ def save_listing(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> No
     private_files.make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # Not synced: if a power failure loses the file, the next start is slow once.
+        # The file is not synced: if a power failure loses it, only the next start is slow.
         aside.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
 
 
-# Interval of a full refresh. Ended runs rarely change, and this page announces its own changes.
+# Interval of a full refresh: ended runs rarely change, and changes by this page itself are known.
 REFRESH_ALL_EVERY_S = 30.0
-# Time budget for reading per request; the rest is read by later requests.
+# Time limit for reading per request; later requests read the rest.
 READ_AT_MOST_S = 0.3
 
 
@@ -408,9 +408,9 @@ KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
 class Listing:
     """The rows of all runs in a directory; thread-safe.
 
-    Each refresh has a version. A page sends the last version that it has seen and receives the rows changed
-    since. The files of an ended run are read again only if their stat has changed; a live run is read at each
-    refresh.
+    Each refresh has a version. A page sends the last version that it has received, and gets the rows that
+    changed since. The files of an ended run are read again only if their stat has changed; a live run is read
+    at each refresh.
     """
 
     def __init__(
@@ -427,7 +427,7 @@ class Listing:
         self._entries: dict[str, Entry] = {}
         self._gone: dict[str, tuple[int, str | None]] = {}
         self._unread: list[str] = []
-        # Runs that this page has changed, until the next request reads them.
+        # Runs that this page has changed and the next request must read.
         self._changed: set[str] = set()
         # After a restart every version is larger than any earlier one, so pages request all rows again.
         self._version = self._first_version = int(time.time() * 1000)
@@ -480,18 +480,18 @@ class Listing:
             )
 
     def invalidate(self) -> None:
-        """Make every page request all rows again, because the visibility of runs has changed."""
+        """Make all pages request all rows again, because the visibility of runs has changed."""
         with self._lock:
             self._version += 1
             self._first_version = self._version
             self._gone.clear()
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Read these runs at the next request, because this page has changed them."""
+        """Mark runs that this page has changed, so that the next request reads them."""
         self._changed.update(run_ids)
 
     def refresh(self, *, at_all: bool = False) -> None:
-        """Detect changes: of live runs always, of other runs at intervals or if `at_all`."""
+        """Detect changes: in live runs at each call, in other runs at intervals or with `at_all`."""
         asked_at = time.monotonic()
         with self._lock:
             if at_all and self._refreshed_all_at > asked_at and not (self._unread or self._changed):

@@ -32,7 +32,7 @@ def differing_fields(configs: Sequence[Config]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(name for raw in each for name in raw if name != "schema_version"):
         values = [raw.get(name) for raw in each]
         if name != "name" and any(value != values[0] for value in values):
-            # An option declared only by a plug-in has no label here.
+            # An option that only a plug-in declares has no label in the settings.
             label, help_text = (settings[name].label, settings[name].help) if name in settings else (name, "")
             found.append({"field": name, "label": label, "help": help_text, "values": values})
     return found
@@ -118,7 +118,7 @@ class RunAdminApi:
 
     @operation(method_checks=OWNER)
     def delete_runs(self, run_ids: list[str]) -> dict[str, Any]:
-        """Move ended runs to the bin; if one of them cannot be moved, none is."""
+        """Move ended runs to the bin; if one of the runs cannot be moved, none is moved."""
         for run_id in _ids(run_ids):
             self.store.open(run_id, to_change=True)
         moved = run_bin.delete(self._runs_dir, run_ids)
@@ -147,7 +147,7 @@ class RunAdminApi:
 
     @operation(method_checks=OWNER)
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
-        """Permanently delete runs in the bin: these, or all that the current user can delete."""
+        """Permanently delete runs in the bin; without ids, all runs that the current user can delete."""
         chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)
         self._require_change_in_bin(chosen)
         num_runs, size_bytes = run_bin.empty(self._runs_dir, chosen)
@@ -159,7 +159,7 @@ class RunAdminApi:
 
     @operation(method_checks="all; changes: teacher")
     def class_settings(self, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the class settings, after applying a teacher's changes to the given ones."""
+        """Return the class settings, after applying a teacher's changes, if any."""
         settings = self.store.class_settings
         if not changes:
             return asdict(settings.read())
@@ -184,5 +184,5 @@ class RunAdminApi:
 
 def _ids(run_ids: Any) -> list[str]:
     if not isinstance(run_ids, list) or not run_ids:
-        raise ValueError(f"run_ids is {run_ids!r}; allowed: a list of ids of runs, at least one")
+        raise ValueError(f"run_ids is {run_ids!r}; allowed: a list of at least one run id")
     return run_ids

@@ -1,4 +1,4 @@
-"""Packs a run into a zip, and unpacks one of another machine, which is hostile input.
+"""Packs a run into a zip, and unpacks a zip from another machine, which is untrusted input.
 
 Both run in a separate process (`MODULE`). Only files that belong to a run are written, and nothing in the zip
 is executed.
@@ -45,11 +45,11 @@ TAG = "handed in"
 MAX_ZIP_BYTES = 2**30
 MAX_UNPACKED_BYTES = 2 * 2**30
 MAX_FILES = 2_000
-# Events shrink about tenfold, repetitive logs more. Deflate's maximum, which bombs use, is 1,032.
+# Maximum compression ratio. Events shrink about tenfold, logs more; zip bombs up to 1,032-fold.
 MAX_RATIO = 200
 RATIO_MATTERS_FROM_BYTES = 16 * 2**20
 MAX_DIFFERENCES = 50
-# The central directory of 2 GB of empty entries would take 20 GB of memory.
+# Memory limit: reading a central directory of 2 GB with empty entries would take 20 GB.
 MEMORY_BYTES = 4 * 2**30
 PIECE_BYTES = 256 * 1024
 
@@ -60,13 +60,13 @@ _TAKEN = re.compile(
     rf"|checkpoints/step_[0-9]{{1,15}}(?:/{_PART}){{1,3}}|start/(?:origin|model)\.json",
     re.ASCII,
 )
-# Files of a run that belong to its machine: they make the program act, or can be made again.
+# Files that are neither packed nor unpacked: they control the program on a machine, or can be made again.
 _LEFT_OUT = re.compile(
     r"(?:commands\.jsonl|owner\.json|queued\.json|granted\.json|confined\.json|imported\.json|run\.lock|job\.sh"
     r"|start/model\.(?:safetensors|pt)|(?:work|watch|nodes|rendezvous|logs/torchrun(?:_[0-9]+)?)/.*)",
     re.DOTALL,
 )
-# Added by file managers.
+# Entries that file managers add.
 _JUNK = re.compile(r"(?:.*/)?(?:__MACOSX/.*|\.DS_Store|Thumbs\.db|desktop\.ini)", re.DOTALL)
 
 
@@ -82,7 +82,7 @@ def is_taken(name: str) -> bool:
 
 
 def packed(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[bytes]:
-    """Yield a zip of a run, at the end with the SHA-256 of each of its files in `hashes.json`."""
+    """Yield a zip of a run; the last file, `hashes.json`, has the SHA-256 of each other file."""
     found: dict[str, dict[str, Any]] = {}
     top = file_stem(run.run_id)
 
@@ -107,7 +107,7 @@ def _names(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[str]:
 
 
 def _hashed(path: Path, name: str, found: dict[str, dict[str, Any]]) -> Iterator[bytes]:
-    """Yield a file's content up to its present size, and note its hash."""
+    """Yield a file's content up to its current size, and record the hash."""
     digest, size_bytes = hashlib.sha256(), 0
     with plain_files.open_plain(path) as file:
         end = path.stat().st_size
@@ -135,10 +135,10 @@ class _Hashes:
 
 
 def unpack(source: Path, folder: Path) -> Imported:
-    """Unpack a zip of a run into an empty folder, where it is an ended run, and compare its hashes.
+    """Unpack a zip of a run into an empty folder, mark the run as ended, and compare the hashes.
 
     Raises:
-        ValueError: if it is no zip of a run, exceeds the limits, or the run in it cannot be read.
+        ValueError: if the file is not a zip of a run, exceeds the limits, or contains an invalid run.
         OSError: if the folder cannot be written.
     """
     if source.stat().st_size > MAX_ZIP_BYTES:
@@ -169,7 +169,7 @@ def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile
     """Return the entries to unpack, by their names in the run's folder.
 
     Raises:
-        ValueError: if an entry is not allowed, or all together are too much.
+        ValueError: if an entry is not allowed, or the total size is too large.
     """
     if len(infos) > MAX_FILES:
         raise ValueError(f"the zip has {len(infos):,} files; allowed: at most {MAX_FILES:,}")
@@ -225,13 +225,13 @@ def _require_room(folder: Path, infos: Mapping[str, zipfile.ZipInfo]) -> None:
     needed = sum(info.file_size for info in infos.values())
     if free - needed < reserve:
         raise ValueError(
-            f"the disk has {free / 2**30:.1f} GiB left, of which {reserve / 2**30:.1f} GiB stay free, but "
-            f"the run needs {needed / 2**30:.1f} GiB"
+            f"the disk has {free / 2**30:.1f} GiB free, of which {reserve / 2**30:.1f} GiB are reserved, "
+            f"but the run needs {needed / 2**30:.1f} GiB"
         )
 
 
 def _write(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> _File:
-    """Write a file, at most as long as the zip says; zipfile compares its CRC."""
+    """Write a file, up to the size recorded in the zip; zipfile checks the CRC."""
     digest, size_bytes = hashlib.sha256(), 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(info) as packed_file, path.open("xb") as file:
@@ -250,7 +250,7 @@ def _read_hashes(folder: Path) -> _Hashes | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    path.unlink()  # it describes the run as it was packed; `imported.json` has the result
+    path.unlink()  # no longer needed: `imported.json` has the result of the comparison
     try:
         return typed.read(_Hashes, parse_json(content), ignores_unknown=True)
     except ValueError as error:
@@ -276,10 +276,10 @@ def _compare(sums: dict[str, _File], hashes: _Hashes | None, source: Path) -> Im
 
 
 def _settle(run: RunDirectory, imported: Imported) -> None:
-    """Make unpacked files a run of this machine that has ended.
+    """Turn unpacked files into an ended run of this machine.
 
     Raises:
-        ValueError: if its configuration or an event cannot be read.
+        ValueError: if the configuration or an event cannot be read.
     """
     config = run.read_config()
     num_events = _count_events(run)
@@ -301,8 +301,8 @@ def _count_events(run: RunDirectory) -> int:
         batch, end, num_damaged = event_reader.read_batch(run.events, offset)
         if num_damaged:
             raise ValueError(
-                f"events.jsonl in the zip has {num_damaged:,} lines that are no events after byte "
-                f"{offset:,}; allowed: none"
+                f"events.jsonl in the zip has {num_damaged:,} lines after byte {offset:,} that are not "
+                "events; allowed: none"
             )
         num_events += len(batch)
         if end == offset:
@@ -311,9 +311,8 @@ def _count_events(run: RunDirectory) -> int:
 
 
 def _without_paths(config: Config) -> Config:
-    """Return the configuration with paths that cannot exist here: they named files of another machine.
-
-    A user could otherwise import a configuration that names another user's file, and look at its samples.
+    """Return the configuration with paths replaced by paths that cannot exist. Otherwise a user could import
+    a configuration that names another user's file, and see its samples.
     """
     changes: dict[str, Any] = {}
     for field in rights.PATH_FIELDS:
@@ -333,12 +332,12 @@ def _ended_status(run: RunDirectory) -> Status:
         recorded = Status(state=events.last_state(run.events) or "lost")
     ended = replace(recorded, engine=status_file.LOCAL, handle=None, last_seen_unix_s=None)
     if ended.state not in events.ENDED_STATES:
-        return replace(ended, state="lost", error="The run was not over when it was packed.")
+        return replace(ended, state="lost", error="The run had not ended when it was packed.")
     return ended
 
 
 def main() -> None:
-    """Pack or unpack, as the JSON on stdin says."""
+    """Pack or unpack, according to the JSON on stdin."""
     asked = orjson.loads(sys.stdin.buffer.read())
     if "run" in asked:
         for piece in packed(RunDirectory(Path(asked["run"])), with_checkpoint=asked["with_checkpoint"]):

@@ -30,7 +30,7 @@ FORGET_AFTER_S = 60.0
 
 
 class NoSuchRunError(ValueError):
-    """There is no such run, the current user cannot see it, or its configuration cannot be read."""
+    """The run does not exist, the current user cannot see it, or its configuration cannot be read."""
 
     http_status = 404
 
@@ -63,7 +63,7 @@ class RunStore:
         """Return a run.
 
         Args:
-            to_change: the run will be stopped, resumed, renamed or deleted.
+            to_change: True if the caller will stop, resume, rename or delete the run.
         Raises:
             NoSuchRunError: if it does not exist or the current user cannot see it.
             NotAllowedError: if the current user cannot change it.
@@ -82,7 +82,7 @@ class RunStore:
         return run
 
     def has_source(self, run: RunDirectory, source: str) -> bool:
-        """Return False if the run that another started from was deleted or replaced, or cannot be seen."""
+        """Return False if the run that another one started from was deleted, replaced or is hidden."""
         try:
             return start_from.is_still_there(run, self.open(source))
         except (OSError, ValueError):
@@ -101,7 +101,7 @@ class RunStore:
         return rights.may_change(owner) or self.class_settings.read().everyone_sees
 
     def view(self, run_id: str) -> RunView:
-        """Return a run's view; it is created on first use.
+        """Return a run's view, which is created on first use.
 
         Raises:
             NoSuchRunError: if the run does not exist or its configuration cannot be read.
@@ -120,7 +120,7 @@ class RunStore:
             return self._views.setdefault(run_id, view)
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
-        """Return the catalogue with the run's data set as recorded at its start, or as inspected here."""
+        """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
         return listing.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(
@@ -138,7 +138,7 @@ class RunStore:
             else self.needs.of(model.name, size.name, config.dataset)
         )
         if config.sequence_length is not None:
-            needs = None  # it applies only to the default sequence length
+            needs = None  # the known needs apply only to the default sequence length
         num_parameters = size.num_parameters.get(config.dataset)
         return predict(config, strategy, num_parameters, needs, is_on_gpu=is_on_gpu)
 
@@ -148,7 +148,7 @@ class RunStore:
             self._views.pop(run_id, None)
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Make changes to these runs visible at the next request: drop their views, and mark their rows."""
+        """Make changes visible at the next request: discard the runs' views, and mark their rows."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)

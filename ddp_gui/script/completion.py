@@ -1,4 +1,4 @@
-"""Completes a listing of a lesson: the imports, model, data and calls that it leaves out, as marked lines."""
+"""Completes a code listing with the missing imports, model, data and calls, as marked lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddp_gui.script import reader
 from ddp_gui.script.reader import Reading
 
-# The end of each line that was added.
+# Mark at the end of each added line.
 ADDED = "  # added"
 
 _IMPORTS = {
@@ -46,7 +46,8 @@ _NUMBERS = {
 }  # fmt: skip
 _DATASETS = ("dataset", "train_dataset", "train_set", "trainset", "train_data", "data", "training_data")
 
-# A batch of the data, by how the listing uses it: pairs, the model's loss of a tensor, or dictionaries.
+# Models and data for the kinds of batches that a listing may use: pairs, tensors whose loss the model
+# returns, or dictionaries.
 _PAIRS = """
 class {model}(torch.nn.Module):
     def __init__(self, *args, **kwargs):
@@ -100,9 +101,8 @@ class Completed:
 
 
 def complete(text: str) -> Completed | None:
-    """Return a listing completed with its missing definitions; None if it needs none or cannot be parsed.
-
-    `left` has the names that could not be defined.
+    """Return a listing with its missing definitions added; None if it needs none or cannot be parsed. `left`
+    contains the names that could not be defined.
     """
     reading = reader.read(text)
     if reading.problem is not None:
@@ -127,7 +127,7 @@ def complete(text: str) -> Completed | None:
 
 
 class _Addition:
-    """The lines to be added to a listing, by the number of lines of the listing that precede them."""
+    """The lines to add to a listing, by the number of the listing's line after which they are inserted."""
 
     def __init__(self, text: str, reading: Reading) -> None:
         self._text, self._tree = text, ast.parse(text)
@@ -143,7 +143,7 @@ class _Addition:
         calls = self._add_calls(reading)
         needed = {"torch"} if models or datasets or {"criterion", "loss_fn"} & set(numbers) else set()
         needed |= {"os"} if calls and "os" not in self._imported() else set()
-        # The lines added at the beginning run before the imports of the listing.
+        # Lines added at the beginning run before the imports of the listing.
         needed |= {"os"} if ranks else set()
         imports = sorted(needed - set(imports)) + imports
         self._add_head(imports, ranks, numbers, models, datasets)
@@ -177,8 +177,8 @@ class _Addition:
             (imports, "imported"),
             (ranks, "from the environment that torchrun gives each process"),
             (numbers, "a usual value"),
-            (models, "a small model of ours stands in its place"),
-            (datasets, "512 samples made by a generator stand in its place"),
+            (models, "a small model was added"),
+            (datasets, "512 generated samples were added"),
         ):
             if names:
                 self.sentences.append(f"{', '.join(names)}: {words}.")
@@ -204,7 +204,7 @@ class _Addition:
             return False
         call = f"{name}({', '.join(str(value) for value in values)})"
         self.lines.setdefault(after, []).extend(["", call])
-        self.sentences.append(f"{name}(): nothing in the script calls it.")
+        self.sentences.append(f"{name}(): a call was added, because the script does not call this function.")
         return True
 
     def _function(self, name: str) -> ast.FunctionDef:
@@ -231,7 +231,7 @@ class _Addition:
         return end
 
     def _stand_ins(self) -> tuple[str, str]:
-        """Return model and data that fit the batches of the listing's training loop."""
+        """Return the source of a model and data that fit the batches of the listing's training loop."""
         loops = [
             node
             for node in ast.walk(self._tree)

@@ -1,4 +1,4 @@
-"""Reads a script without running it: its options, how it starts its ranks, and what it asks of GPUs."""
+"""Analyses a script without running it: options, how its ranks start, and requests for GPUs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Option:
     """An option of a script's command line.
 
     Attributes:
-        flag: as it is given, such as --lr; for a positional argument its name.
+        flag: the flag, such as --lr, or the name of a positional argument.
         kind: text, number, whole, switch, or choice.
-        default: None if it is missing, or not a constant.
-        is_list: it takes several values, separated by spaces.
+        default: the default value; None if missing or not a constant.
+        is_list: True if it takes several values, separated by spaces.
     """
 
     flag: str
@@ -39,7 +39,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A line that the page points out, and why."""
+    """A line of the script that the page marks, with the reason."""
 
     line: int
     message: str
@@ -51,12 +51,12 @@ class Reading:
     """Facts from the text of a script.
 
     Attributes:
-        start: the program that starts its ranks, and `why` in one sentence.
-        num_ranks: the number of ranks that the script itself names, or None.
-        marks: lines that ask for GPUs, or the error of the syntax.
-        missing: names that are used and defined nowhere.
-        uncalled: the function that trains, if nothing calls it; `uncalled_setup` and `uncalled_cleanup`:
-            the functions that join and leave the process group.
+        start: the program that starts the script, with the reason as a sentence in `why`.
+        num_ranks: the number of ranks in the script's source, or None.
+        marks: lines that request GPUs, or the line of a syntax error.
+        missing: names that are used but not defined.
+        uncalled: the function that trains, if it is never called. `uncalled_setup` and `uncalled_cleanup`:
+            likewise, the functions that join and leave the process group.
     """
 
     start: Start = "torchrun"
@@ -103,7 +103,7 @@ def read(text: str) -> Reading:
 
 
 def _called(node: ast.Call) -> str:
-    """Return the dotted name of the function that is called, or ""."""
+    """Return the dotted name of the called function, or ""."""
     parts: list[str] = []
     function: ast.expr = node.func
     while isinstance(function, ast.Attribute):
@@ -121,7 +121,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 
 def _constant(node: ast.expr | None) -> Any:
-    """Return the value of a constant, also of a negative number or a list of constants; else None."""
+    """Return the value of a constant, a negative number or a list of constants; else None."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -132,7 +132,7 @@ def _constant(node: ast.expr | None) -> Any:
     return None
 
 
-# Names of numbers that select a GPU, as in `.to(rank)`.
+# Names of variables whose numbers select a GPU, as in `.to(rank)`.
 _NAMES_OF_GPUS = ("rank", "local_rank", "gpu", "gpu_id", "device_id")
 
 
@@ -162,7 +162,7 @@ class Facts:
         return min(found, key=lambda call: call.lineno, default=None)
 
     def reads(self, *names: str) -> bool:
-        """True if a string of the script is one of these names."""
+        """True if the script contains a string with one of these names."""
         return any(isinstance(node, ast.Constant) and node.value in names for node in ast.walk(self.tree))
 
     # How it starts
@@ -175,30 +175,36 @@ class Facts:
             (call for name, call in self.calls if name in ("spawn", "start_processes")), None
         )
         if spawn is not None:
-            return "python", f"Started as python: line {spawn.lineno} starts the ranks itself (mp.spawn)."
+            return "python", f"Started with python: line {spawn.lineno} starts the ranks (mp.spawn)."
         process = next((call for name, call in self.calls if name.rpartition(".")[2] == "Process"), None)
         if process is not None and self.first("init_process_group") is not None:
-            return "python", f"Started as python: line {process.lineno} starts the ranks itself (Process)."
+            return "python", f"Started with python: line {process.lineno} starts the ranks (Process)."
         launch = self.first("notebook_launcher", "elastic_launch")
         if launch is not None:
-            return "python", f"Started as python: line {launch.lineno} starts the ranks itself."
+            return "python", f"Started with python: line {launch.lineno} starts the ranks."
         begin = self.first("init_process_group")
         if begin is None:
             if self.first("Trainer", "Accelerator", "fully_shard", "init_device_mesh") is not None:
-                return "torchrun", "Started with torchrun: its library joins the ranks that torchrun starts."
+                return (
+                    "torchrun",
+                    "Started with torchrun: the script's library joins the ranks that torchrun starts.",
+                )
             for_ranks = self.first("DistributedDataParallel", "DDP", "DistributedSampler", "get_rank")
             if for_ranks is not None:
-                why = f"line {for_ranks.lineno} is for ranks, and another file may join them to a group"
+                why = f"line {for_ranks.lineno} uses ranks, and another file may create the process group"
                 return "torchrun", f"Started with torchrun: {why}."
-            return "python", "Started as python: the script has no process group, so it is one process."
+            return (
+                "python",
+                "Started with python: the script has no process group, so it is a single process.",
+            )
         if _keyword(begin, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
-            why = f"line {begin.lineno} takes rank and world_size from its caller, and torchrun gives them"
+            why = f"line {begin.lineno} needs rank and world_size, which torchrun provides"
             return "torchrun", f"Started with torchrun: {why}."
         why = f"line {begin.lineno} joins the ranks that torchrun starts"
         return "torchrun", f"Started with torchrun: {why}."
 
     def num_ranks(self) -> int | None:
-        """Return the number of ranks that the script names in its text."""
+        """Return the number of ranks in the script's source, or None."""
         spawn, begin = self.first("spawn", "start_processes"), self.first("init_process_group")
         if self.start()[0] == "python" and spawn is None and begin is None:
             return 1
@@ -234,7 +240,7 @@ class Facts:
         end = name.rpartition(".")[2]
         values = [*call.args, *(each.value for each in call.keywords if each.arg in ("device", "backend"))]
         if end == "init_process_group" and any(_constant(self._resolved(each)) == "nccl" for each in values):
-            return "asks for NCCL, which needs GPUs"
+            return "requests NCCL, which needs GPUs"
         if isinstance(call.func, ast.Attribute) and end == "cuda":
             return ".cuda() needs a GPU"
         if name.endswith("cuda.set_device"):
@@ -244,7 +250,7 @@ class Facts:
         if end in ("DistributedDataParallel", "DDP") and _keyword(call, "device_ids") is not None:
             return "device_ids needs a GPU"
         if any(self._is_gpu(each.value) for each in call.keywords if each.arg == "device"):
-            return "asks for a tensor on a GPU"
+            return "requests a tensor on a GPU"
         return ""
 
     def _resolved(self, node: ast.expr) -> ast.expr:
@@ -261,11 +267,11 @@ class Facts:
         return node
 
     def _is_gpu(self, node: ast.expr) -> bool:
-        """True if an argument surely names a GPU: "cuda…", or the rank in `.to(rank)`."""
+        """True if an argument certainly selects a GPU: "cuda…", or the rank in `.to(rank)`."""
         is_rank = isinstance(node, ast.Name) and node.id.lower() in _NAMES_OF_GPUS
         node = self._resolved(node)
         if isinstance(node, ast.IfExp):
-            return False  # "cuda" if there is one
+            return False  # a condition selects "cuda" only if a GPU exists
         if isinstance(node, ast.JoinedStr):
             node = node.values[0] if node.values else node
         if isinstance(node, ast.Call) and _called(node) == "torch.device":
@@ -276,10 +282,10 @@ class Facts:
     # Missing parts of a listing
 
     def missing_names(self) -> list[str]:
-        """Return the names that are looked up and defined nowhere, in the order of their first use."""
+        """Return the names that are used but not defined, in the order of their first use."""
         star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in self.tree.body)
         if star:
-            return []  # anything may come from there
+            return []  # a star import may define any name
         tables = list(_tables(self.table))
         defined = {symbol.get_name() for symbol in tables[0].get_symbols() if _is_defined(symbol)}
         for table in tables[1:]:  # `global NAME` in a function defines it, too
@@ -300,10 +306,10 @@ class Facts:
         return list(dict.fromkeys(node.id for node in used))
 
     def uncalled(self, what: str = "backward") -> str | None:
-        """Return the function that calls `what` (by default, that trains) and is never called, or None."""
+        """Return a function that calls `what` (by default `backward`) and is never called, or None."""
         used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
         if "globals" in used:
-            return None  # it may call any function by its name
+            return None  # the script may call any function by its name
         for name, function in self.functions.items():
             calls = (
                 _called(node).rpartition(".")[2] for node in ast.walk(function) if isinstance(node, ast.Call)
@@ -328,7 +334,7 @@ def _is_defined(symbol: symtable.Symbol) -> bool:
 
 _KINDS = {"int": "whole", "INT": "whole", "float": "number", "FLOAT": "number"}
 _BY_DEFAULT = {int: "whole", float: "number"}
-# Of argparse: a form has no field for them.
+# Actions of argparse for which a form has no field.
 _NOT_FIELDS = ("help", "version", "append", "extend", "count")
 
 

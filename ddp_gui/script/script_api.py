@@ -1,4 +1,4 @@
-"""Endpoints of "Run my script": reading a script, checking an interpreter, starting, the code of a run."""
+"""Endpoints of "Run my script": read and start a script, check an interpreter, return a run's code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from trainers.machine import environment
 from trainers.machine.os_errors import explain
 
 MAX_TEXT = 500_000
-# Requests are limited to 1 MB; for larger code users name a path.
+# Maximum size, because requests are limited to 1 MB; users can give a path to larger code.
 MAX_SENT_BYTES = 700_000
 STARTS_RATE = Rate("a start", 10)
 CHECKS_RATE = Rate("a check of an interpreter", 10)
@@ -55,7 +55,7 @@ _FIELDS = frozenset(
         "name", "hang_timeout_s", "on_hang", "checkpoint_every_steps",
     }
 )  # fmt: skip
-# Fields with the names of the configuration that select where a run trains, for engines that ask for them.
+# Fields of the configuration that select where a run trains, for engines with such fields.
 _WHERE = tuple(name for name, setting in config_module.settings().items() if setting.topic == "where")
 
 
@@ -64,9 +64,9 @@ class ScriptRules:
     """Who may run scripts on this page.
 
     Attributes:
-        has_login: every user has a name, and scripts run in the sandbox.
-        is_one_users: only the user who started the page reaches it.
-        data_dirs: folders that confined scripts may read.
+        has_login: True if every user has a name; scripts then run in the sandbox.
+        is_one_users: True if only the user who started the page can reach it.
+        data_dirs: folders that scripts in the sandbox may read.
     """
 
     has_login: bool
@@ -74,7 +74,7 @@ class ScriptRules:
     data_dirs: tuple[Path, ...] = ()
 
     def check(self, settings: ClassSettingsFile) -> None:
-        """Refuse a user who may not run scripts.
+        """Refuse users who may not run scripts.
 
         Raises:
             NotAllowedError: with the reason.
@@ -83,14 +83,14 @@ class ScriptRules:
             return
         if not self.has_login:
             raise NotAllowedError(
-                "this page is open to others without logins (--insecure), and a script could do anything "
-                "that its owner can: start the page with accounts, or for yourself alone"
+                "this page is open to other users without logins (--insecure), and scripts run with all "
+                "rights of the user who started it. Start the page with accounts, or only for yourself"
             )
         if not rights.current_user().is_teacher and not settings.read().students_run_scripts:
-            raise NotAllowedError("your teacher has not allowed students to run their own scripts here")
+            raise NotAllowedError("your teacher has not allowed students to run their own scripts")
         if (obstacle := sandbox.obstacle()) is not None:
             raise NotAllowedError(
-                f"with logins a script runs in a sandbox only, and {obstacle}: ask the administrator"
+                f"with logins, scripts run only in a sandbox, but {obstacle}: ask the administrator"
             )
 
 
@@ -120,7 +120,7 @@ class ScriptApi:
 
     @operation()
     def script_page(self) -> dict[str, Any]:
-        """Return the facts for the page: ranks, GPUs, interpreter, and the reason if scripts may not run."""
+        """Return facts for the page: ranks, GPUs, interpreter, and the reason if scripts are refused."""
         machine = self.scheduler.capacity()
         refused = None
         try:
@@ -142,7 +142,7 @@ class ScriptApi:
 
     @operation()
     def read_script(self, text: str) -> dict[str, Any]:
-        """Read a script without running it: options, start, requests for GPUs, and what it leaves out."""
+        """Analyse a script without running it: options, start, requests for GPUs, and missing definitions."""
         if len(text) > MAX_TEXT:
             raise ValueError(f"text has {len(text):,} characters; allowed: at most {MAX_TEXT:,}")
         completed = completion.complete(text)
@@ -150,7 +150,7 @@ class ScriptApi:
 
     @operation(method_checks=RUNS_SCRIPTS)
     def open_script(self, path: str = "", zip_base64: str = "") -> dict[str, Any]:
-        """Return the files of a script on this machine, or of a zip file, as text where they are text."""
+        """Return the files of a script on this machine or in a zip file, as text if possible."""
         self.rules.check(self.store.class_settings)
         if path:
             files, entry, folder = self._from_path(path)
@@ -179,7 +179,7 @@ class ScriptApi:
 
     @operation(run="see")
     def script_code(self, run: RunDirectory) -> dict[str, Any]:
-        """Return the code of a script's run, and the values with which it was started."""
+        """Return the code of a script's run, and its settings."""
         config = run.read_config()
         files = code_module.read(run.path)
         return {
@@ -274,13 +274,15 @@ class ScriptApi:
         """Return the plan with which a script's run is resumed.
 
         Raises:
-            NotAllowedError, ConfigError: if the current user could not start it now.
+            NotAllowedError, ConfigError: if the current user could not start the script.
         """
         self.rules.check(self.store.class_settings)
         config = run.read_config()
         refuse_paths(self.rules, {"python": config.script_python, "folder": config.script_folder})
         if not self.rules.is_one_users and not sandbox.is_confined(run):
-            raise NotAllowedError("this script was started without a sandbox: start its code as a new run")
+            raise NotAllowedError(
+                "this script was started without a sandbox and cannot be resumed: start its code as a new run"
+            )
         machine = self.scheduler.capacity(config)
         plan_module.refuse_ranks(config, machine)
         self.scheduler.refuse_for_engine(config)
@@ -298,17 +300,20 @@ class ScriptApi:
             raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
         entries = [each for each in sorted(place.glob("*.py")) if each.is_file()]
         if not entries:
-            allowed = "a folder with a .py file in it"
+            allowed = "a folder that contains a .py file"
             raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
         files = code_module.read_folder(place, entries[0])
         return files, _likely_entry(files) or entries[0].name, str(place)
 
 
 def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
-    """With logins, users name no files of this machine: these would be read or run as the page."""
+    """With logins, refuse paths of this machine, which would be read or executed with the page's rights."""
     for name in ("path", "python", "folder"):
         if script.get(name) and not rules.is_one_users:
-            allowed = "no value on a page with logins: scripts are uploaded, and run with the page's Python"
+            allowed = (
+                "no value on a page with logins, where scripts must be uploaded and run with the page's "
+                "Python"
+            )
             raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 
@@ -337,7 +342,7 @@ def _decoded(text: str) -> bytes:
 
 
 def files_of_zip(text: str) -> dict[str, bytes]:
-    """Return the files of a zip; a folder that contains all of them is left out of their names."""
+    """Return the files of a zip. If one folder contains all of them, their names omit this folder."""
     files: dict[str, bytes] = {}
     size = 0
     try:
@@ -346,7 +351,7 @@ def files_of_zip(text: str) -> dict[str, bytes]:
                 hidden = any(part.startswith((".", "__")) for part in PurePosixPath(info.filename).parts[:-1])
                 if info.is_dir() or hidden or len(files) > code_module.MAX_FILES:
                     continue
-                # Not the size that the archive names: a bomb names another one.
+                # Measure the real size, because a zip bomb declares another size.
                 with archive.open(info) as file:
                     content = file.read(code_module.MAX_BYTES - size + 1)
                 size += len(content)
@@ -379,7 +384,7 @@ def _likely_entry(files: Mapping[str, bytes]) -> str | None:
 
 
 def _as_text(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return files as JSON values: text, or `{"base64": …}` where they are not UTF-8."""
+    """Return files as JSON values: text, or `{"base64": …}` if they are not UTF-8."""
     found: dict[str, Any] = {}
     for name, content in files.items():
         try:
@@ -413,7 +418,7 @@ def _about_python(path: str) -> dict[str, Any]:
         allowed = f"{allowed} ({explain(error)})"
         raise ConfigError([Problem(field="python", value=path, allowed=allowed)]) from error
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1][:300]
+        last = (done.stderr.strip().splitlines() or ["the interpreter printed no error"])[-1][:300]
         raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({last})")])
     version = tuple(int(part) for part in str(about["torch"]).split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:

@@ -32,10 +32,10 @@ from trainers.engines import liveness
 
 STARTS_RATE = Rate("a start", 10)
 LOOKS_RATE = Rate("an inspection of data", 20)
-# By whether it saves.
+# Messages, by whether the stop saves.
 STOPPING = {True: "Saving a checkpoint, then stopping.", False: "Stopping without saving."}
 REMOVED = "Removed from the queue."
-STOPPING_SCRIPT = "Stopping: when the script asks, or else by SIGTERM."
+STOPPING_SCRIPT = "Stopping: at the script's next call of watch.should_stop, else by SIGTERM."
 
 
 class Api:
@@ -60,14 +60,14 @@ class Api:
         self._plan_script = plan_script
 
     def machine(self, config: Config | None = None) -> Machine:
-        """Return the resources that are available to this configuration; None asks for any run."""
+        """Return the resources that are available to this configuration; None: to any run."""
         return self._scheduler.capacity(config)
 
     def plan(self, raw: dict[str, Any], *, resumes: bool = False) -> Plan:
-        """Validate a configuration and plan its run. Own data must have been inspected before.
+        """Validate a configuration and plan its run. The user's own data must have been inspected before.
 
         Args:
-            resumes: the run exists, and has its own copy of the checkpoint that it started from.
+            resumes: True for an existing run, which has its own copy of the checkpoint that it started from.
         Raises:
             ConfigError: naming the field, the value and the allowed range.
         """
@@ -132,7 +132,7 @@ class Api:
         return max(1, known.dataset.num_train // config.num_replicas(strategy.ranks_per_replica))
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
-        """Inspect own data, if the configuration uses it, before the run is planned."""
+        """Inspect the user's own data, if the configuration uses it, before the run is planned."""
 
         def own_data() -> dict[str, Any] | None:
             completed = self.starts.complete(raw)
@@ -151,7 +151,7 @@ class Api:
 
     @operation()
     async def as_code(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return a configuration as one script of torch and numpy, and as a notebook.
+        """Return a configuration as one script that uses only torch and numpy, and as a notebook.
 
         Missing fields get the values that the form would fill in.
         """
@@ -184,12 +184,12 @@ class Api:
         status = liveness.read_status(run)
         is_script = (run.path / code.FOLDER).is_dir()
         command_id = launcher.stop(run, status, save=save and not is_script)
-        if status.state == "queued":  # it has waited in the engine's queue
+        if status.state == "queued":  # the run waited in the engine's queue
             return _answer(run, REMOVED) | {"command_id": None}
         message = STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
         if status.state == "starting" and not is_script:  # there may be nothing to save yet
             message = "Stopping."
-        # Without a command the run has ended already.
+        # Without a command, the run has already ended.
         return _answer(run, message, status.state if command_id else None) | {"command_id": command_id}
 
     @operation(run="change")
@@ -197,7 +197,7 @@ class Api:
         """Kill the process of one rank. The run fails, and can be resumed from a checkpoint."""
         status = liveness.read_status(run)
         number = launcher.kill_rank(run, status, rank)
-        return _answer(run, f"Rank {number} was killed: the run fails now.", status.state)
+        return _answer(run, f"Rank {number} was killed. The run now fails.", status.state)
 
     @operation(run="change", rate=STARTS_RATE, counts_itself=True)
     async def resume_run(
@@ -242,10 +242,12 @@ class Api:
             others = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
             for name, value in others.items():
                 if value is not None and value != getattr(before, name, None):
-                    allowed = "null: a script continues on as many ranks, and decides how long it trains"
+                    allowed = (
+                        "null: a script keeps its number of ranks, and itself decides how long it trains"
+                    )
                     raise ConfigError([Problem(field=name, value=value, allowed=allowed)])
             if self._plan_script is None:
-                raise ValueError("scripts are started and resumed on the page only")
+                raise ValueError("scripts can be started and resumed only on the page")
             if (state := liveness.read_status(run).state) in events.LIVE_STATES:
                 raise ValueError(f"run {run.run_id} is {state}: only an ended run can be resumed")
             checkpoint = launcher.pick_checkpoint(run, _parse_step(checkpoint_step))
@@ -304,10 +306,10 @@ class Api:
         return status_values(view)
 
     def send(self, run_id: str, name: str, values: Sequence[Any]) -> None:
-        """Send a command to a run, as the command's endpoint does.
+        """Send a command to a run, like the command's endpoint.
 
         Raises:
-            ValueError: if it is refused; the text names the reason.
+            ValueError: if the command is refused; the message gives the reason.
         """
         checked = _checked(COMMANDS[name].arguments, values)
         run = self.store.open(run_id, to_change=True)

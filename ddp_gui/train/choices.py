@@ -63,10 +63,10 @@ def equation(plan: Plan) -> str:
 
 
 def start_words(start_from: str, plan: Plan | None) -> str:
-    """Render what the run starts from; empty if it starts with a new model.
+    """Render the checkpoint that the run starts from; empty for a new model.
 
     Args:
-        plan: None if the configuration cannot be started as it is.
+        plan: None if the configuration has problems.
     """
     run_id, _, step = start_from.rpartition("/")
     if not step.isdecimal():
@@ -75,7 +75,7 @@ def start_words(start_from: str, plan: Plan | None) -> str:
     more = "" if plan is None else f" {as_html(plan.start_text)}"
     return (
         f'<div class="ddp-start-from" role="status"><p><strong>Training further from {link}.</strong>'
-        f" Choose the data to train on. The model stays as it is, with all it has learnt.{more}</p>"
+        f" Choose the data to train on. The model keeps its trained weights.{more}</p>"
         '<p><a href="./">Start with a new model instead</a></p></div>'
     )
 
@@ -156,7 +156,7 @@ def dataset_groups(form: Form) -> str:
 
 
 def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
-    """List data sets that can be installed, and how; assets/js/machine/install.js connects the buttons."""
+    """List data sets to install, with instructions; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
         f"<li><b>{html.escape(way.what)}</b>: {html.escape(way.meaning)}"
         f"{install_button(way.data_set) if may_install and way.data_set else ''}"
@@ -170,7 +170,7 @@ def install_button(data_set: str, done: str = "") -> str:
     """Return a button that installs a package; assets/js/machine/install.js connects it.
 
     Args:
-        done: what to do after the installation; empty: choose the data set.
+        done: the advice to show after the installation; empty: to choose the data set.
     """
     name = html.escape(data_set, quote=True)
     then = f' data-done="{html.escape(done, quote=True)}"' if done else ""
@@ -233,15 +233,15 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         free = machine.free_for_a_rank(config.device, config.nproc_per_node)
         text = f"of the {in_bytes(available)} of {whose}"
         if free is not None:
-            text += f", {in_bytes(free)} of them free now"
+            text += f", {in_bytes(free)} of them free at the moment"
         problem = None
         if total > available:
             problem = "it will not fit"
         elif free is not None and total > free:
-            problem = "it will not fit next to the programs that use the GPU now"
+            problem = "it will not fit next to the programs that currently use the GPU"
         of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
     rest = "" if predicted.process_bytes else ", besides the process itself"
-    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
+    holds = f"<p>Each {word} will use at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
     return (
         f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
         f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'
@@ -270,7 +270,7 @@ def script(config: Config, runs_dir: Path, engine: Engine) -> str:
 
 
 def code_settings(plan: Plan | None) -> str:
-    """Return the settings for assets/js/script/as_code.js, which asks for their script; None if invalid."""
+    """Return an element with the settings, for which assets/js/script/as_code.js requests the script."""
     config = "" if plan is None else json.dumps(plan.config.to_json())
     return f'<div hidden data-config="{html.escape(config, quote=True)}"></div>'
 
@@ -281,7 +281,7 @@ def pick(
     """Describe the selected data set and model in Markdown, without details of own data.
 
     Args:
-        offer: a sentence about what would make the run faster.
+        offer: a sentence with advice to make the run faster.
     """
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
@@ -294,7 +294,7 @@ def pick(
         if model.missing_packages:
             packages = " and ".join(model.missing_packages)
             paragraphs.append(
-                f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
+                f"It needs {packages}: run `{plan_module.INSTALL_FINE_TUNING}`, then restart the page."
             )
     if offer:
         paragraphs.append(offer)
@@ -303,13 +303,13 @@ def pick(
 
 # Warm-up suggested when the learning rate is scaled up, as a share of the run.
 OFFERED_WARM_UP = 0.05
-# Not queued and without Gradio's progress overlay: each call takes milliseconds and must not flicker.
+# Event options: not queued, and without a progress overlay, which would flicker at these short calls.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 FITTED_FIELDS = tuple(sorted({*form_module.FITTED_FIELDS, *recipe.FIELDS}))
 
-# For events that follow a field's `change` in addition to the preview. When Gradio defers a call, it later
-# repeats everything that follows the event, so two deferred calls would trigger each other endlessly.
+# Options for events that follow a field's `change` in addition to the preview. When Gradio defers a call, it
+# later repeats all handlers of the event, so two deferred calls would trigger each other endlessly.
 BESIDE_PREVIEW: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 
 
@@ -405,7 +405,7 @@ class Choices:
         raw = self.form.to_raw(*values)
         choices = self.form.model_choices(raw["dataset"])
         names = [name for _, name in choices]
-        # The model of a form for a checkpoint is the checkpoint's; Start refuses other data.
+        # A form for a checkpoint keeps the checkpoint's model; Start refuses data that does not fit.
         is_fixed = raw["model"] in names or bool(raw["start_from"])
         fitting = raw["model"] if is_fixed else names[0] if names else None
         strategies = [name for _, name in self.form.strategy_choices(str(fitting))]
@@ -477,13 +477,13 @@ DECIDING = ("partition", "num_nodes", "gpu_type", "device")
 
 
 class WhereGroup:
-    """The fields that an engine requests, and the events that follow their changes."""
+    """The fields by which an engine selects where a run trains, and the events that follow their changes."""
 
     def __init__(self, form: Form, api: Api, asked: Mapping[str, AskedField]) -> None:
         self._form, self._api, self._asked = form, api, asked
 
     def add_controls(self) -> None:
-        """Lay out the fields; none if the engine requests none."""
+        """Lay out the fields, if the engine has any."""
         if not self._asked:
             return
         gr.HTML('<h2 class="ddp-folds-title">Where</h2>')
@@ -540,7 +540,7 @@ class WhereGroup:
             return gr.update(label=label, info=info)
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
-            return gr.update(info=f"{most} of the partition, each with as many ranks.")
+            return gr.update(info=f"{most} of the partition, each with the same number of ranks.")
         offered = [(choice.words, choice.value) for choice in here.asked[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.

@@ -1,4 +1,4 @@
-"""Values that fill in the form: suggestions, an earlier run, and changes from the defaults."""
+"""Values that fill in the form (from suggestions or an earlier run), and changes from the defaults."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FIELDS = (
 )  # fmt: skip
 MAX_CHARACTERS = 10_000
 Json = TypeVar("Json", dict[str, Any], list[Any])
-# Takes the suggestions clicked since the last request (assets/js/train/form.js). Gradio expects an array with
-# one value per input of `suggestion_updates`.
+# JavaScript that returns the suggestions clicked since the last request (see assets/js/train/form.js). Gradio
+# expects an array with one value per input of `suggestion_updates`.
 CLICKED = """(_, reading) => {
   const place = document.getElementById("suggestion");
   const clicked = place.dataset.values ?? "[]";
@@ -48,7 +48,7 @@ def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
 
     Args:
         sent: JSON array of the suggestions, each an object; a later one overrides an earlier one.
-        reading: current value of `data_reading`, which a suggestion changes in part.
+        reading: current value of `data_reading`, which a suggestion may change in part.
     """
     values: dict[str, Any] = {}
     for suggestion in _loaded(sent, list):
@@ -73,7 +73,7 @@ def merge_suggestion(reading: str, change: Any) -> str:
 
 
 def _loaded(text: Any, kind: type[Json]) -> Json:
-    """Return the value that JSON text holds; an empty one if it holds another kind or is not JSON."""
+    """Return the value of JSON text; an empty value if the text is not JSON or of another type."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError, RecursionError):
@@ -121,12 +121,12 @@ def _labelled_problems(error: ConfigError, form: Form) -> Iterator[tuple[str, st
 
 def _problem_words(problem: Problem) -> str:
     if _is_missing(problem):
-        return f"not filled in yet. It must be {problem.allowed}."
+        return f"not filled in. Allowed: {problem.allowed}."
     value = str(problem.value)
     shown = value if len(value) <= MAX_SHOWN_PROBLEMS else value[: MAX_SHOWN_PROBLEMS - 1] + "…"
     if value[:1].isalpha():
         shown = f"“{shown}”"  # quoted, because otherwise the sentence would begin in lower case
-    return f"{shown} is not possible. It must be {problem.allowed}."
+    return f"{shown} is not possible. Allowed: {problem.allowed}."
 
 
 def _is_missing(problem: Problem) -> bool:
@@ -135,7 +135,7 @@ def _is_missing(problem: Problem) -> bool:
 
 MOST_LISTED = 12
 MAX_SHOWN = 40
-LEFT_OUT = "That run was broken on purpose; the mistake was left out of the form."
+LEFT_OUT = "That run was broken on purpose. This form does not contain the mistake."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +171,14 @@ def changes_html(
     filled_from: tuple[str, Mapping[str, Any]] | None,
     defaults: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return one line with the changes. Attributes hold the preset, counts per fold, and changed values.
+    """Return one line with the changes. Its attributes contain the preset, counts per fold, and changed
+    values.
 
     assets/js/train/form.js displays the first two and keeps the values for a reload.
 
     Args:
         filled_from: name and configuration of the run that filled in the form.
-        defaults: default values for this data set and model; None means those with which it opens.
+        defaults: default values for this data set and model; None: the values with which the form opens.
     """
     usual = form.usual_values()
     from_defaults = list_changes(form, catalogue, usual if defaults is None else defaults, now)
@@ -227,8 +228,8 @@ def _summary(
     was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
     note = " " + LEFT_OUT if was_left_out else ""
     if not changes:
-        return f"The same settings as {as_html(name)}."
-    return f"As {as_html(name)}, but: {_change_list(changes, catalogue)}{note}"
+        return f"Same settings as {as_html(name)}."
+    return f"Same settings as {as_html(name)}, except: {_change_list(changes, catalogue)}{note}"
 
 
 def _change_list(changes: list[Change], catalogue: Catalogue) -> str:
@@ -322,7 +323,7 @@ def by_rules(
     Args:
         rules: returns values for the fields of `recipe.FIELDS` that a configuration omits.
         filled: JSON of the values that this function filled in before; empty after a preset or page load.
-        leaves_preset: another data set or model was selected; otherwise a preset's values stay.
+        leaves_preset: True if another data set or model was selected; otherwise a preset's values stay.
     """
     if not filled and not leaves_preset:
         return {}, filled
@@ -382,7 +383,7 @@ def _is_shown(form: Form, name: str, value: Any, wanted: Any) -> bool:
 def parse_saved_values(form: Form, text: str) -> dict[str, Any] | None:
     """Parse the values that the browser kept for a reload (from `changes_html`); None without any.
 
-    They are set in the controls and validated like user input.
+    The values are set in the controls and validated like user input.
     """
     if not text or len(text) > MAX_KEPT_CHARACTERS:
         return None
@@ -390,7 +391,7 @@ def parse_saved_values(form: Form, text: str) -> dict[str, Any] | None:
         kept = json.loads(text)
     except ValueError:
         return None
-    # If nothing was changed, filling in could only overwrite what the user is typing.
+    # Without changes, filling in the form could only overwrite what the user is typing.
     if (
         not kept
         or not isinstance(kept, dict)
@@ -407,7 +408,7 @@ def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     it unknowingly.
 
     Raises:
-        ValueError: if the run does not exist or a change is invalid; the text names the reason.
+        ValueError: if the run does not exist or a change is invalid; the message gives the reason.
     """
     run = store.open(query.get("from", ""))
     before = run.read_config().to_json() | {"mistake": NO_MISTAKE}

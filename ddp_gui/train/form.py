@@ -32,8 +32,8 @@ PRESETS = (
     Preset(
         name="fashion",
         title="Fashion-MNIST, a first run",
-        words="A small network learns to tell shirts from shoes. See which images it gets wrong.",
-        # About 110 CPU seconds. Random crops and weight decay keep it from memorising the 8,000 images.
+        words="A small network learns to classify clothes. See which images it gets wrong.",
+        # Takes about 110 CPU seconds. Random crops and weight decay prevent overfitting to the 8,000 images.
         values={
             "dataset": "fashion_mnist",
             "model": "cnn",
@@ -65,8 +65,8 @@ PRESETS = (
     Preset(
         name="scaling",
         title="How much do more GPUs help?",
-        words="300 steps of a network that keeps the cores busy. Then run it again with fewer or more ranks, "
-        "select both under Runs, and compare.",
+        words="Train 300 steps of a network that keeps the cores busy, then again with fewer or more ranks. "
+        "Select both runs under Runs and compare them.",
         values={
             "dataset": "fashion_mnist",
             "model": "resnet",
@@ -121,14 +121,14 @@ _SEPARATORS = re.compile(r"[\s_'’]")  # includes thin and no-break spaces
 _GROUPS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 _CONTINENTAL = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
-# These fields have their own section on the page.
+# Fields that have a separate section on the page.
 OWN_DATA_FIELDS = (
     "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
 )  # fmt: skip
 FOLDED_WHERE = ("account", "qos", "extra_lines")
 FINE_TUNING_FIELDS = ("pretrained_path", "lora_rank", "hub_offline")
 START_FIELD = "start_from"
-# A run that starts from another one's weights takes over its model.
+# Fields of the model, which a run that starts from another run's weights inherits.
 FIXED_BY_START = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
@@ -144,7 +144,7 @@ class Form:
     ) -> None:
         self.catalogue = catalogue
         self._machine = machine
-        # Fields requested by the engine that determine where a run trains.
+        # Fields by which the engine selects where a run trains.
         self._asked = dict(asked or {})
         self._own_options = catalogue.own_options()
         self._unset = (
@@ -230,10 +230,11 @@ class Form:
             gr.update(visible=self.catalogue.means_something(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
-        return updates if len(updates) > 1 else updates[0]  # Gradio takes a list for the value of one output
+        # with one output, Gradio treats a list as the value
+        return updates if len(updates) > 1 else updates[0]
 
     def dataset_choices(self, like: str = "") -> list[tuple[str, str]]:
-        """Return (label, name) of each data set; with `like`, of those with that one's task, and own data."""
+        """Return (label, name) of each data set; with `like`, only of the same task, and own data."""
         datasets = self.catalogue.datasets
         return [
             (label, name)
@@ -292,7 +293,7 @@ class Form:
             "elem_id": f"field-{name}",
         }
         if name == START_FIELD or not self.catalogue.means_something(name, self._defaults):
-            common["visible"] = "hidden"  # a line of text above the data set shows `start_from`
+            common["visible"] = "hidden"  # a line of text above the data set shows the value of `start_from`
         option = self._own_options.get(name)
         kind, is_optional = (
             config_module.type_of(name) if option is None else options_module.type_of(option.hint)
@@ -309,8 +310,9 @@ class Form:
         if kind is int and not is_optional:
             return gr.Number(precision=None, **common)
         if kind in (int, float):
-            # As text: users write 1e-3, invalid input can be reported instead of discarded, and an empty
-            # field stays empty (a Number in an opened accordion turns an empty value into 0).
+            # A textbox instead of a Number: users can write 1e-3, invalid input is reported instead of
+            # discarded, and an empty field stays empty (a Number in an opened accordion turns an empty value
+            # into 0).
             default = self._defaults[name]
             self._typed_numbers[name] = kind is int
             return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
@@ -321,7 +323,7 @@ class Form:
             return self.ranks_label(self._machine)
         if name == "num_workers":
             most = self._machine.max_loader_processes
-            return setting.label, f"{setting.help} All ranks together may have {most} here."
+            return setting.label, f"{setting.help} The limit for all ranks together is {most}."
         return setting.label, setting.help
 
     def refresh_ranks(self, machine: Machine) -> dict[str, Any]:
@@ -388,10 +390,10 @@ def _asked_choice(asked: AskedField, common: dict[str, Any]) -> gr.Dropdown | gr
 
 
 def _choice(**about: Any) -> gr.Dropdown:
-    """Create a dropdown whose value is validated in the plan, with our own messages.
+    """Create a dropdown whose value the plan validates, with better messages than Gradio's.
 
     Gradio's validation rejects a value that was selected just before the choices changed, although the user
-    made no mistake. Users cannot type into it, so "custom" values can only be such ones. `filterable` is set
+    made no mistake. Users cannot type into it, so all "custom" values are former choices. `filterable` is set
     afterwards because Gradio ignores one of the two options when both are passed.
     """
     dropdown = gr.Dropdown(allow_custom_value=True, **about)

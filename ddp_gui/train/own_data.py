@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
-from PIL import Image  # Gradio needs it too
+from PIL import Image  # Gradio also needs Pillow
 
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS
@@ -42,25 +42,25 @@ MAX_CELL = 60
 MAX_ACTION = 90
 MAX_DECISION = 300
 MAX_DECISIONS_SHOWN = 100
-MUCH = 0.05  # share of the samples above which the button shows the numbers
+MUCH = 0.05  # if more than this share of the samples is excluded, the button shows the numbers
 
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
-    '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (CSV, Excel, Parquet, JSON Lines) or a text. The page then shows here how it was read, before "
-    "training.</p></div>"
+    '<div class="ddp-own"><p>Enter a path on this machine, or upload a zip of images in class folders, '
+    "a table (CSV, Excel, Parquet, JSON Lines) or a text. Before training, the page shows how it reads your "
+    "data.</p></div>"
 )
 _NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
 NOT_YET = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
-    "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
+    "not inspected yet. This happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
-# Without a span, problems.js marks the field but adds no text: the full text is below the field.
+# Without a <span>, problems.js marks the field but adds no text: the full text is already below the field.
 _FAULTY = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
-    "the data cannot be used as it is. The problems are listed there.</li>"
+    "the data cannot be used yet. The problems are listed there.</li>"
 )
 
 
@@ -85,7 +85,7 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
     """Render an inspection of own data: detected task, problems and preview.
 
     Args:
-        may_install: the current user can install packages.
+        may_install: True if the current user can install packages.
     """
 
     def kind(problem: Mapping[str, Any]) -> str:
@@ -116,20 +116,20 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
 
 def _detected_task(inspection: Inspection) -> str:
     if inspection.task is None:
-        return "<b>This data cannot be used as it is.</b>"
+        return "<b>This data cannot be used yet.</b>"
     task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
     if any(problem["is_fatal"] for problem in inspection.problems):
-        return f"Recognised as {task}. Fix this before it can be used:"
+        return f"Recognised as {task}. Fix these problems before training:"
     return f"Recognised as {task}. {_sizes(inspection)}"
 
 
 def _exclude_button(inspection: Inspection) -> str:
-    """Return a button that excludes all unreadable samples; empty if that would not help."""
+    """Return a button that excludes all unreadable samples; empty if excluding them would not be enough."""
     num = inspection.num_to_leave_out
     if not num:
         return ""
     total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
-    # A row of a table can have problems in several columns, each of which is counted.
+    # If a row has problems in several columns, each problem is counted, so the number is an upper bound.
     is_sure = inspection.kind == "images" or len(inspection.problems) == 1
     if num > MUCH * total > 0:
         words = f"Leave out {'' if is_sure else 'up to '}{num:,} of {total:,} samples"
@@ -173,7 +173,7 @@ def _pictures(preview: Mapping[str, Any]) -> str:
 
 
 def _picture(item: Mapping[str, Any]) -> str:
-    """Return a data URL with a PNG of an item's pixels: no bytes of the file itself reach the browser."""
+    """Return a data URL with a PNG of an item's pixels: the browser gets no bytes of the file itself."""
     mode, size = "L" if item["channels"] == 1 else "RGB", (int(item["width"]), int(item["height"]))
     written = io.BytesIO()
     Image.frombytes(mode, size, base64.b64decode(item["pixels"])).save(written, "PNG")
@@ -280,7 +280,8 @@ def _size_summary(inspection: Inspection) -> str:
         parts.append(f"{rows:,} rows{label}.")
     if target := preview.get("target"):
         parts.append(
-            f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
+            f"Its values range from {target['min']:.4g} to {target['max']:.4g}, with a median of "
+            f"{target['median']:.4g}."
         )
     if words := preview.get("num_words"):
         shortest, longest = words["shortest"], words["longest"]
@@ -290,7 +291,7 @@ def _size_summary(inspection: Inspection) -> str:
             else f"Each text has {longest:,} word{'' if longest == 1 else 's'}."
         )
     if characters := preview.get("num_characters"):
-        parts.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+        parts.append(f"{characters:,} characters, {preview['num_distinct']:,} of them different.")
     return f"<p>{' '.join(parts)}</p>" if parts else ""
 
 
@@ -323,7 +324,7 @@ class OwnDataSection:
         # Hidden controls that receive a clicked suggestion.
         self._suggest = gr.Button("Use", elem_id="suggestion", elem_classes="ddp-nowhere")
         self._suggested = gr.Textbox(visible=False, max_length=fill_in.MAX_CHARACTERS)
-        # The path when its field last lost focus: losing focus without a change needs no inspection.
+        # The path when its field last lost focus, because losing focus without a change needs no inspection.
         self._entered = gr.Textbox(visible=False)
         # assets/js/train/form.js clicks this button when a file is dropped.
         self.choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
@@ -337,7 +338,7 @@ class OwnDataSection:
                 self._inspect = gr.Button("Inspect", size="md", elem_id="inspect-button")
             with gr.Group(elem_classes="ddp-fold"), gr.Row():
                 form.add_controls("data_task", "label_column", "skip_unreadable")
-            # The buttons of the inspection's result fill in both fields.
+            # Buttons in the result of the inspection set both fields.
             with gr.Accordion(
                 "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
             ):
@@ -347,7 +348,7 @@ class OwnDataSection:
     def connect(
         self, api: Api, uploads: Uploads, controls: list[Any], filled_from: gr.Textbox, filled: gr.Textbox
     ) -> list[Any]:
-        """Connect the events; return those after which the plan must be updated.
+        """Connect the events; return the events after which the plan must be updated.
 
         Args:
             filled_from: changes when the form was filled in from a run.
@@ -454,14 +455,14 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
         result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
     except (ValueError, InspectionError) as error:
         return [failed(error), *nothing]
-    # Gradio translates choices, and a bare "label" is a group of its translations, which makes it complain.
+    # Gradio translates choices, and warns about a bare "label", which is the name of a group of translations.
     columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
-    # The model of a form for a checkpoint is the checkpoint's.
+    # A form for a checkpoint keeps the checkpoint's model.
     is_fixed = bool(raw["start_from"])
     choices = form.model_choices_for_task(result.task) if result.task and not is_fixed else []
     names = [name for _, name in choices]
     picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
-    # Values from the run that the form was filled in from stay unchanged.
+    # If a run filled in the form, its values stay unchanged.
     fitting = raw | ({"model": picked} if choices else {})
     changes, filled = await CLICKS.run(
         partial(fill_in.by_rules, form, api.recipe, filled, fitting, leaves_preset=False)

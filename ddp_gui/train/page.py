@@ -88,7 +88,7 @@ _VARIABLES = {
     "table_even_background_fill": "card",
     "table_odd_background_fill": "sunk",
 }
-# Gradio has a single value of these for both modes.
+# Gradio has only one value of these for both modes.
 _BOTH = {
     "block_radius": "radius",
     "button_large_radius": "radius-small",
@@ -118,13 +118,15 @@ HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
-# One new value for all events of the next 20 ms. Filling in the form changes many fields at once, and
-# Gradio (6.31) calls a handler with "always_last" once per change until the first call has been sent.
+# JavaScript that returns the same new value for all events within 20 ms. Filling in the form changes many
+# fields at the same time, and Gradio (6.31) calls a handler with "always_last" once per change until the
+# first call has been sent.
 ANEW = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
   window.ddpAnew = undefined;
   done(String(performance.now()));
 }, 20)))"""
-# After a reload, return the values kept by assets/js/train/form.js. A link opens the form with defaults.
+# JavaScript that returns, after a reload, the values kept by assets/js/train/form.js. A link opens the form
+# with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   const key = "ddp-form" + location.search;
@@ -235,7 +237,7 @@ class TrainPage:
 
     def _add_what_start_does(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
-        # Another user's program may occupy a GPU: the run waits for its end unless this box is checked.
+        # Unless this box is checked, the run waits while another program uses a GPU.
         self._share = gr.Checkbox(
             label="Also use GPUs that other programs are using",
             visible=self.machine.num_gpus > 0 and self.engine.is_this_machine,
@@ -295,7 +297,8 @@ class TrainPage:
         )
         try:
             planned = self.api.plan(raw)
-        except NotInheritedError:  # some fields are not filled in yet; their change asks again
+        # some fields are not filled in yet; filling them in triggers another preview
+        except NotInheritedError:
             return (gr.skip(),) * len(self._preview_outputs)
         except ConfigError as error:
             listed = own_data.start_button_text(error, self.form) or fill_in.problem_html(error, self.form)
@@ -333,7 +336,7 @@ class TrainPage:
         catalogue = self.form.catalogue
         if planned.dataset.name in catalogue.own_data:
             if planned.num_parameters is None:
-                return None  # the size of a pretrained model is that of its folder
+                return None  # the size of a pretrained model depends on its folder
             counts = {planned.model.name: {planned.size.name: planned.num_parameters}}
             catalogue = catalogue.with_dataset(planned.dataset, counts)
         is_on_gpu = planned.device_kind == "cuda"
@@ -357,9 +360,9 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # Only `_preview_trigger` starts a preview, so that one at a time is under way: of two concurrent
-        # results, the older could arrive last. A change of `_filled_from` triggers an inspection, which then
-        # changes it.
+        # Only `_preview_trigger` starts a preview, so that only one runs at a time: of two concurrent
+        # results, the older could arrive last. A change of `_filled_from` starts an inspection, which then
+        # changes `_preview_trigger`.
         changed = [self.demo.load, *(control.change for control in self._controls)]
         gr.on(changed, None, None, self._preview_trigger, js=ANEW, **BESIDE_PREVIEW)
         self._preview_trigger.change(
@@ -430,7 +433,7 @@ class TrainPage:
             raise shown_as_text(text_of(error)) from error
 
     def _connect_start(self) -> None:
-        # Queued, unlike the other events: Gradio displays errors as messages only for queued events.
+        # Unlike the others, this event is queued, because Gradio displays errors only of queued events.
         started = self._start.click(
             as_current_user(self._press_start),
             [self._share, *self._controls],
@@ -440,7 +443,7 @@ class TrainPage:
             show_progress="hidden",
             api_visibility="private",
         )
-        # A refused start may have inspected own data.
+        # Update the preview: a refused start may have inspected the user's own data.
         started.failure(None, None, self._preview_trigger, js=ANEW, **QUIET)
         started.failure(None, js=START_IS_FREE, **QUIET)
         started.success(None, self._started_run, None, js=OPEN_RUN)
@@ -462,4 +465,5 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
         if topic == "forward":
             box = gr.HTML(choices.trackers(), elem_id="trackers")
-            gr.on(None, choices.trackers, None, box, **QUIET)  # at each load: one may have been installed
+            # at each load, because a tracker may have been installed
+            gr.on(None, choices.trackers, None, box, **QUIET)

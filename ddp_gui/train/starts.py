@@ -27,7 +27,7 @@ class Starts:
     """Finds and compares checkpoints to start from.
 
     Args:
-        models: the processes with torch that compare weights with data; None: only the run compares.
+        models: processes with torch that compare weights with data; None: only the run itself compares.
     """
 
     def __init__(self, store: RunStore, models: ModelProcesses | None) -> None:
@@ -39,11 +39,11 @@ class Starts:
 
         Raises:
             NotInheritedError: if a given field differs.
-            ConfigError: if there is no such checkpoint.
+            ConfigError: if the checkpoint does not exist.
         """
         name = raw.get("start_from") if isinstance(raw, dict) else None
         if not isinstance(name, str) or "/" not in name:
-            return raw  # parsing refuses an invalid text
+            return raw  # parsing rejects an invalid text
         run, item = self._find(name)
         config, length = run.read_config(), start_from.sequence_length(item)
         inherited = {field: getattr(config, field) for field in INHERITED}
@@ -59,7 +59,8 @@ class Starts:
         return {**raw, **inherited, "sequence_length": raw.get("sequence_length") or length}
 
     def check(self, planned: Plan) -> Plan:
-        """Return the plan of a run that starts from a checkpoint, with the function that adds its weights.
+        """Return the plan of a run that starts from a checkpoint, extended by the function that adds the
+        weights.
 
         Raises:
             ConfigError: if a tensor does not fit the data; names the tensor and both shapes.
@@ -68,14 +69,16 @@ class Starts:
         run, item = self._find(config.start_from)
         answer = self._compare(planned, run, item)
         if problem := answer.get("problem"):
-            allowed = f"one that fits {config.start_from}: {problem}"
+            allowed = f"a data set that fits {config.start_from}: {problem}"
             raise ConfigError([Problem(field="dataset", value=config.dataset, allowed=allowed)])
         size = max(start_from.size_bytes(item), 10**5) / 10**6
-        words = f"The new run keeps its weights ({size:,.1f} MB), even if the other run is deleted."
+        words = (
+            f"The new run has its own copy of the weights ({size:,.1f} MB), so you may delete the other run."
+        )
         if answer.get("replaced"):
             before, now = answer["num_classes_before"], answer["num_classes"]
             what = f"{before:,} → {now:,} classes" if before != now else "other classes"
-            words += f" Its last layer is new: {what}."
+            words += f" The last layer starts with new weights: {what}."
         return replace(planned, copy_start=partial(start_from.copy, run, item), start_text=words)
 
     def _find(self, name: str) -> tuple[RunDirectory, Checkpoint]:
@@ -93,14 +96,14 @@ class Starts:
         config, dataset = planned.config, planned.dataset
         question = {"do": "compare", "run_dir": str(run.path.absolute()), "step": item.step}
         question |= {"config": config.to_json(), "num_classes": dataset.num_classes}
-        # Without the fields that have no influence on shapes: a form asks again after each change.
+        # The key contains only fields that affect shapes: changes of other fields keep the cached answer.
         data = (config.data_path, config.label_column, config.sequence_length, dataset)
         key = repr((run.path, item.step, item.saved_unix_s, data))
         if key not in self._answers:
             try:
                 found = self._models.ask(current_user().name, question)
             except ModelError as error:
-                allowed = f"one that can be compared with the data: {error}"
+                allowed = f"a checkpoint that can be compared with the data: {error}"
                 raise ConfigError(
                     [Problem(field="start_from", value=config.start_from, allowed=allowed)]
                 ) from error

@@ -85,7 +85,7 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
             assert f"disk of {small_disk}" in said and "is full: delete runs" in said, (endpoint, said)
             assert "Errno" not in said
         refused = eve.ask("start_run", config, False)
-        assert re.match(rf"the disk of {small_disk} has .* left, and 2.5 MB stay free", refused), refused
+        assert re.match(rf"the disk of {small_disk} has .* free, and 2.5 MB are reserved", refused), refused
         assert sorted(path.name for path in small_disk.glob("digits-*")) == [live.run_id, queued["run_id"]]
 
         stopped = eve.ask("stop_all")

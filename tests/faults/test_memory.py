@@ -82,7 +82,7 @@ def test_a_killed_rank_without_lack_of_memory_has_no_cause_and_leaves_nothing(la
     rank.kill()
     assert live.wait_for_end().state == "failed"
     (error,) = live.events("error")
-    assert error["message"] == "Rank 1 was killed (SIGKILL), by the system or by someone."
+    assert error["message"] == "Rank 1 was killed (SIGKILL), by the system or by a user."
     assert "memory" not in error["hint"]
     assert not folder.exists()
     assert set(Path(tempfile.gettempdir()).glob("pymp-*")) <= before

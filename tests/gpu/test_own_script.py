@@ -70,7 +70,7 @@ def test_a_loss_that_is_read_in_each_step_is_a_remark_with_its_cost(
     assert live.wait_for_end(END_TIMEOUT_S).state == "finished", live.story()
     (finding,) = live.events("finding")
     assert (finding["code"], finding["level"]) == ("reads_each_step", "remark")
-    assert re.search(r"the host waited \d+\.\d\d ms a step for it", finding["message"])
+    assert re.search(r"the host waited \d+\.\d\d ms per step", finding["message"])
     assert "print" in (SCRIPTS / "on_gpus.py").read_text().splitlines()[finding["line"] - 1]
 
 

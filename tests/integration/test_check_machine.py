@@ -95,7 +95,7 @@ def test_on_two_cpu_ranks_all_holds_and_nothing_is_left(program: RunningProgram)
     report = files.report(state["check_id"])
     assert sorted(path.name for path in files.folder.iterdir()) == ["lock", report.name, files.results.name]
     text = report.read_text(encoding="utf-8")
-    assert "Resumed as if never ended" in text and "torch: " in text
+    assert "Resume equals an uninterrupted run" in text and "torch: " in text
     for private in (SECRET, str(program.runs_dir), str(REPOSITORY), str(Path.home())):
         assert private not in text
     assert [check["check_id"] for check in files.read()] == [state["check_id"]]
@@ -123,7 +123,7 @@ def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)
     assert found.state == "failed"
-    assert found.words == "The job hung: step 10 did not come within 0.5 s. It was ended."
+    assert found.words == "The job hung and was killed: waited 0.5 s for step 10."
     assert found.hint
     assert processes_at(tmp_path) == [] and bench.job is None
     for check in (checks.kill, checks.resume, checks.stop, checks.exact):

@@ -177,7 +177,7 @@ def test_language_model_sees_only_what_came_before(stand_in: Callable[[str], Pat
     language = spec("language_modelling")
     network = hf_causal.build(language, options(stand_in("gpt2")))
     assert network(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, NUM_TOKENS)
-    with pytest.raises(ValueError, match="sees the words that it must predict"):
+    with pytest.raises(ValueError, match="attends to the words that it must predict"):
         hf_causal.build(language, options(stand_in("bert")))
 
 
@@ -190,7 +190,7 @@ def test_parts_that_do_not_belong_together_are_refused_in_words(
     with pytest.raises(ValueError, match=r"does not use the model's tokenizer"):
         hf_text.build(spec(vocabulary_size=99), options(stand_in("bert")))
     small = write_stand_in(tmp_path / "small", "bert", num_known=NUM_TOKENS - 50)
-    with pytest.raises(ValueError, match=rf"{NUM_TOKENS} tokens, but the model knows only {NUM_TOKENS - 50}"):
+    with pytest.raises(ValueError, match=rf"{NUM_TOKENS} tokens, but the model has only {NUM_TOKENS - 50}"):
         hf_text.build(spec(), options(small))
     config = json.loads((small / "config.json").read_text())
     (small / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))

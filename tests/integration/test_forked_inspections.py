@@ -142,7 +142,7 @@ def test_a_fork_that_takes_too_long_is_ended(
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGKILL, "the memory ran out"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
+    [(signal.SIGKILL, "because memory ran out"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
 )
 def test_the_end_of_a_fork_is_explained(
     table: Config, lasting: TorchTemplate, number: int, words: str

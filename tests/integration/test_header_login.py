@@ -108,12 +108,12 @@ def test_what_a_client_says_of_itself_counts_for_nothing(page: Page) -> None:
     forged = {"X_Forwarded_For": "127.0.0.1", "X_Forwarded_User": "eve"}
     assert page.ask("nobody", "live/me", **forged)[0] == 401
     # Only the proxy's address receives errors about the header.
-    assert "sent no name" in page.tell("X_Remote_User: eve")
+    assert "did not send a name" in page.tell("X_Remote_User: eve")
     assert "exactly one name" in page.tell("X-Remote-User: bob", "X-Remote-User: eve")
     assert "exactly one name" in page.tell("X-Remote-User: bob,eve")
     assert "exactly one name" in page.tell("X-Remote-User: bob", "x-remote-user: eve")
-    assert "other than ASCII" in page.tell("X-Remote-User: \xe9ve")
-    assert "sent no name" in page.tell("X-Remote-User: ")
+    assert "non-ASCII characters" in page.tell("X-Remote-User: \xe9ve")
+    assert "did not send a name" in page.tell("X-Remote-User: ")
     assert " 400 " in page.tell("X-Remote-User : eve").splitlines()[0]
     assert '"name":"eve"' in page.tell("X-Remote-User: eve")
 

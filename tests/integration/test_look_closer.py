@@ -136,5 +136,5 @@ def test_a_rank_is_slowed_and_killed_and_the_run_goes_on_with_the_same_bits(laun
     before, after = live.losses(), resumed.losses()
     assert max(after) == max(expected) and min(after) <= max(before) + 1
     assert before | after == expected | {step: before[step] for step in before if step not in expected}
-    with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine now"):
+    with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine at the moment"):
         stopping.kill_rank(live.run, liveness.read_status(live.run), 0)

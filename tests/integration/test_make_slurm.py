@@ -113,7 +113,7 @@ def test_what_a_pc_says_of_itself_is_read_and_written_with_its_gpus() -> None:
 
 def test_what_makes_no_cluster_is_refused_in_words() -> None:
     shape = Shape(name="pc1", cores="CPUs=4", memory_mb=4_000, num_gpus=0)
-    with pytest.raises(SshError, match="pc1: slurmd says 'nothing'"):
+    with pytest.raises(SshError, match="pc1: slurmd reports invalid resources: 'nothing'"):
         make_conf.read("pc1", "nothing")
     with pytest.raises(ValueError, match="two PCs are named pc1"):
         make_conf.written([shape, shape], "pc1", "lab")

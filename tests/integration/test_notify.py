@@ -94,5 +94,5 @@ def test_a_failed_run_is_told_and_a_service_that_refuses_is_one_warning(
     assert live.wait_for_end().state == "failed"
     assert "failed: " in listener.heard[0]["message"] and "no_such_model" in listener.heard[0]["message"]
     (warning,) = live.events("warning")
-    assert warning["code"] == "notify_failed" and "did not accept it" in warning["message"]
+    assert warning["code"] == "notify_failed" and "did not accept the message" in warning["message"]
     assert live.states()[-1] == "failed" and nowhere_in(live, TOKEN)

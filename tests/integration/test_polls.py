@@ -193,7 +193,7 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"host": "0.0.0.0"}, "without a login anybody who reaches this page can start jobs"),
+        ({"host": "0.0.0.0"}, "without a login anyone who reaches this page can start jobs"),
         ({"host": "0.0.0.0", "has_anonymous_polls": True}, None),
         (
             {"has_anonymous_polls": True, "allowed_hosts": ("lab",)},
@@ -201,7 +201,7 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
         ),
         (
             {"host": "0.0.0.0", "has_anonymous_polls": True, "trusted_proxies": "127.0.0.1"},
-            "can start jobs here",
+            "can start jobs",
         ),
         ({"has_anonymous_polls": True, "auth_file": Path("a.json")}, "--polls is for a page without logins"),
     ],
@@ -221,6 +221,6 @@ def test_where_the_system_does_not_tell_strangers_apart_no_phone_is_let_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "can_tell_users_apart", lambda: False)
-    with pytest.raises(ValueError, match="add --insecure if everybody there may do everything"):
+    with pytest.raises(ValueError, match="add --insecure if everyone on the network may do everything"):
         options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True))
     options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True, is_insecure=True))

@@ -60,7 +60,7 @@ def test_resume_from_a_step_that_was_never_saved_fails_in_plain_words(
     assert status.state == "failed" and status.error is not None
     kept = ", ".join(str(item.step) for item in finished_run.run.list_checkpoints())
     assert kept.endswith("600")
-    assert f"there is no complete checkpoint of step 123; there are: {kept}." in status.error
+    assert f"there is no complete checkpoint of step 123; complete checkpoints: {kept}." in status.error
 
 
 @pytest.mark.parametrize("by", ["epochs", "max_steps"])

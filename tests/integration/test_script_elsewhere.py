@@ -64,7 +64,7 @@ def test_both_ranks_are_watched_and_stop_at_the_same_step(two_nodes: Engine, tmp
     two_nodes.stop(run, liveness.read_status(run), save=False)
     wait_for_the_end(run)
     end = told(run, "state")[-1]
-    assert (end["state"], end["reason"]) == ("stopped", "The script stopped as it was asked to."), story(run)
+    assert (end["state"], end["reason"]) == ("stopped", "The script stopped on request."), story(run)
     assert_nothing_is_left(run)
     ends = {run.rank_log(rank).read_text().strip().splitlines()[-1] for rank in (0, 1)}
     assert len(ends) == 1 and ends.pop().startswith("stopped at "), story(run)

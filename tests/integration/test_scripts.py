@@ -276,7 +276,7 @@ def test_parameters_without_gradient_of_one_of_two_models_are_no_error_of_ours(l
     assert live.losses().keys() >= set(range(1, 13))
     logs = [path.read_text() for path in live.run.path.rglob("*.log")]
     assert logs
-    assert not any("An error of Rankscope" in log for log in logs)
+    assert not any("Internal error of Rankscope" in log for log in logs)
 
 
 def test_sigterm_while_rank_0_writes_its_last_steps_loses_none(launcher: Launcher) -> None:
@@ -305,7 +305,7 @@ def test_stop_of_a_script_that_does_not_ask_is_sigterm_and_leaves_nothing(launch
     status = live.is_over_within(ANSWER_TIMEOUT_S)
     assert status.state == "stopped"
     reasons = [event["reason"] for event in live.events("state")]
-    assert any("does not ask watch.should_stop()" in reason and "10 s" in reason for reason in reasons)
+    assert any("does not call watch.should_stop()" in reason and "10 s" in reason for reason in reasons)
 
 
 def test_a_hang_names_the_rank_and_the_script_s_line(launcher: Launcher) -> None:

@@ -302,5 +302,5 @@ def test_a_job_of_another_cluster_tells_nothing_about_a_copied_run(
     cancel(slurm_with_accounts, job_id)
     with_job(run, job_id, has_begun=True)
     found = liveness.read_status(run)
-    assert found.state == "lost" and f"Slurm's job {job_id} is another one (other)" in str(found.error)
+    assert found.state == "lost" and f"Slurm's job {job_id} is another job (other)" in str(found.error)
     assert liveness.status_file.read(run.status) != found

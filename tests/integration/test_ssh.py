@@ -227,7 +227,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         cut_at = time.monotonic()
         wait_until("it being noticed", lambda: engine.describe(run, start).is_alive is None, PATIENCE_S)
         newest = losses_of(run)
-        with pytest.raises(SshError, match="cannot be killed now"):
+        with pytest.raises(SshError, match="cannot be killed at the moment"):
             engine.kill(run, liveness.read_status(run))
         engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)

@@ -181,4 +181,6 @@ def test_the_command_makes_the_copy_itself_and_names_a_tensor_that_does_not_fit(
         code, said = run_to_end(torchrun_command(settings, str(run.path)), 180.0)
         assert (code == 0) is is_right, said
     log = run.rank_log(0).read_text()
-    assert "inputs of 1 × 8 × 8, and this data has 1 × 28 × 28: the tensor 7.weight is 128 × 128 there" in log
+    assert (
+        "inputs of 1 × 8 × 8, but this data has 1 × 28 × 28: the tensor 7.weight has shape 128 × 128" in log
+    )

@@ -103,7 +103,7 @@ def test_a_deleted_and_a_damaged_checkpoint_are_messages(copies: Copies, run: Ru
         copies.start(run.run_id, 5)
     (run.checkpoints / "step_10" / "model.safetensors").write_bytes(b"damaged")
     damaged = ended(copies.start(run.run_id, None))
-    assert damaged.state == "failed" and "model.safetensors is not what was saved" in str(damaged.error)
+    assert damaged.state == "failed" and "model.safetensors differs from the saved file" in str(damaged.error)
 
 
 def test_a_run_that_is_broken_on_purpose_gives_nothing_away(copies: Copies, tmp_path: Path) -> None:

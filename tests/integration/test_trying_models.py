@@ -117,7 +117,7 @@ def test_wrong_inputs_and_deleted_checkpoints_are_messages_and_the_process_goes_
         with pytest.raises(ModelError, match=words):
             processes.ask("", about(run, 1, do="predict", inputs=inputs))
     delete_checkpoint(run, 2)
-    with pytest.raises(ModelError, match="no checkpoint of step 2; there are: 1"):
+    with pytest.raises(ModelError, match="no checkpoint of step 2; its checkpoints: 1"):
         processes.ask("", about(run, 2, do="predict", inputs=PIXELS))
     assert processes.ask("", good) == first
     assert [each.pid for each in forks()] == [fork.pid]

@@ -167,7 +167,7 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     assert liveness.read_status(run).handle == first.handle, "the same job"
     said = list(events.read_all(run.events))
     (mark,) = [event for event in said if event.get("code") == "restarted"]
-    assert "time is over" in mark["message"] and f"checkpoint of step {saved:,}" in mark["message"]
+    assert "time limit is near" in mark["message"] and f"checkpoint of step {saved:,}" in mark["message"]
     states = [event["state"] for event in said if event["kind"] == "state"]
     assert states[:2] == ["starting", "running"] and "queued" in states and states.count("running") == 2
     wait_until("a step beyond it", lambda: max(losses_of(run)) > saved, PATIENCE_S)

@@ -46,7 +46,7 @@ def test_the_form_and_a_run_s_page_have_what_was_added(copied: Server, watched: 
     page.get_by_label("Piece, MB").fill("0")
     page.get_by_label("Piece, MB").blur()
     said = page.get_by_label("This cannot be started")
-    expect(said).to_contain_text("Piece, MB: 0 is not possible. It must be a whole number from 1 to 4,096.")
+    expect(said).to_contain_text("Piece, MB: 0 is not possible. Allowed: a whole number from 1 to 4,096.")
 
     values = {"model": "two_layers", "dataset": "outliers", "strategy": "by_hand", "by_hand.piece_mb": 2}
     client = Client(copied.address, verbose=False)

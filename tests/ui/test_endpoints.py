@@ -66,7 +66,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
         ({"batch_size": 4001}, "batch_size is 4001; allowed: at most 4,000"),
         (
             {"model": "gpt"},
-            "model is 'gpt'; allowed: one that can learn from fashion_mnist: cnn, mlp, resnet,",
+            "model is 'gpt'; allowed: a model for fashion_mnist: cnn, mlp, resnet,",
         ),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],

@@ -42,7 +42,7 @@ def state_of(check_id: str, state: str, num_done: int, kind: str = "cpu") -> dic
         "started_unix_s": time.time(),
         "took_s": 3.0,
         "compared_with_unix_s": None,
-        "summary": "Of 3 checks 1 passed, 1 failed, 1 skipped: nothing here to check.",
+        "summary": "Of 3 checks 1 passed, 1 failed, 1 skipped because they do not apply.",
         "versions": {"Python": "3"},
         "findings": findings,
     }

@@ -3,9 +3,9 @@
     python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
                                      [--except-gpus UUID,...] [--job-limit SECONDS] [--json]
 
-Checks the GPU driver, the torch build and the GPUs, the disk of the runs, all-reduces, and for DDP a
-checkpoint, a killed rank, a bit-exact resume and Stop; then each other strategy that fits. Uses idle GPUs
-only, otherwise CPU ranks. Ctrl-C cancels. Exit code: 0: all checks passed, 1: not all passed, 2: could not
+Checks the GPU driver, the torch build, the GPUs, the disk of the runs and all-reduces. With DDP it checks a
+checkpoint, a killed rank, a bit-exact resume and Stop; then it checks each other possible strategy. Uses only
+idle GPUs, or else CPU ranks. Ctrl-C cancels. Exit code: 0: all checks passed, 1: not all passed, 2: could not
 begin, 130: cancelled.
 """
 
@@ -60,9 +60,11 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Check this machine by real short jobs.")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where runs are kept")
-    parser.add_argument("--ranks", type=int, help="default: all free GPUs, or two CPU ranks")
+    parser = argparse.ArgumentParser(description="Check this machine with short real jobs.")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="the runs directory")
+    parser.add_argument(
+        "--ranks", type=int, help="number of ranks (default: all free GPUs, or two CPU ranks)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to skip"
@@ -73,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print the complete state as a line at each change"
     )
-    parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
+    parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="id of the stored result")
     options = parser.parse_args()
     most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= most:
@@ -89,14 +91,14 @@ def _uuids(text: str) -> tuple[str, ...]:
     """Parse a list of UUIDs.
 
     Raises:
-        ArgumentTypeError: If an entry is not a UUID. An index is ambiguous: it depends on
+        ArgumentTypeError: If an entry is not a UUID. Indices are not accepted, because they depend on
             CUDA_VISIBLE_DEVICES.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if not name.startswith((cuda_environment.GPU, cuda_environment.MIG)):
             raise argparse.ArgumentTypeError(
-                f"{name!r} is not a UUID of a GPU, such as `nvidia-smi -L` lists"
+                f"{name!r} is not a UUID of a GPU, as in the output of `nvidia-smi -L`"
             )
     return names
 
@@ -118,7 +120,7 @@ class _Text:
     def end(self, state: dict[str, Any], report: Path) -> None:
         """Print the summary."""
         if state["had_company"]:
-            print("Other runs were live: the timings are unreliable.")
+            print("Other runs were live, so the timings are unreliable.")
         kept = f" For a bug report: {report}" if report.is_file() else ""
         print(f"{state['summary']} It took {state['took_s']:.0f} s.{kept}", flush=True)
 

@@ -39,7 +39,7 @@ _DDP = {
     "kill": "A rank that is killed",
     "resume": "Resume after the kill",
     "stop": "Stop",
-    "exact": "Resumed as if never ended",
+    "exact": "Resume equals an uninterrupted run",
 }
 
 
@@ -109,9 +109,9 @@ class Check:
             except CancelledError:
                 self._cancel()
             finally:
-                if self._state == "running":  # an internal error between two checks
+                if self._state == "running":  # an internal error occurred between two checks
                     self._state = "failed"
-                # After the jobs' folder is removed, which frees space on a full disk.
+                # Store the result after removing the jobs' folder, which frees space on a full disk.
                 if self._has_begun():
                     self._store()
         self._tell(self.to_json(), None)
@@ -123,12 +123,12 @@ class Check:
         )
 
     def _store(self) -> None:
-        """Store the findings; if that fails, add the reason to the summary."""
+        """Store the findings. If this fails, add the reason to the summary."""
         text = report.write(self.to_json(), list(self._findings.values()))
         try:
             self._files.keep(self.to_json(with_logs=True), text)
         except OSError as error:
-            self._storing_error = f" It could not be saved: {error.strerror}."
+            self._storing_error = f" The result could not be saved: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
         """Return the state of the check for the page and for scripts."""
@@ -151,7 +151,7 @@ class Check:
         }
 
     def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
-        """Yield each check with its ID. The strategies are known after the first one."""
+        """Yield each check with its ID. The first check determines the strategies."""
         yield "driver", self._check_driver
         yield "file_system", partial(disk.check_file_system, folder)
         yield "disk", partial(disk.check_disk, folder, self._patience)
@@ -201,7 +201,7 @@ class Check:
         if self._devices is None:
             return "The usable devices could not be determined."
         if self._findings["disk"].state == "failed":
-            return "Jobs cannot write to the disk of the runs."
+            return "Jobs cannot write to the runs directory."
         return None
 
     def _other_strategies(self) -> list[Any]:
@@ -265,7 +265,7 @@ class Check:
 
 
 def is_any_run_live(runs_dir: Path) -> bool:
-    """True if a run is live: its processes share the machine with the check."""
+    """True if a run is live, so that its processes share the machine with the check."""
     folders = (path for path in runs_dir.iterdir() if is_run_id(path.name))
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 

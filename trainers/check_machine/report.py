@@ -34,7 +34,7 @@ def line(finding: Finding) -> str:
     measured = ", ".join(f"{value.name}: {value_text(value)}" for value in finding.values)
     rest = [text for text in (finding.words, measured) if text]
     if finding.compared:
-        rest.append(f"Compared with last time: {finding.compared}")
+        rest.append(f"Compared with the last check: {finding.compared}")
     if finding.hint:
         rest.append(f"What to do: {finding.hint}")
     return "\n".join([first, *(f"    {text}" for text in rest)])
@@ -50,7 +50,7 @@ def value_text(value: Value) -> str:
     return f"{value.value:.2g}"
 
 
-# Shorter values are common words such as "1", "xterm" or "cpu".
+# Minimum length of values to remove: shorter values are common words such as "1", "xterm" or "cpu".
 SHORTEST_VALUE = 6
 SHORTEST_NAME = 2
 # Words that identify no one: standard accounts, and common words in logs.
@@ -59,7 +59,7 @@ WORDS = ("cpu", "cuda", "gpu", "linux", "localhost", "python", "rank", "torch")
 NOBODYS_NAMES = frozenset(ACCOUNTS + WORDS)
 LOWEST_PERSON_UID = 1000
 
-# Version numbers, which also occur as values of environment variables.
+# Matches version numbers, which are kept although environment variables may contain them.
 _VERSION = re.compile(r"v?\d{1,4}(?:\.\d{1,4}){1,3}(?:\+[a-z]+\d*)?")
 _HOMES = re.compile(
     r"(?<![\w.])(?:/[\w.-]+)*/(?:homes?\d*|[Uu]sers)/[^\s/:\"',;)\]]+|(?<![\w.])/root(?![\w.-])"
@@ -70,12 +70,13 @@ _ADDRESSES = re.compile(
     r"\b(?!127\.0\.0\.1\b)(?:\d{1,3}\.){3}\d{1,3}(?![.\d])"
     r"|(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])"
 )
-# Text that resembles IPv6 may be a time or C++: Python's parser decides.
+# Matches candidates for IPv6 addresses, which Python's parser checks, because they may be times or C++.
 _MAYBE_IPV6 = re.compile(
     r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
 )
 _DOMAINS = re.compile(r"\bNAME(?:\.[a-z][\w-]*)+")
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")  # no attempt inside a word
+# the lookbehind prevents matches inside a word
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class Known:
         """Return the data that identifies this user, this machine and this checkout."""
         folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
         places = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
-        with contextlib.suppress(RuntimeError):  # a container with a numeric user has no home
+        with contextlib.suppress(RuntimeError):  # a numeric user in a container has no home
             places[Path.home()] = "HOME"
         for path, stands_for in places.items():
             folders |= {str(path): stands_for, str(path.resolve()): stands_for}
@@ -134,7 +135,8 @@ def scrub(text: str, known: Known) -> str:
 
 def _without_ipv6(found: re.Match[str]) -> str:
     text = found[0]
-    colon = ":" if text.endswith(":") and not text.endswith("::") else ""  # of the sentence
+    # a colon that belongs to the sentence
+    colon = ":" if text.endswith(":") and not text.endswith("::") else ""
     try:
         address = ipaddress.IPv6Address(text.removesuffix(colon))
     except ValueError:
@@ -144,8 +146,8 @@ def _without_ipv6(found: re.Match[str]) -> str:
 
 PACKAGES = ("torch", "triton", "numpy", "gradio", "plotly", "nvidia-ml-py", "psutil", "safetensors")
 _LEAD = (
-    "Check of this machine, for a bug report. Names, home folders and environment values were removed.\n"
-    "Still, read it before you send it."
+    "Check of this machine, for a bug report. Names, home folders and environment values were "
+    "removed.\nRead this report before you send it."
 )
 _LINE = "=" * 78
 

@@ -1,6 +1,7 @@
-"""The work folder of a check. It is next to the runs: on their disk, but not in the list of runs.
+"""The work folder of a check, next to the runs directory, so that it is on the same disk but not in the list
+of runs.
 
-The running check holds a lock next to it. The next check removes what a killed one left.
+The running check holds a lock next to this folder. The next check removes the leftovers of a killed check.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def alone(files: CheckFiles) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                "this machine is being checked already: wait for the end, or cancel it"
+                "a check of this machine is already running: wait until it ends, or cancel it"
             ) from None
         yield
     finally:

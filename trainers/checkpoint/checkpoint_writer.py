@@ -1,4 +1,4 @@
-"""Writes checkpoints while training continues: every rank writes its part, all succeed or none."""
+"""Writes checkpoints while training continues. Every rank writes its part; if one fails, the save fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Outcome = Saved | CheckpointError
 
 
 class CheckpointWriter:
-    """One rank's part in writing; all ranks create it at the same point, and write the same steps.
+    """One rank's writer. All ranks create theirs at the same point, and write the same steps.
 
     Args:
         binding: values that a resume must find unchanged (sizes of the data and the model).
@@ -77,8 +77,8 @@ class CheckpointWriter:
         self._keep_last = keep_last
         self._keep_best = keep_best
         self._most_bytes = tickets.granted_checkpoint_bytes(run) if world.is_main else None
-        # Communication about files has its own group, so that it never interleaves with training's
-        # collectives.
+        # Writing uses its own process group, so that its collectives never interleave with those of
+        # training.
         self.group = (
             dist.new_group(backend="gloo", timeout=world.slow_timeout) if dist.is_initialized() else None
         )
@@ -116,7 +116,7 @@ class CheckpointWriter:
             aside.mkdir()
 
     def _size_of(self, snapshot: Snapshot) -> int:
-        """Return the approximate size of a checkpoint: its tensors; for sharded state, those of all ranks."""
+        """Return the approximate size of a checkpoint: its tensors, of all ranks if the state is sharded."""
         own = sum(
             leaf.numel() * leaf.element_size()
             for leaf in tree_leaves(snapshot.state)
@@ -190,7 +190,7 @@ class CheckpointWriter:
                 self._run, snapshot.progress.step, keep_last=self._keep_last, best_step=best_step
             )
         except OSError as error:
-            # The new one is complete nevertheless.
+            # The new checkpoint is complete nevertheless.
             log.warning("old checkpoints could not be deleted: %s", explain(error))
             return ()
 
@@ -205,7 +205,7 @@ class CheckpointWriter:
         try:
             own_answer = (None, False, action())
         except Exception as error:
-            # Catch everything: the remaining ranks wait for the outcome, and training must go on.
+            # Catch everything: the other ranks wait for the outcome, and training must continue.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
             log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
@@ -217,7 +217,7 @@ class CheckpointWriter:
             if problem is not None
         ]
         if failed:
-            # The folder may be the newer start's checkpoint of the same step.
+            # Do not delete the folder: it may be the same step's checkpoint of a newer start of this run.
             if self._world.is_main and not is_superseded:
                 shutil.rmtree(aside, ignore_errors=True)
             rank, problem, is_full = failed[0]

@@ -1,4 +1,4 @@
-"""The description of a trained model, `model.json` in each checkpoint: all that is needed to use its weights.
+"""The description of a trained model, `model.json` in each checkpoint, with which its weights can be used.
 
 It names the architecture and its options, the shape of the input, how an input is prepared (scale of pixels
 and columns, tokenizer), and the meaning of the output. docs/checkpoints.md lists the fields.
@@ -32,9 +32,10 @@ from trainers.machine.os_errors import explain
 
 VERSION = 1
 IMAGE, TABLE, TEXT = "image", "table", "text"
-# Samples from which the range of pixels and columns is measured.
+# Number of samples from which the ranges of pixels and columns are measured.
 NUM_MEASURED = 1_000
-# Sides, columns, classes, tokens: a description may come from elsewhere, and a network is built for it.
+# Maximum of sides, columns, classes and tokens: another user may have written a description, from which a
+# network is built.
 MAX_COUNT = 2**24
 # Pixels that differ from the background by more than this share of the range belong to the object.
 INK_SHARE = 0.1
@@ -250,21 +251,24 @@ def tokenizer_of(inputs: Mapping[str, Any]) -> WordTokenizer | CharacterTokenize
 
 
 def _scale_of(split: Split, spec: DataSpec) -> dict[str, list[float]]:
-    """Return mean and deviation of each channel or column, checked against what the split really does."""
+    """Return mean and deviation of each channel or column, after checking that the split applies them."""
     width = spec.input_shape[0]
     scale = split.preparation() or {"mean": [0.0] * width, "std": [1.0] * width}
     stored, _ = split.batch(torch.zeros(1, dtype=torch.int64, device=split.device))
     if spec.task == IMAGE_CLASSIFICATION:
         mean, std = (torch.tensor(scale[name]).view(-1, 1, 1) for name in ("mean", "std"))
         if not torch.allclose(split.prepare(stored).cpu(), (stored.cpu().float() - mean) / std, atol=1e-4):
-            raise ValueError(f"{type(split).__name__}.preparation does not state what its prepare does")
+            raise ValueError(
+                f"{type(split).__name__}.preparation does not describe what its method prepare computes"
+            )
     return scale
 
 
 def _describe_images(split: Split) -> dict[str, Any]:
-    """Return the largest pixel value, the brightness of the background, and how far objects fill an image.
+    """Return the largest pixel value, the brightness of the background, and the share of an image that
+    objects fill.
 
-    A drawn image is brought to the same range, on the same background, in the same size.
+    The page converts a user's drawing to the same range, background and object size.
     """
     images = _first_inputs(split).float()
     largest = _largest(images)

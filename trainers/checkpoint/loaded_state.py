@@ -31,12 +31,11 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 def write_tensors(path: Path, state: object) -> None:
     """Write tensors and plain values with `torch.save`."""
-    # The manifest has a stronger checksum of the entire file; the zip's CRC32 of each tensor would only cost
-    # time.
+    # The zip's CRC32 of each tensor is not needed: the manifest has a stronger checksum of the entire file.
     computes_crc32 = get_crc32_options()
     set_crc32_options(False)
     try:
-        # A Python file object, because errors of files that torch opens itself lack the system's reason.
+        # Pass a Python file object: if torch opens the file, its errors lack the system's reason.
         with path.open("wb") as file:
             torch.save(state, file)
     finally:
@@ -53,7 +52,9 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
         OSError: if the file cannot be written.
     """
     if not is_safetensors_there():
-        log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
+        log.warning(
+            "safetensors is not installed: the weights are written to %s, which only torch can read", TORCH
+        )
         write_tensors(folder / TORCH, dict(weights))
         return folder / TORCH
     from safetensors import SafetensorError
@@ -84,11 +85,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if not (folder / SAFETENSORS).exists():
         weights = load_tensors(folder / TORCH)
         if not isinstance(weights, dict):
-            raise CheckpointError(f"{TORCH} holds no weights by name (damaged or altered)")
+            raise CheckpointError(f"{TORCH} does not contain weights by name (damaged or altered)")
         return weights
     if not is_safetensors_there():
         raise CheckpointError(
-            f"{folder.name} holds its weights as {SAFETENSORS}, but safetensors is not installed"
+            f"the weights of {folder.name} are in {SAFETENSORS}, but the package safetensors is not installed"
         )
     from safetensors import SafetensorError, safe_open
 
@@ -97,7 +98,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             found: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        raise CheckpointError(f"{SAFETENSORS} is not whole or altered ({error})") from error
+        raise CheckpointError(f"{SAFETENSORS} is damaged or altered ({error})") from error
     tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
     return found | tied
 
@@ -114,14 +115,14 @@ def load_tensors(path: Path) -> Any:
     """Load a file of `torch.save` into host memory if it contains only tensors and plain values.
 
     Raises:
-        CheckpointError: with our own text, because torch's suggests loading such a file with pickle.
+        CheckpointError: with our own message, because torch's message suggests loading the file with pickle.
     """
     try:
         with open_plain(path) as file:
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _CLASS_THAT_IS_NO_DATA.search(str(error))
-        what = f"holds {found[1][:80]}, which is not data" if found else "is not a file of tensors"
+        what = f"contains {found[1][:80]}, which is not data" if found else "is not a file of tensors"
         raise CheckpointError(f"{path.name} {what} (damaged or altered); none of it was executed") from None
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read ({error.strerror})") from None
@@ -139,14 +140,14 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) 
     for missing in sorted(live.keys() - weights.keys()):
         raise CheckpointError(f"{name} lacks {missing!r}")
     for unknown in sorted(weights.keys() - live.keys()):
-        raise CheckpointError(f"{name} has {unknown[:80]!r}, which the model does not know")
+        raise CheckpointError(f"{name} has {unknown[:80]!r}, which the model does not have")
     for key, there in live.items():
         if isinstance(there, Tensor):
             _check_tensor(weights[key], there.shape, f"{key!r} in {name}", dtype=there.dtype)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> None:
-    """Check that a state matches this optimizer, so that no later step fails on it.
+    """Check that a state matches this optimizer, so that no later step fails.
 
     Raises:
         CheckpointError: naming the field that is missing or wrong.
@@ -159,7 +160,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     if len(state["param_groups"]) != len(live["param_groups"]):
         groups = len(state["param_groups"])
         raise CheckpointError(
-            f"{name} has {groups} parameter groups, and the model {len(live['param_groups'])}"
+            f"{name} has {groups} parameter groups, but the optimizer has {len(live['param_groups'])}"
         )
     for number, (group, own) in enumerate(zip(state["param_groups"], live["param_groups"], strict=True)):
         _check_group(_object(group, f"group {number} in {name}"), own, f"group {number} in {name}")
@@ -168,7 +169,9 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     for index, values in state["state"].items():
         where = f"the state of parameter {str(index)[:20]} in {name}"
         if not isinstance(index, int) or not 0 <= index < len(parameters):
-            raise CheckpointError(f"{where} is of none of the model's {len(parameters)}")
+            raise CheckpointError(
+                f"{where} does not belong to any of the model's {len(parameters)} parameters"
+            )
         _check_entry(_object(values, where), expected, parameters[index], where)
 
 
@@ -187,9 +190,9 @@ def check_random_state(state: Any, name: str) -> None:
         version, internal, gauss = state["python"]
         random.Random().setstate((version, tuple(internal), gauss))  # noqa: S311 # nosec B311
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise CheckpointError(f"{name} holds something else than the state of random numbers") from None
+        raise CheckpointError(f"{name} does not contain the state of the random generators") from None
     if not isinstance(state.get("cuda", state["torch"]), Tensor):
-        raise CheckpointError(f"{name} holds something else than a tensor as 'cuda'")
+        raise CheckpointError(f"'cuda' in {name} is not a tensor")
 
 
 def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None:
@@ -204,7 +207,7 @@ def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None
         else:
             is_same = _kind(group[key]) == _kind(value)
         if not is_same:
-            raise CheckpointError(f"{where} has something else as {key!r} than was saved")
+            raise CheckpointError(f"{key!r} in {where} does not have the expected type or value")
 
 
 def _kind(value: Any) -> object:
@@ -237,13 +240,13 @@ def _check_entry(values: dict[str, Any], expected: Mapping[str, bool], parameter
 def _check_tensor(value: Any, shape: torch.Size, where: str, *, dtype: torch.dtype) -> None:
     are_floats = isinstance(value, Tensor) and value.is_floating_point() and dtype.is_floating_point
     if not isinstance(value, Tensor) or not (are_floats or value.dtype == dtype):
-        raise CheckpointError(f"{where} is not a tensor of the saved kind")
+        raise CheckpointError(f"{where} is not a tensor of the expected dtype")
     if value.shape != shape:
         sizes = [" × ".join(map(str, size)) or "1" for size in (value.shape, shape)]
-        raise CheckpointError(f"{where} has {sizes[0]} numbers, and the model {sizes[1]}")
+        raise CheckpointError(f"{where} has {sizes[0]} numbers, but the model has {sizes[1]}")
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CheckpointError(f"{where} is nothing with names (damaged or altered)")
+        raise CheckpointError(f"{where} is not a mapping of names to values (damaged or altered)")
     return value

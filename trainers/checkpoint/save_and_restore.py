@@ -27,12 +27,12 @@ from trainers.parallel.strategy import Strategy
 
 log = logging.getLogger(__name__)
 
-# Scheduled saves, which no user waits for.
+# Reasons of scheduled saves. No user waits for them.
 AUTOMATIC_REASONS = frozenset({"schedule", "best"})
 
 
 class Checkpointer:
-    """One rank's part in saving and loading; all ranks call it at the same steps.
+    """Saves and loads one rank's state; all ranks call each method at the same steps.
 
     Args:
         binding: values that a resume must find unchanged (sizes of the data and the model).
@@ -81,9 +81,9 @@ class Checkpointer:
             keep_best=keep_best,
             description=description,
         )
-        # An optimizer has no state before its first step; after it, a thread reserves the memory while
-        # training continues. Memory pinned for a GPU is lost to all other programs, so for GPUs this waits
-        # for the first checkpoint.
+        # An optimizer has no state before its first step. After that step, a thread reserves host memory
+        # for copies while training continues. On GPUs the memory is reserved at the first checkpoint, because
+        # no other program can use pinned memory.
         self._preparation: threading.Thread | None = None
         if world.device.type == "cpu":
             self._first_step = optimizer.register_step_post_hook(self._prepare)
@@ -99,7 +99,7 @@ class Checkpointer:
             value: this step's metric for the manifest; None: the best value if it is this step's.
         """
         started = time.perf_counter()
-        # All ranks must decide alike here, independent of their threads: do not read the outcome.
+        # Do not use the outcome here: it differs with each rank's timing, and all ranks must decide alike.
         is_on_its_way = self._thread is not None and self._begun_step == progress.step
         if is_on_its_way and reason in AUTOMATIC_REASONS:
             return 0.0
@@ -122,7 +122,7 @@ class Checkpointer:
         return self._outcome
 
     def is_saved(self, step: int) -> bool:
-        """Return True if a complete checkpoint of this step is on the disk."""
+        """Return True if a complete checkpoint of this step is on disk."""
         return step in self._saved
 
     def close(self) -> None:
@@ -167,14 +167,15 @@ class Checkpointer:
         try:
             self._copies.reserve(live)
         except (RuntimeError, MemoryError) as error:
-            log.warning("there is no space for checkpoints: %s", error)  # the first save reports it
+            log.warning("cannot reserve memory for checkpoints: %s", error)  # the first save reports it
 
     @property
     def _writes_state(self) -> bool:
         return self._strategy.is_sharded or self._world.is_main
 
     def _copy(self, progress: Progress, reason: str, value: float | None, started: float) -> Snapshot:
-        live = self._strategy.state_dict(self._optimizer)  # may be a collective, so not inside `try`
+        # not inside `try`, because this may be a collective
+        live = self._strategy.state_dict(self._optimizer)
         if value is None and progress.best_step == progress.step:
             value = progress.best_value
         snapshot = Snapshot(
@@ -221,12 +222,12 @@ class Checkpointer:
             found = saved.get(name, value)  # an older checkpoint may lack it
             if found != value:
                 raise CheckpointError(
-                    f"checkpoint step_{step} was saved with {name} = {found}, but now it is {value}: "
-                    "the run cannot continue with other data, another model or strategy; start a new run"
+                    f"checkpoint step_{step} was saved with {name} = {found}, but the value is {value} now: "
+                    "a run cannot resume with other data, model or strategy; start a new run"
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
-        """Restore this rank's random state; ranks of a replica draw alike, also after a resize."""
+        """Restore this rank's random state, which is equal on the ranks of a replica, also after a resize."""
         world, strategy = self._world, self._strategy
         rank = world.rank
         if world.world_size != manifest["world_size"]:
@@ -240,7 +241,7 @@ class Checkpointer:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
     def _load_whole(self, path: Path) -> None:
-        # In host memory: the optimizer itself moves each tensor to the device that its kernels need.
+        # Load into host memory: the optimizer moves each tensor to the device that its kernels need.
         state = {"model": loaded_state.read_weights(path), "optimizer": load_tensors(path / OPTIMIZER)}
         check_weights(self._strategy.network, state["model"], "the file of weights")
         check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)

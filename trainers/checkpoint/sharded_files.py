@@ -128,8 +128,8 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
         OSError: if this rank cannot write; the other ranks return, and the caller must inform them.
     """
     rank = 0 if group is None else dist.get_rank(group)
-    # All state is in host memory. Copying ahead would wait for the GPU, and create a context on the first
-    # one.
+    # No copying ahead: all state is already in host memory, and copying ahead would wait for the GPU and
+    # create a context on the first GPU.
     writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
@@ -149,16 +149,16 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
 
 
 def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
-    """Return the action's result of each rank, a JSON value; None if it failed on another rank.
+    """Return each rank's result of the action, as JSON values; None if the action failed on another rank.
 
     Raises:
-        OSError: if it failed on this rank.
+        OSError: if the action failed on this rank.
     """
     value, failed = None, None
     try:
         value = action()
     except Exception as error:
-        # Any error: the other ranks wait for the result.
+        # Catch any error: the other ranks wait for the result.
         log.warning("this rank's pieces could not be written", exc_info=True)
         failed = error
     answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
@@ -168,7 +168,7 @@ def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> lis
 
 
 def read(state: dict[str, Any], folder: Path) -> None:
-    """Read this rank's pieces into the tensors of `state`, whatever number of ranks wrote them.
+    """Read this rank's pieces into the tensors of `state`; any number of ranks may have written them.
 
     Raises:
         ValueError: if the pieces do not fit.
@@ -178,7 +178,7 @@ def read(state: dict[str, Any], folder: Path) -> None:
         dcp.load(state, storage_reader=DataOnlyReader(folder), no_dist=True)
     except dcp.api.CheckpointException as error:
         problems = dict.fromkeys(library_error_text(failure[0]) for failure in error.failures.values())
-        raise ValueError("; ".join(problems)) from None  # torch's text contains dangerous advice
+        raise ValueError("; ".join(problems)) from None  # torch's message advises loading with pickle
 
 
 def gather_weights(folder: Path) -> dict[str, Tensor]:
@@ -224,14 +224,15 @@ class DataOnlyReader(dcp.FileSystemReader):
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
             raise CheckpointError(f"the pieces in {SHARDS} cannot be read (damaged or altered)") from error
         except pickle.UnpicklingError as error:
-            raise CheckpointError(f"the pieces in {SHARDS} hold something else than tensors") from error
+            raise CheckpointError(f"the pieces in {SHARDS} are not tensors") from error
 
 
 def _read_description(folder: Path) -> Metadata:
-    """Return the metadata of a folder of pieces; it names only regular files in this folder.
+    """Return the metadata of a folder of pieces, after checking that it names only regular files of this
+    folder.
 
     Raises:
-        CheckpointError: if it contains anything else.
+        CheckpointError: if the metadata contains anything else.
     """
     try:
         with open_plain(folder / ".metadata") as file:
@@ -243,7 +244,7 @@ def _read_description(folder: Path) -> Metadata:
     if not (isinstance(metadata, Metadata) and isinstance(about, dict) and isinstance(pieces, dict)):
         raise CheckpointError(f"{_DESCRIPTION} describes no tensors (damaged or altered)")
     if not all(isinstance(value, TensorStorageMetadata) for value in about.values()):
-        raise CheckpointError(f"{_DESCRIPTION} describes something else than tensors (damaged or altered)")
+        raise CheckpointError(f"{_DESCRIPTION} describes values that are not tensors (damaged or altered)")
     for name in {_file_of(piece) for piece in pieces.values()}:
         open_plain(folder / name).close()
     return metadata
@@ -254,7 +255,7 @@ def _file_of(piece: object) -> str:
     name = values.get("relative_path")
     are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
     if not are_numbers or values.get("transform_descriptors") is not None:
-        raise CheckpointError(f"{_DESCRIPTION} does not say where a piece lies (damaged or altered)")
+        raise CheckpointError(f"{_DESCRIPTION} does not give the position of a piece (damaged or altered)")
     if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
         raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is not a file of a checkpoint")
     return name
@@ -263,7 +264,7 @@ def _file_of(piece: object) -> str:
 class _MetadataUnpickler(pickle.Unpickler):
     """Allows only the classes that torch 2.11 to 2.13 write to describe tensors.
 
-    BytesStorageMetadata is excluded: it announces a value that is not a tensor, which torch would unpickle.
+    BytesStorageMetadata is excluded: it describes a value that is not a tensor, which torch would unpickle.
     """
 
     _METADATA = frozenset(
@@ -282,7 +283,8 @@ class _MetadataUnpickler(pickle.Unpickler):
             ("torch", "Size"),
             ("torch.serialization", "_get_layout"),
             ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-            # The path at which it was written, which opens nothing. The module depends on Python's version.
+            # Classes of the path at which the checkpoint was written. They open no file; their module
+            # depends on Python's version.
             ("pathlib", "PosixPath"),
             ("pathlib._local", "PosixPath"),
         }
@@ -293,4 +295,4 @@ class _MetadataUnpickler(pickle.Unpickler):
         is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
         if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
             return super().find_class(module, name)
-        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is not data")
+        raise CheckpointError(f"the checkpoint's metadata contains {module}.{name}, which is not data")

@@ -75,7 +75,7 @@ class Progress:
 
     Attributes:
         samples_in_epoch: global samples used in this epoch, independent of the number of ranks.
-        learning_rate: the full rate that a user set during the run; None: the configuration's.
+        learning_rate: the peak rate, if a user changed it during the run; None: the configuration's.
         best_value, best_step, num_evaluations_without_best: the best evaluation, and evaluations since then.
         evaluated_step: the last evaluated step.
     """
@@ -124,8 +124,8 @@ class Snapshot:
 class HostCopies:
     """Copies states into host memory that is reused, because fresh memory costs more than the copy.
 
-    All tensors share one block, which CUDA registers in one call. torch's own pinned memory is rounded up to
-    a power of two for each tensor: for a network about 1.7 times the size of its state.
+    All tensors share one block, which CUDA registers in one call. torch's allocator would round up the pinned
+    memory of each tensor to a power of two, in total to about 1.7 times the size of the state.
 
     Args:
         device: device of the state; for a GPU the memory is pinned, so that all copies are asynchronous.
@@ -218,14 +218,14 @@ def _register(block: Tensor, device: torch.device) -> int | None:
         block.nbytes,
         int(error),
     )
-    # CUDA would report the pending error at the next call, which would be a kernel of the training.
+    # Clear the error: otherwise CUDA reports it at the next call, in a kernel of the training.
     with contextlib.suppress(RuntimeError):
         torch.ones((), device=device)
     return None
 
 
 def _memory_of(tensor: Tensor) -> tuple[object, ...]:
-    """Return a key that is equal for two tensors exactly if they are the same elements in the same memory."""
+    """Return a key that is equal for two tensors exactly if they are the same elements in memory."""
     if tensor.numel() == 0:
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())

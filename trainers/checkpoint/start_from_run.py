@@ -1,7 +1,7 @@
-"""Start of a run from a checkpoint of another run: its weights, tokenizer and scale of inputs.
+"""Starts a run from the weights, tokenizer and input scaling of another run's checkpoint.
 
-Inputs are prepared as for the other run, because its weights mean something only for such inputs. All
-weights are taken over except those of the last layer, if the classes differ.
+Inputs are prepared as in the other run, because the weights were trained on inputs of that scale. If the
+classes differ, the last layer starts with new weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_NAMED = 20
 
 
 class StartError(ValueError):
-    """A run cannot start from a checkpoint; the message names what does not fit."""
+    """A run cannot start from a checkpoint; the message names the mismatch."""
 
 
 class Start:
@@ -51,12 +51,15 @@ class Start:
         """Return the start of this run, or None for a new model.
 
         Raises:
-            ValueError: if its copy is missing or damaged, or the configuration has another model.
+            ValueError: if the copy of the checkpoint is missing or damaged, or the configuration has another
+                model.
         """
         if not config.start_from:
             return None
         if (origin := start_from.read_origin(run)) is None:
-            raise StartError(f"{run.path / start_from.FOLDER} is missing: the weights to start from")
+            raise StartError(
+                f"{run.path / start_from.FOLDER} is missing: it contains the weights to start from"
+            )
         folder = run.path / start_from.FOLDER
         start = cls(Checkpoint(step=origin.step, path=folder, size_bytes=0, saved_unix_s=0.0), origin.run_id)
         model, options = start.about["model"], ModelOptions.of(config)
@@ -81,7 +84,7 @@ class Start:
         return replace(options, tokenizer=own or options.tokenizer, sequence_length=length)
 
     def spec(self, spec: DataSpec) -> DataSpec:
-        """Return the description of the new data as the model sees it.
+        """Return the specification of the new data as the model sees it.
 
         Raises:
             StartError: if the data has another task, or a table other columns.
@@ -118,7 +121,7 @@ class Start:
         one, more = network.state_dict(), wider.state_dict()
         if one.keys() == more.keys():
             return [name for name, tensor in one.items() if more[name].shape != tensor.shape]
-        # Another architecture, for a folder whose classifier has just this number of classes.
+        # A pretrained folder whose classifier has this number of classes may give another architecture.
         linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
         return [name for name in one if name.rpartition(".")[0] == linear[-1]]
 
@@ -137,7 +140,7 @@ class Start:
         log.info("weights of run %s, step %d%s", self._run_id, self._item.step, new)
 
     def _answer_in_scale_of(self, network: nn.Module, spec: DataSpec) -> None:
-        """Let the last layer, which answers in standard deviations of the old targets, use the new ones'."""
+        """Rescale the last layer from standard deviations of the old targets to those of the new targets."""
         linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
         with torch.no_grad():
             for last in linear[-1:]:
@@ -154,7 +157,7 @@ class Start:
         *splits: Split,
         loads: bool,
     ) -> dict[str, Any]:
-        """Load the weights if asked, and scale the inputs alike; return `start` of the `plan` event."""
+        """Load the weights if requested, and scale inputs as before; return the field `start` of `plan`."""
         replaced = self.replaced(spec, build)
         if loads:
             self.load(network, spec, replaced)
@@ -171,14 +174,15 @@ class Start:
             before, now = (_shape(tensors.get(name)) for tensors in (weights, live))
             if before != now:
                 raise StartError(
-                    f"its model reads inputs of {_sides(self._before.input_shape)}, and this data has "
-                    f"{_sides(spec.input_shape)}: the tensor {name[:80]} is {before} there and would be {now}"
+                    f"its model reads inputs of {_sides(self._before.input_shape)}, but this data has "
+                    f"{_sides(spec.input_shape)}: the tensor {name[:80]} has shape {before} and would have "
+                    f"shape {now}"
                 )
 
     def use_scale(self, *splits: Split) -> None:
-        """Let splits prepare images and tables as those of the checkpoint were prepared.
+        """Make splits prepare images and tables as the checkpoint's run did.
 
-        Images with other bytes (0 to 16 instead of 0 to 255) are brought to the same range first.
+        Images with another range (0 to 16 instead of 0 to 255) are first scaled to the same range.
         """
         inputs, factor = self.about["input"], 1.0
         if inputs["kind"] == TEXT:

@@ -110,8 +110,8 @@ class Dataset:
     """A data set; `trainers.data.dataset.DataSpec` documents most fields.
 
     Attributes:
-        num_places: number of tokens of a text that is cut into samples; None for other data.
-        prepared: name of own data's prepared folder in the cache.
+        num_places: number of tokens, for a text that is cut into samples; None for other data.
+        prepared: for a user's own data, the name of its prepared folder in the cache.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnData:
-    """A kind of own data, which is described only after an inspection."""
+    """A kind of a user's own data; its data set is described after an inspection of the files."""
 
     name: str
     label: str

@@ -14,26 +14,26 @@ from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.typed import Limit
 from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
-# Far longer than a job takes, even on a machine that is busy with other users' work.
+# Time limit of one job: far longer than a job takes, even on a busy machine.
 JOB_LIMIT_S = 120.0
 PROBE_LIMIT_S = 120.0
-# The driver releases a killed process late: until then the previous job still counts as a user of the GPU.
+# Time limit for a GPU to become free, because the driver releases a killed process late.
 TEARDOWN_S = 20.0
-# All-reduces, DDP, its resume, and the same run without interruption.
+# Four jobs: all-reduces, DDP, its resume, and the same run without interruption.
 NUM_JOBS_BEFORE_STRATEGIES = 4
-# The project's strategies other than DDP; each has its own job.
+# Number of strategies other than DDP; each has its own job.
 NUM_STRATEGIES = 6
-# The checks of the file system and the disk, which are short, and removing the folder of all jobs.
+# Time for the short checks of file system and disk, and for removing the jobs' folder.
 FILES_S = 30.0
 
-# A job's processes are killed together, then searched for once more.
+# Time to end a job: kill its processes together, then search for them once more.
 KILL_S = GPU_KILL_WAIT_S + 2 * KILL_WAIT_S
-# A cancelled check kills its job, then removes and saves files.
+# Time for a cancelled check to kill its job and to remove and save files.
 CANCEL_S = KILL_S + FILES_S
 
 
 def longest_check_s(job_limit_s: float = JOB_LIMIT_S, num_strategies: int = NUM_STRATEGIES) -> float:
-    """Return the longest time in seconds that a check can take: every job hangs and is ended.
+    """Return the maximum duration of a check in seconds: the case that every job hangs and is ended.
 
     Args:
         num_strategies: strategies other than DDP.

@@ -25,7 +25,7 @@ class Sealing:
     """Syncs and hashes files in background threads; leaving the block cancels pending work."""
 
     def __init__(self) -> None:
-        # Two threads: one file waits for the disk while another, or the same one, is hashed.
+        # Two threads, so that syncing to disk and hashing overlap.
         self._threads = ThreadPoolExecutor(2)
         self._begun: dict[Path, tuple[Future[None], Future[str]]] = {}
 
@@ -75,9 +75,9 @@ def _sync_file(path: Path) -> None:
         os.close(fd)
 
 
-# Checkpoints that a user requested are deleted only by a user.
+# Reasons of checkpoints that a user requested: only a user deletes them.
 KEPT_REASONS = frozenset({"button"})
-# A run ends after these saves.
+# Reasons of saves after which a run ends.
 LAST_REASONS = frozenset({"stop", "end"})
 
 
@@ -86,7 +86,7 @@ class CheckpointError(ValueError):
 
 
 class NoSpaceError(CheckpointError):
-    """A checkpoint was not written because the disk, the quota or the run's share has no space for it."""
+    """A checkpoint was not written because the disk, the quota or the run's disk share is full."""
 
 
 class PeersGoneError(CheckpointError):
@@ -113,7 +113,7 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
     aside, target = partial_path(run, step), final_path(run, step)
     before = next((item for item in run.list_checkpoints() if item.step == step), None)
     if before is not None and before.reason in KEPT_REASONS:
-        about = {**about, "reason": before.reason}  # this step was requested before the run was resumed
+        about = {**about, "reason": before.reason}  # a user requested this step before the run was resumed
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -138,7 +138,7 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
 
 
 def _after_all_others(run: RunDirectory, now: float) -> float:
-    """Return a time later than that of every other checkpoint, even if the clock was set back."""
+    """Return a timestamp later than that of every other checkpoint, even if the clock was set back."""
     newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
     return max(now, math.nextafter(newest, math.inf))
 
@@ -158,12 +158,12 @@ def retire(
 ) -> tuple[int, ...]:
     """Delete old checkpoints; return their steps.
 
-    The one just saved, the best one, and requested ones are kept; of the rest the latest `keep_last` (None:
+    Keeps the checkpoint just saved, the best one, requested ones, and the latest `keep_last` others (None:
     all).
     """
     removed = []
     for item in _to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
-        # Renamed first: a reader sees a complete checkpoint or none.
+        # Rename before deleting, so that a reader finds a complete checkpoint or none.
         doomed = item.path.with_name(f".{item.path.name}.removed")
         item.path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
@@ -211,9 +211,9 @@ def require_room(
         reserve //= 2
     if free - size_bytes < reserve:
         raise NoSpaceError(
-            f"the disk of {run.path} has {_size(free)} left, the checkpoint takes {_size(size_bytes)}, and "
-            f"{_size(reserve)} stay free for the page and other runs: delete runs that are no longer needed "
-            "and empty the bin"
+            f"the disk of {run.path} has {_size(free)} free, the checkpoint needs {_size(size_bytes)}, and "
+            f"{_size(reserve)} are reserved for the page and other runs: delete runs that you no longer "
+            "need and empty the bin"
         )
     if most_bytes is None or reason in LAST_REASONS:
         return
@@ -221,8 +221,8 @@ def require_room(
     kept = sum(item.size_bytes for item in run.list_checkpoints() if item.step not in gone | {step})
     if kept + size_bytes > most_bytes:
         raise NoSpaceError(
-            f"the checkpoints of this run would take {_size(kept + size_bytes)}, and its share of the disk "
-            f"is {_size(most_bytes)}: keep fewer of them (keep_last_checkpoints), or save less often"
+            f"the checkpoints of this run would take {_size(kept + size_bytes)}, but its share of the disk "
+            f"is {_size(most_bytes)}: keep fewer checkpoints (keep_last_checkpoints), or save less often"
         )
 
 
@@ -246,7 +246,9 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     whole = {item.step: item for item in run.list_checkpoints()}
     if step not in whole:
         there = ", ".join(str(number) for number in whole) or "none"
-        raise CheckpointError(f"there is no complete checkpoint of step {step:,}; there are: {there}")
+        raise CheckpointError(
+            f"there is no complete checkpoint of step {step:,}; complete checkpoints: {there}"
+        )
     problem = manifests.find_fault(whole[step])
     if problem is None:
         manifest: dict[str, Any] = read_json(whole[step].path / MANIFEST)
@@ -259,7 +261,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
 def why(error: BaseException) -> str:
     """Return the root cause of a failed file operation.
 
-    torch hides the system's reason (no space left) behind its own error about positions in an archive.
+    torch wraps the system's error, such as "no space left", in its own error about positions in an archive.
     """
     system = next((each for each in _causes(error) if isinstance(each, OSError)), None)
     return str(error) or type(error).__name__ if system is None else explain(system)

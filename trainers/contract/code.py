@@ -12,10 +12,10 @@ FOLDER = "code"
 MAX_FILES = 200
 MAX_BYTES = 5 * 2**20
 MAX_DEPTH = 8
-# A folder on the machine may hold data as well: this many of its entries are looked at.
+# Maximum number of entries to search in a folder on the machine, which may also contain data.
 MAX_ENTRIES = 5_000
 
-# Path below the folder, with "/", and content.
+# The files: path below the folder, with "/", and content.
 Code = Mapping[str, bytes]
 
 

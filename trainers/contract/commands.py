@@ -57,7 +57,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveNumber:
-    """A required positive number; a user's value is validated like the configuration field of its name."""
+    """A required positive number, validated like the configuration field of the same name."""
 
     name: str
     kind: ClassVar[type] = float
@@ -99,7 +99,7 @@ Argument = Switch | PositiveNumber | WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Texts of a command that the page sends without further work.
+    """Texts of a command that the page only passes on to the run.
 
     Attributes:
         help: description for the list of endpoints.
@@ -140,7 +140,7 @@ COMMANDS: dict[str, Definition] = {
         arguments=(PositiveNumber(name="learning_rate"),),
         endpoint=Endpoint(
             name="set_learning_rate",
-            help="Change the learning rate of a live run; a schedule continues from it as its full rate.",
+            help="Change the learning rate of a live run; its schedule continues with this peak rate.",
             answer="Setting the learning rate to {learning_rate:g}.",
         ),
     ),
@@ -149,7 +149,7 @@ COMMANDS: dict[str, Definition] = {
         endpoint=Endpoint(
             name="record_steps",
             help="Ask a run to record some of its steps on all ranks, part by part.",
-            answer="Recording starts at the next step that all ranks agree on; steps asked for: {num_steps}.",
+            answer="Recording starts at the next step that all ranks agree on; number of steps: {num_steps}.",
         ),
     ),
     "slow_rank": Definition(
@@ -159,7 +159,7 @@ COMMANDS: dict[str, Definition] = {
         ),
         endpoint=Endpoint(
             name="slow_rank",
-            help="Let a rank of a live run sleep for this time in each step, to see which ranks wait; 0 "
+            help="Make a rank of a live run sleep for this time in each step, to see which ranks wait; 0 "
             "ends it.",
             answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
@@ -187,7 +187,7 @@ def parse(raw: Any) -> Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """A line that is not a command; `id` and `name` are empty if it has none."""
+    """A line that is not a valid command; `id` and `name` are empty if the line has none."""
 
     message: str
     hint: str = "It was ignored."

@@ -22,7 +22,7 @@ Check = Callable[[Any], bool]
 
 
 class _Later(NamedTuple):
-    """The check of a field that not every version writes; the field may also be null."""
+    """The check of a field that may be missing or null, because earlier versions do not write it."""
 
     is_right: Check
 
@@ -248,7 +248,7 @@ RANK_FIELDS = (
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
-# No event is longer. Readers skip longer lines and lines that exceed the other limits of JSON.
+# Maximum length of an event. Readers skip longer lines, and lines that exceed the other limits of JSON.
 MAX_LINE_BYTES = MAX_JSON_BYTES
 # Limit of a search from the end of the file, in parsed bytes; each line counts as at least 200.
 _MOST_PARSED_BYTES = 8 * 1024 * 1024
@@ -279,7 +279,7 @@ def read(
 
     Args:
         kinds: only these kinds; lines of other kinds are not parsed. Empty: all kinds.
-        most_bytes: about how much is read; at most `MAX_LINE_BYTES`.
+        most_bytes: approximate number of bytes to read, at most `MAX_LINE_BYTES`.
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
@@ -291,7 +291,7 @@ def read(
     if marks:
         lines = [line for line in lines if any(mark in line for mark in marks)]
     found = [event for line in lines if (event := parse_line(line))]
-    # The mark may also occur in the text of another event.
+    # Compare the kind, too: the mark may occur in the text of another event.
     return [event for event in found if not marks or event["kind"] in kinds], end
 
 
@@ -329,7 +329,7 @@ def last_state(path: Path) -> State | None:
 
 
 def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Event | None:
-    """Return the last event that is wanted, or None if it is not found within the effort limit.
+    """Return the last event that matches, or None if a search of limited length does not find one.
 
     Args:
         mark: only lines with these bytes are parsed, each once.
@@ -417,7 +417,7 @@ class EventFile:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
-            # Keep the complete lines only.
+            # Keep only the complete lines.
             written = data.rfind(b"\n", 0, written) + 1
             os.ftruncate(self._fd, self._size + written)
             if written == 0:
@@ -434,10 +434,10 @@ class EventFile:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the file's lock, with size and numbering updated for other writers' events.
+        """Lock the file, and update size and numbering for the events of other writers.
 
         Raises:
-            BlockingIOError: if another writer does not release it in time.
+            BlockingIOError: if another writer does not release the lock in time.
         """
         try:
             is_locked = private_files.lock_within(self._fd, _LOCK_WAIT_S)
@@ -520,7 +520,7 @@ def encode_plainly(event: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8", errors="backslashreplace")
 
 
-# One encoder for all events: `json.dumps` creates one in each call, half of its time.
+# One encoder for all events: `json.dumps` spends half of its time on creating an encoder in each call.
 _dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str).encode
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from trainers.files import typed
 from trainers.files.json_files import read_json, write_json_atomically
 
-# Environment variable of torchrun and its ranks: the start that they belong to.
+# Environment variable that tells torchrun and its ranks which start they belong to.
 VARIABLE = "TRAINERS_START"
 
 
@@ -30,7 +30,7 @@ class Newest:
 
     Attributes:
         start: its name; processes of other starts must not write.
-        handle: the engine's job.
+        handle: the engine's handle of the job.
         restart: how often the engine had restarted that job.
     """
 

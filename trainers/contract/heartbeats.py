@@ -1,9 +1,9 @@
-"""Heartbeats of ranks in shared memory, and a rank's answer about its collectives: the rank's side.
+"""A rank's heartbeats in shared memory, and its answers about its collectives.
 
 The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
-it. Layout, for N ranks: N places of `NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
-No locks are needed, because each number has one writer: the supervisor writes `ASKED`, the rank writes the
-rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
+it. Layout for N ranks: N places of `NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`. No locks
+are needed, because each number has one writer: the supervisor writes `ASKED`, the rank writes the rest. A
+heartbeat is three stores into mapped memory: cheap enough for several per step.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Beat:
 
 
 class Place:
-    """A rank's side: writes its own place."""
+    """Writes one rank's place in the memory file."""
 
     def __init__(self, address: str | None, rank: int) -> None:
         """Map this rank's place. Without an address, heartbeats are discarded.
@@ -146,9 +146,8 @@ _place = Place(None, 0)
 
 
 def begin_heartbeats(rank: int | None = None) -> Place:
-    """Send heartbeats to the supervisor, if there is one, and let it read this rank's stacks.
-
-    Returns the rank's place, whose `beat` is `write_heartbeat` with one call less.
+    """Send heartbeats to the supervisor, if there is one, and allow it to read this rank's stacks. Returns
+    the rank's place: calling its `beat` saves one call compared with `write_heartbeat`.
 
     Args:
         rank: this process's rank; None: the one that torchrun gave it.
@@ -159,8 +158,8 @@ def begin_heartbeats(rank: int | None = None) -> Place:
     write_heartbeat(STARTING)
     # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
-    # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of the
-    # supervisor. This allows the supervisor and its descendants.
+    # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is a sibling: another
+    # child of the supervisor. This call also permits the supervisor's descendants.
     if address is not None and (supervisor_pid := facilities.owner_of_path(address)) is not None:
         facilities.prctl(_PR_SET_PTRACER, supervisor_pid)
     return _place
@@ -177,7 +176,7 @@ def describe_activity() -> str:
 
 
 def note_gpu() -> None:
-    """Record that this rank drives a GPU, where waiting takes CPU time as if it were work."""
+    """Record that this rank drives a GPU: waiting for a GPU uses CPU time, like work."""
     _place.note_gpu()
 
 
@@ -258,7 +257,7 @@ def _size_text(num_bytes: int) -> str:
     return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"
 
 
-# A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
+# A rank that computes or reads may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30
 UNWATCHED_PATIENCE = timedelta(seconds=60)
 # With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
@@ -269,8 +268,8 @@ FOR_EVER = timedelta(days=30)
 def silence_limit(config: Config) -> timedelta:
     """Return how long a rank waits in a collective before it aborts.
 
-    Under a supervisor the limit is long: the supervisor finds a hang sooner, diagnoses it, and does not
-    mistake a long step for a hang.
+    Under a supervisor the limit is long: the supervisor detects and diagnoses a hang sooner, and can tell a
+    long step from a hang.
     """
     if ADDRESS not in os.environ:
         return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE

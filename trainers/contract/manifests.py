@@ -22,13 +22,13 @@ from trainers.files.typed import Count, FieldError, Limit, PositiveCount
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 STATE = "state.json"
-# Absent in older checkpoints.
+# Files that older checkpoints lack.
 DESCRIPTION = "model.json"
 OPTIMIZER = "optimizer.pt"
 WEIGHTS = ("model.safetensors", "model.pt")
 SHARDS = "shards"
 DESCRIPTION_OF_SHARDS = f"{SHARDS}/.metadata"
-# The strategy in the manifest of a script's checkpoint, and the file with what the script saved.
+# The strategy in the manifest of a script's checkpoint, and the file that the script saved.
 SCRIPT = "script"
 SCRIPT_VALUES = "script.pt"
 
@@ -52,7 +52,7 @@ class SavedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The content of `manifest.json`, without what is only shown.
+    """The content of `manifest.json`, without the fields that are only displayed.
 
     Attributes:
         num_threads: threads of each rank on the CPU; None for GPUs, and in older checkpoints.
@@ -104,7 +104,7 @@ class DamageError(ValueError):
 
 
 def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
-    """Return the checkpoint saved last whose files are intact, or None.
+    """Return the latest checkpoint whose files are intact, or None.
 
     Args:
         sum_bytes: checksums are computed for this many bytes in total; beyond that only sizes are compared.
@@ -170,10 +170,10 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
     state = _read_object(item, STATE)
     _typed(TrainingState, state, STATE)
     if unknown := sorted(state["progress"].keys() - typed.field_names(Progress)):
-        raise DamageError(f"progress in {STATE} has {unknown[0][:80]!r}, which is not known here")
+        raise DamageError(f"progress in {STATE} has an unknown field {unknown[0][:80]!r}")
     if state["progress"]["step"] != item.step:
         raise DamageError(
-            f"{STATE} is of step {state['progress']['step']:,}, its folder of step {item.step:,}"
+            f"{STATE} belongs to step {state['progress']['step']:,}, but its folder to step {item.step:,}"
         )
     return state
 
@@ -201,18 +201,20 @@ def _read_manifest(item: Checkpoint) -> Manifest:
     raw = _read_object(item, MANIFEST)
     version = raw.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
-        versions = f"format {version}, this one knows {FORMAT_VERSION}"
+        versions = f"format {version}, and this version reads up to {FORMAT_VERSION}"
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
     manifest = _typed(Manifest, raw, MANIFEST)
     if manifest.step != item.step:
-        raise DamageError(f"{MANIFEST} is of step {manifest.step:,}, its folder of step {item.step:,}")
+        raise DamageError(
+            f"{MANIFEST} belongs to step {manifest.step:,}, but its folder to step {item.step:,}"
+        )
     files = manifest.files
     if not files:
         raise DamageError(f"{MANIFEST} names no files")
     if len(files) > MAX_FILES:
-        raise DamageError(f"{MANIFEST} names {len(files):,} files; {MAX_FILES:,} are the most")
+        raise DamageError(f"{MANIFEST} names {len(files):,} files; at most {MAX_FILES:,} are allowed")
     for name in files:
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise DamageError(f"{MANIFEST} names {name[:80]!r}, which is not a file of a checkpoint")
@@ -238,13 +240,13 @@ def _compare(item: Checkpoint, name: str, about: SavedFile, *, sums: bool) -> No
     except OSError as error:
         raise DamageError(f"{name} cannot be read ({error.strerror})") from None
     except ValueError:
-        raise DamageError(f"{name} is not a plain file") from None
+        raise DamageError(f"{name} is not a regular file") from None
     if not is_same:
-        raise DamageError(f"{name} is not what was saved (damaged or altered)")
+        raise DamageError(f"{name} differs from the saved file (damaged or altered)")
 
 
 def _sha256_of(file: BinaryIO, num_bytes: int) -> str:
-    """Return the checksum of the first `num_bytes` bytes; reading stops there if the file grows."""
+    """Return the checksum of the first `num_bytes` bytes, even if the file grows."""
     digest = hashlib.sha256()
     while num_bytes > 0 and (block := file.read(min(num_bytes, _BLOCK_BYTES))):
         digest.update(block)

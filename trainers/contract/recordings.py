@@ -28,7 +28,7 @@ _LATEST_UNIX_S = 253_402_300_800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bytes:
-    """A parameter of a bucket, with its size."""
+    """A parameter of a bucket, with its size in bytes."""
 
     name: str
     bytes: Count
@@ -181,7 +181,7 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
         raise FileNotFoundError(f"{run.recordings} is a link")
     raw = read_json(path_of(run, step), times=LIMITS_TIMES)
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
-        raise ValueError(f"The recording of step {step:,} is of another version, or damaged.")
+        raise ValueError(f"The recording of step {step:,} has another version or is damaged.")
     if not typed.fits(Recording, raw):
         raise ValueError(f"The recording of step {step:,} is damaged.")
     return raw

@@ -28,8 +28,8 @@ from trainers.files.json_files import overwrite_json, read_json, write_json_atom
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
 
-# Advice to load files that execute code, to trust remote code, or to set a variable of a process that has
-# ended.
+# Matches advice of libraries that is dangerous (loading files that execute code, trusting remote code) or
+# useless (setting a variable of a process that has ended).
 _ADVICE = re.compile(
     r"weights_only|safe_globals|allow_pickle|trust_remote_code|WEIGHTS_ONLY_LOAD|torch\.serialization"
     r"|TORCH_SHOW_CPP_STACKTRACES|TORCH_USE_CUDA_DSA|TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
@@ -37,7 +37,7 @@ _ADVICE = re.compile(
     r"|CUDA_LAUNCH_BLOCKING|ALLOC_CONF|KMP_DUPLICATE_LIB_OK|from a trusted source|arbitrary code",
     re.IGNORECASE,
 )
-# The position in a library's source at which it detected an error.
+# Matches the position in a library's source code at which the library detected an error.
 _SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
 _ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in a run of spaces
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
@@ -56,7 +56,7 @@ def without_advice(text: str) -> str:
 
 
 def library_error_text(error: BaseException) -> str:
-    """Return an error's message as the end of a sentence; a bare KeyError or an empty message is replaced."""
+    """Return an error's message for the end of a sentence; replaces a bare KeyError and an empty message."""
     if isinstance(error, KeyError):
         return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
     return without_advice(explain(error)).strip() or type(error).__name__
@@ -122,7 +122,7 @@ def file_stem(run_id: str) -> str:
 def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
     """Yield the ids of the next runs with this configuration: name (or data set and model) and number.
 
-    More than one, because another process may take the first.
+    Yields further ids because another process may create the first.
     """
     what = Path(config.script).stem if config.is_script else f"{config.dataset}-{config.model}"
     stem = _slug(config.name) or _slug(what) or "run"
@@ -141,7 +141,7 @@ def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) ->
 
 
 def _slug(text: str) -> str:
-    """Return a text as part of a folder's name; the result cannot lead out of the runs directory."""
+    """Return a text as part of a folder's name, which cannot point outside of the runs directory."""
     return re.sub(r"[^a-z0-9_]+", "-", text.lower())[:40].strip("-_")
 
 
@@ -204,7 +204,7 @@ class RunDirectory:
     def bytes_being_saved(self) -> int:
         """Return the size in bytes of the checkpoint that is being written, or 0."""
         found = 0
-        # No glob pattern: it raises if a folder disappears while it is read, as this one does at the end.
+        # Do not use a glob pattern, which raises if a folder disappears: a save ends by renaming it.
         for folder, _, names in os.walk(self.checkpoints):
             aside = Path(folder).relative_to(self.checkpoints).parts[:1]
             if not aside or not (aside[0].startswith(".step_") and aside[0].endswith(".partial")):
@@ -218,7 +218,7 @@ class RunDirectory:
         """Replace `status.json` atomically; on a full disk overwrite it in place, which needs no space.
 
         Raises:
-            OSError: if the disk does not accept it.
+            OSError: if the file cannot be written.
             SupersededError: if this process belongs to an earlier start of the run.
         """
         fence.require_newest(self.path)
@@ -248,7 +248,7 @@ class RunDirectory:
             raise
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
-        # `is_locked` holds the lock shared for microseconds: that is not an owner, so try again.
+        # Try again: `is_locked` in another process takes a shared lock for microseconds.
         if not private_files.lock_within(fd, 1.0):
             os.close(fd)
             raise ValueError(f"run {self.run_id} is already being run by another process")
@@ -264,7 +264,7 @@ class RunDirectory:
             os.close(lock)
 
     def expect_commands(self) -> None:
-        """Create the file of commands if missing, so that a command from another machine is seen immediately.
+        """Create the commands file if missing, so that commands from other machines arrive without delay.
 
         Raises:
             OSError: if it cannot be written.
@@ -285,7 +285,8 @@ class RunDirectory:
         fd = private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
-            # If a full disk cut the last line short, end it first: else this line would become part of it.
+            # If a full disk cut the last line short, write a newline first, so that the command is a separate
+            # line.
             is_open_line = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if is_open_line else b"") + line + b"\n"
             with os_errors.about(self.commands):
@@ -316,7 +317,7 @@ class RunDirectory:
             if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
             if not 0 <= saved_unix_s < _LATEST_UNIX_S:
-                saved_unix_s = 0.0  # any later checkpoint must count as newer
+                saved_unix_s = 0.0  # so that any later checkpoint is newer
             why = reason[:_MAX_REASON_CHARACTERS] if isinstance(reason, str) else ""
             found.append(
                 Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s, reason=why)
@@ -416,7 +417,7 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
     """Return the run of this id.
 
     Raises:
-        ValueError: if it does not exist, the id is invalid, or links lead out of the run.
+        ValueError: if the run does not exist, the id is invalid, or a link points outside of the run.
     """
     run = find_run(runs_dir, run_id)
     plain_files.refuse_links(run.path)
@@ -424,7 +425,7 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
 
 
 def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
-    """Return the run of this id for moving, not for reading: it may be a link or contain links.
+    """Return the run of this id, to move but not to read: the run may be a link or contain links.
 
     Raises:
         ValueError: if it does not exist or the id is invalid.

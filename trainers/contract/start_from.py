@@ -1,7 +1,7 @@
-"""A run that starts from a checkpoint of another run: `start/` in its directory.
+"""The folder `start/` of a run that starts from a checkpoint of another run.
 
-The folder holds that checkpoint's weights and description, because the other run may be deleted. They are
-hard links where the file system has them: no file of a checkpoint is changed after it was saved.
+The folder contains the checkpoint's weights and description, because the other run may be deleted. The files
+are hard links if the file system supports them, which is safe because files of checkpoints never change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def find(runs_dir: Path, start_from: str) -> tuple[RunDirectory, Checkpoint]:
     there = {item.step: item for item in run.list_checkpoints()}
     if int(step) not in there:
         steps = ", ".join(map(str, there)) or "none"
-        raise ValueError(f"run {run_id} has no checkpoint of step {int(step):,}; there are: {steps}")
+        raise ValueError(f"run {run_id} has no checkpoint of step {int(step):,}; its checkpoints: {steps}")
     sequence_length(there[int(step)])
     return run, there[int(step)]
 
@@ -76,7 +76,7 @@ def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
         with open_plain(folder / name) as file:
             digest = hashlib.file_digest(file, "sha256")
         if name not in files or digest.hexdigest() != files[name].sha256:
-            raise manifests.DamageError(f"{name} of step {item.step:,} is not what was saved")
+            raise manifests.DamageError(f"{name} of step {item.step:,} differs from the saved file")
     saved = asdict(files[weights])
     origin = Origin(run_id=source.run_id, step=item.step, dataset=dataset, **saved)
     write_json_atomically(folder / ORIGIN, asdict(origin))
@@ -92,7 +92,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
-    """Return what copies the checkpoint that a new run starts from; None if it starts from none.
+    """Return a function that copies the checkpoint that a new run starts from; None if there is none.
 
     Raises:
         ValueError: if there is no such checkpoint in the run's folder.
@@ -104,7 +104,8 @@ def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None]
 
 
 def read_origin(run: RunDirectory) -> Origin | None:
-    """Return the checkpoint that a run started from, or None; the run may have been copied from anywhere.
+    """Return the checkpoint that a run started from, or None. The file may come from an untrusted copy of a
+    run.
 
     Raises:
         ValueError: if the file is damaged.
@@ -120,7 +121,7 @@ def is_still_there(run: RunDirectory, source: RunDirectory) -> bool:
 
     Raises:
         OSError: if the source's checkpoint cannot be read.
-        ValueError: if it, or the run's `start/origin.json`, is damaged.
+        ValueError: if that checkpoint, or the run's `start/origin.json`, is damaged.
     """
     origin = read_origin(run)
     item = next((each for each in source.list_checkpoints() if origin and each.step == origin.step), None)

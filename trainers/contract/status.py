@@ -15,7 +15,7 @@ from trainers.files.typed import FieldError, Limit
 SCHEMA_VERSION = 2
 MAX_NAME = 100
 MAX_ERROR = 10_000
-# The engine of runs started from a shell or before there were several engines.
+# The engine of runs that were started from a shell, or by versions with only one engine.
 LOCAL = "local"
 
 LOST_MESSAGE = (
@@ -23,11 +23,12 @@ LOST_MESSAGE = (
     "(killed, or the machine restarted)."
 )
 RESUME_HINT = "Resume continues from the latest complete checkpoint."
-NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
-# The code of the warning that a user requested killing a rank.
+NOTHING_SAVED_HINT = "No checkpoint was saved: start the run again."
+# Code of the warning event that records a user's request to kill a rank.
 RANK_KILL_ASKED = "rank_kill_asked"
 DAMAGED_MESSAGE = (
-    "The status file of this run is damaged, so its state is taken from its events. Resume writes a new one."
+    "The status file of this run is damaged. The state shown comes from the run's events. Resume writes a "
+    "new status file."
 )
 
 
@@ -35,7 +36,7 @@ class StatusError(ValueError):
     """`status.json` is unreadable; the message is a sentence that gives the reason."""
 
 
-# How an engine finds its job again: JSON that only the engine interprets.
+# JSON by which an engine finds its job again; only the engine interprets it.
 Handle = str | Mapping[str, Any] | None
 
 
@@ -62,7 +63,7 @@ class Status:
 
     Attributes:
         engine: the name of the engine that started the run.
-        handle: how that engine finds its job again; None if the run was never started.
+        handle: JSON by which that engine finds its job again; None if the run was never started.
         last_seen_unix_s: when the engine last wrote this file.
         exit_code: torchrun's exit code.
     """
@@ -119,8 +120,9 @@ def read(path: Path) -> Status | None:
     version = raw.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise StatusError(
-            f"The status file was made by a newer version of this program (schema {version}, this one knows "
-            f"{SCHEMA_VERSION}), so the state is taken from the events. Open the run with the newer version."
+            f"The status file was written by a newer version of this program (schema {version}; this "
+            f"version reads up to {SCHEMA_VERSION}). The state shown comes from the run's events. Open the "
+            "run with the newer version."
         )
     given = {name: value for name, value in raw.items() if value is not None}
     try:
@@ -128,6 +130,7 @@ def read(path: Path) -> Status | None:
         status = typed.read(Status, given, ignores_unknown=True)
     except FieldError as error:
         raise StatusError(DAMAGED_MESSAGE) from error
-    if "handle" not in raw and process.pid is not None:  # schema 1 had one engine, whose runs are processes
+    # schema 1 had only the local engine, whose handle is a process
+    if "handle" not in raw and process.pid is not None:
         status = replace(status, handle=process_handle(process.pid, process.pid_start_time))
     return replace(status, error=status.error and status.error[:MAX_ERROR])

@@ -52,7 +52,7 @@ class Ticket:
     Attributes:
         person: the run's owner; empty if no login is required.
         resume_step: the checkpoint to resume from; None starts at the beginning.
-        uses_occupied_gpus: GPUs that run other users' processes are acceptable.
+        uses_occupied_gpus: True if the run may use GPUs on which other users' processes run.
         config_before: the configuration to restore if the run is removed from the queue.
     """
 
@@ -89,7 +89,7 @@ def granted_checkpoint_bytes(run: RunDirectory) -> int | None:
     try:
         ticket = read_granted(run)
     except TicketError as error:
-        log.warning("the share of the disk is not known: %s", error)
+        log.warning("cannot read the run's disk share: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.checkpoint_bytes
 
@@ -117,7 +117,7 @@ def claim_ticket(run: RunDirectory, token: str | None) -> None:
 
 
 def close_ticket(run: RunDirectory) -> None:
-    """Turn the ticket into the record of granted resources; the status is "starting" by now."""
+    """Turn the ticket into the record of granted resources, after the status has become "starting"."""
     if run.queued.exists():
         run.queued.rename(run.granted)
 
@@ -127,7 +127,7 @@ def _read(path: Path) -> Ticket | None:
         raw = read_json(path, must_be_ours=True)
         ticket = typed.read(Ticket, raw)
         if "grant" not in raw:
-            raise ValueError("grant is missing, but needed is: an object or null")
+            raise ValueError("grant is missing; allowed: an object or null")
         return ticket
     except FileNotFoundError:
         return None

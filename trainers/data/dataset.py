@@ -33,7 +33,7 @@ class NotInstalledError(LookupError):
 
     Args:
         watched_paths: paths whose change may mean that it has been installed.
-        requirement: the pinned pip requirement; only its data files are used, none of its code is run.
+        requirement: the pinned pip requirement; only the package's data files are used, its code is not run.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """The data's part of a configuration; each data set uses the options that concern it.
+    """The data's part of a configuration. Each data set uses only the options that apply to it.
 
     Attributes:
         path, label_column, task, skip_unreadable, images_path, reading: for own data; see the
@@ -114,7 +114,7 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """Number of numbers that encode a cell."""
+        """Count of numbers that encode a cell."""
         return (len(self.values) + self.has_other if self.values else 1) + self.has_missing
 
     def written(self, numbers: Sequence[float]) -> float | str:
@@ -180,8 +180,8 @@ class Augmentation:
 class Split(ABC):
     """Samples that are read by batch.
 
-    `device` is their storage device. If it is not the model's device, batches are copied one by one, and
-    `batch` may be called in a loader's worker process. `tokenizer` has converted the texts, if there are any.
+    `device` stores the samples. If it is not the model's device, each batch is copied, and a loader's worker
+    process may call `batch`. `tokenizer` is the tokenizer of text samples.
     """
 
     device: torch.device
@@ -217,7 +217,7 @@ class Split(ABC):
             ValueError: if this kind of split cannot.
         """
         del mean, std
-        raise ValueError(f"{type(self).__name__} cannot scale its inputs as those of another run")
+        raise ValueError(f"{type(self).__name__} cannot scale its inputs like those of another run")
 
 
 def digest(split: Split) -> str:
@@ -379,7 +379,7 @@ def mean_and_std(images: Tensor, *, enabled: bool = True) -> tuple[list[float], 
 
 
 class CharacterSplit(Split):
-    """A text split into windows; the target of each token is the next one.
+    """A text split into windows; the target of each token is the next token.
 
     Args:
         tokens: (length,) token numbers of the whole text.

@@ -10,7 +10,7 @@ from pathlib import Path
 def package_folder(name: str) -> Path:
     """Return an installed package's folder, or the folder where pip would put it.
 
-    Nothing is imported: `find_spec` imports parent packages only, and a name without dots has none.
+    Imports nothing: `find_spec` imports only parent packages, which a name without dots does not have.
     """
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations:

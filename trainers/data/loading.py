@@ -28,8 +28,8 @@ class Batch(NamedTuple):
 class Loader:
     """Yields a split's micro-batches of an epoch, augmented and prepared on the model's device.
 
-    All random numbers are drawn here, in the training process and in order, so that a resumed run draws the
-    same ones with any number of workers.
+    The training process draws all random numbers in order, so that a resumed run draws the same numbers with
+    any number of workers.
     """
 
     def __init__(self, split: Split, batches: ShardedBatches, config: Config, device: torch.device) -> None:
@@ -91,13 +91,14 @@ class Loader:
             batch_size=None,
             sampler=self._indices,
             num_workers=config.num_workers,
-            # Python 3.14's default imports torch in each worker and pickles the split, which not every
-            # plug-in allows.
+            # Use fork: Python 3.14's default start method imports torch in each worker and pickles the split,
+            # which plug-ins need not support.
             multiprocessing_context="fork" if config.num_workers and facilities.are_available() else None,
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
             persistent_workers=config.num_workers > 0,
             pin_memory=config.pin_memory and self._device.type == "cuda",
-            # DataLoader draws a seed for its workers, which must not advance training's generator.
+            # DataLoader draws a seed for its workers; a separate generator keeps training's generator
+            # unchanged.
             generator=torch.Generator().manual_seed(config.seed),
         )
 

@@ -30,7 +30,7 @@ class TableSplit(TensorSplit):
     Args:
         inputs: (rows, columns) in the columns' original units.
         targets: (rows,) class numbers, or standardised numbers.
-        feature_mean, feature_std: (columns,); the columns are standardised with them here.
+        feature_mean, feature_std: (columns,); the constructor standardises the columns with them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ def column_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def target_scale(targets: Tensor) -> tuple[float, float]:
-    """Return the mean and standard deviation of the training targets; 1 if they are constant."""
+    """Return the mean and standard deviation of the training targets (1 for constant targets)."""
     std = float(targets.std(correction=0))
     return float(targets.mean()), std if std > 0 else 1.0
 
@@ -123,7 +123,7 @@ class BundledTable:
         self._normalise = options.normalise
 
     def spec(self) -> DataSpec:
-        """Describe the table, which is small enough to be read for that."""
+        """Describe the table. Reads it completely, because it is small."""
         names, _, targets, classes = read_table(self.file, self.task)
         train, validation = self._rows()
         mean, std = target_scale(targets[train]) if self.task == TABULAR_REGRESSION else (0.0, 1.0)

@@ -123,7 +123,7 @@ class TextSplit(TensorSplit):
         inputs: (samples, length) tokens with padding.
         targets: (samples,) class numbers.
         texts: the original text of each sample.
-        tokenizer: has converted the texts into tokens.
+        tokenizer: the tokenizer that produced the tokens.
     """
 
     def __init__(

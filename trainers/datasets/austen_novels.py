@@ -32,7 +32,7 @@ class AustenNovels:
         self._tokenizer = options.tokenizer
 
     def spec(self) -> DataSpec:
-        """Describe the passages without reading them: the text never changes."""
+        """Describe the passages without reading them, because the text never changes."""
         own = self._tokenizer
         return DataSpec(
             task=TEXT_CLASSIFICATION,
@@ -42,8 +42,8 @@ class AustenNovels:
             num_train=NUM_TRAIN_EACH * len(NOVELS),
             num_validation=NUM_VALIDATION_EACH * len(NOVELS),
             sample_unit="passages",
-            description="Which of six novels by Jane Austen a passage of 40 words is from; names of people "
-            "give many away. 1,500 passages of each novel to train, 300 from near its end to validate.",
+            description="Predicts which of six novels by Jane Austen contains a passage of 40 words; names "
+            "are a strong hint. 1,500 passages of each novel to train, 300 from near its end to validate.",
             source="Project Gutenberg by way of janeaustenr, public domain",
             vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
             padding=WordTokenizer.padding if own is None else own.padding,

@@ -1,4 +1,4 @@
-"""Cells of 569 breast tumours (Wolberg, Street, Mangasarian 1995); the table scikit-learn ships."""
+"""Cells of 569 breast tumours (Wolberg, Street, Mangasarian 1995); the table that scikit-learn includes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BreastCancer(BundledTable):
     task = TABULAR_CLASSIFICATION
     sample_unit = "tumours"
     description = (
-        "Whether a breast tumour is malignant or benign, from measurements of its cells. "
-        "For learning how training works, not for medical use."
+        "The model predicts whether a breast tumour is malignant or benign, from measurements of its "
+        "cells. For teaching, not for medical use."
     )
     source = "UCI / scikit-learn, CC BY 4.0"

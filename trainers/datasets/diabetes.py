@@ -1,4 +1,4 @@
-"""Course of diabetes in 442 patients (Efron et al. 2004); the table scikit-learn ships."""
+"""Course of diabetes in 442 patients (Efron et al. 2004); the table that scikit-learn includes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Diabetes(BundledTable):
     task = TABULAR_REGRESSION
     sample_unit = "patients"
     description = (
-        "How far diabetes progresses within a year, as a number, from ten measurements. "
-        "A hard task: about half of the variation can be explained."
+        "The model predicts the progression of diabetes within a year, as a number, from ten measurements. "
+        "A hard task: about half of the variance can be explained."
     )
     source = "Efron et al. 2004 (Least Angle Regression) / scikit-learn, BSD 3-Clause"

@@ -1,6 +1,6 @@
 """Handwritten digits, 8 × 8 pixels (UCI Optical Recognition of Handwritten Digits, test part).
 
-The file is the one scikit-learn ships as `sklearn.datasets.load_digits`.
+The file is that of scikit-learn's `sklearn.datasets.load_digits`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Digits:
             num_validation=NUM_SAMPLES - NUM_TRAIN,
             sample_unit="images",
             description="Handwritten digits of 8 × 8 pixels: 1,437 to train, 360 to validate. "
-            "Learnt in seconds.",
+            "A model learns them in seconds.",
             source="UCI / scikit-learn, CC BY 4.0",
         )
 
     def load(self, device: torch.device) -> tuple[ImageSplit, ImageSplit]:
-        """Read the digits in a fixed random order: in the file, neighbours are by the same writer."""
+        """Read the digits in a fixed random order, because neighbours in the file are by the same writer."""
         rows = [line.split(",") for line in gzip.decompress(FILE.read_bytes()).decode("ascii").splitlines()]
         table = torch.tensor([[int(float(cell)) for cell in row] for row in rows], dtype=torch.uint8)
         assert table.shape == (NUM_SAMPLES, SIDE * SIDE + 1)

@@ -92,5 +92,5 @@ def read_idx(path: Path) -> Tensor:
     shape = struct.unpack(f">{num_dimensions}I", raw[4:header])
     values = torch.frombuffer(raw, dtype=torch.uint8, offset=header)
     if values.numel() != torch.Size(shape).numel():
-        raise ValueError(f"{path} holds {values.numel()} bytes where its header says {shape}")
+        raise ValueError(f"{path} contains {values.numel()} bytes, but its header declares {shape}")
     return values.reshape(shape)

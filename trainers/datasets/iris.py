@@ -1,4 +1,4 @@
-"""Measurements of 150 iris flowers of three species (Fisher 1936); the table scikit-learn ships."""
+"""Measurements of 150 iris flowers of three species (Fisher 1936); the table that scikit-learn includes."""
 
 from __future__ import annotations
 
@@ -14,5 +14,7 @@ class Iris(BundledTable):
     file = ASSETS_DATA / "iris.csv.gz"
     task = TABULAR_CLASSIFICATION
     sample_unit = "flowers"
-    description = "Which of three species an iris is, from the size of its petals and sepals."
+    description = (
+        "The model predicts which of three species an iris is, from the size of its petals and sepals."
+    )
     source = "UCI / scikit-learn, CC BY 4.0"

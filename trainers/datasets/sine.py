@@ -10,7 +10,7 @@ from trainers.data.tables import TableSplit, table_splits, target_scale
 from trainers.registry import register_dataset
 
 NUM_TRAIN, NUM_VALIDATION = 2_000, 500
-REACH = 6.0  # x is between -REACH and REACH: almost two periods
+REACH = 6.0  # x is between -REACH and REACH, which is almost two periods
 NOISE = 0.15  # standard deviation of y around the wave, which has amplitude 1
 
 
@@ -32,8 +32,8 @@ class Sine:
             num_train=NUM_TRAIN,
             num_validation=NUM_VALIDATION,
             sample_unit="points",
-            description="Points around the curve y = sin x. The model predicts y from x; nothing gets "
-            f"closer than the noise allows: an RMSE of {NOISE}.",
+            description="Points around the curve y = sin x. The model predicts y from x. The noise limits "
+            f"the RMSE to at least {NOISE}.",
             source="made by this program",
             feature_names=("x",),
             target_mean=mean,

@@ -34,8 +34,8 @@ class Spirals:
             num_train=NUM_TRAIN,
             num_validation=NUM_VALIDATION,
             sample_unit="points",
-            description="Points on three spiral arms wound into each other. Shows how the border between "
-            "classes takes shape; a straight line is not enough.",
+            description="Points on three interleaved spiral arms, which a straight line cannot separate. "
+            "Shows how the decision boundary forms.",
             source="made by this program",
             feature_names=("x", "y"),
         )

@@ -1,4 +1,4 @@
-"""Chemical analyses of 178 wines of three cultivars (Forina et al. 1988); the table scikit-learn ships."""
+"""Chemical analyses of 178 wines of three cultivars (Forina et al. 1988); scikit-learn's table."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Wine(BundledTable):
     file = ASSETS_DATA / "wine.csv.gz"
     task = TABULAR_CLASSIFICATION
     sample_unit = "wines"
-    description = "Which of three grapes a wine was made of, from its chemical analysis."
+    description = "The model predicts which of three grapes a wine was made of, from its chemical analysis."
     source = "UCI / scikit-learn, CC BY 4.0"

@@ -30,7 +30,7 @@ from trainers.files.plain_files import open_plain
 
 LAUNCH_GRACE_S = 20.0
 
-# True if a process (launcher, job or supervisor) owns the run of this status; None if that is unknown.
+# Returns True if a process (launcher, job or supervisor) owns the run with this status; None if unknown.
 IsAlive = Callable[[RunDirectory, Status], bool | None]
 
 
@@ -55,11 +55,11 @@ def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     if recorded.state in events.LIVE_STATES and is_alive(run, recorded) is not False:
         return recorded
     if recorded.state not in events.LIVE_STATES:
-        # The lock is held although the status has ended: the run is being trained again from a terminal,
-        # and only the event log knows its state.
+        # The run is locked although its status is final: a user trains it again from a terminal, so only the
+        # events have its state.
         newest = events.last_state(run.events) if run.is_locked() else None
         return recorded if newest is None else replace(recorded, state=newest)
-    # The owner may have ended between the two reads above. Read again: the last write counts.
+    # The owner may have ended between the two reads above, so read its last status again.
     recorded = status_file.read(run.status) or recorded
     if recorded.state not in events.LIVE_STATES:
         return recorded
@@ -75,7 +75,7 @@ def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
     with contextlib.suppress(StatusError):
         recorded = status_file.read(run.status)
         if recorded is not None and recorded.state in events.LIVE_STATES and is_alive(run, recorded):
-            return recorded  # its engine is about to take the ticket
+            return recorded  # its engine is about to claim the ticket
     return Status(state="queued") if run.queued.exists() else None
 
 
@@ -100,13 +100,13 @@ def _lost_message(run: RunDirectory) -> str:
 
 
 THIS_MACHINE = "this machine"
-# Replaced by the folder of a script's stored code in the literal command.
+# Placeholder in the literal command for the folder of a script's stored code.
 CODE_PLACE = "@CODE@"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What an engine can give one run, as currently known.
+    """Resources that an engine can currently give one run.
 
     Attributes:
         num_gpus: Per usable node.
@@ -115,10 +115,10 @@ class Capacity:
         gpu_capability: The lowest compute capability, such as (7, 5).
         gpu_free_bytes: Per GPU, in no order; empty if unknown.
         cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
-        place: Noun phrase for messages, such as "this machine".
+        place: Name of the place for messages, such as "this machine".
         has_more_ranks_than_cores: True if CPU ranks may share a core.
-        asked: The fields, by name, with which a user selects where a run trains; their choices may depend on
-            the configuration.
+        asked: The fields, by name, that select where a run trains; their choices may depend on the
+            configuration.
     """
 
     num_nodes: int
@@ -146,7 +146,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedField:
-    """How a form offers a field that selects where a run trains.
+    """A field of the form that selects where a run trains.
 
     Attributes:
         choices: All allowed values; empty: free text.
@@ -211,7 +211,7 @@ class HostReport:
         torch: Version of torch on the host.
         code: Checksum of this project's code on the host.
         clock_off_s: Lower bound of how far its clock is ahead of this machine's.
-        sees_runs: True if it sees the folder of the runs; None also if it does not need to.
+        sees_runs: True if it can access the runs directory; None also if it does not need access.
         problems: Messages, each with a remedy.
     """
 
@@ -251,7 +251,7 @@ class LinkReport:
     problem: str = ""
 
 
-# An engine must take ownership of a run within this time; otherwise the start has failed.
+# If an engine does not own a run after this time, the start has failed.
 HANDSHAKE_S = 20.0
 
 
@@ -259,10 +259,10 @@ class StartError(RuntimeError):
     """A run failed to start; the message gives the reason."""
 
 
-# In the run's log folder: what the process says that owns the run.
+# File in the run's log folder: the output of the process that owns the run.
 SUPERVISOR_LOG = "supervisor.log"
 MOST_LAST_WORDS_BYTES = 16 * 1024
-# In the run's folder: the script that submitted it, if its engine uses one.
+# File in the run's folder: the script that submitted the run, if its engine uses scripts.
 JOB_SCRIPT = "job.sh"
 MAX_SCRIPT_BYTES = 100_000
 
@@ -282,7 +282,7 @@ class Launch(ABC):
     """One start of a run, from the request to its end.
 
     Attributes:
-        place: Where it was started, such as the number of a job, for a terminal.
+        place: Text for a terminal about where the run was started, such as a job number.
     """
 
     place = THIS_MACHINE
@@ -296,10 +296,11 @@ class Launch(ABC):
         """
 
     def wait_until_at_work(self) -> None:
-        """Wait until the run has started where it trains, for engines that first copy it there.
+        """Wait until the run has started on the machine that trains it, if the engine copies the run there
+        first.
 
         Raises:
-            StartError: If it does not.
+            StartError: If the run does not start.
         """
         self.wait_until_owned()
 
@@ -318,7 +319,7 @@ class Description:
         why: Why it waits.
         place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
         starts_unix_s: Estimated start of a waiting run.
-        silence: Since when its processes have not reported.
+        silence: Text that says since when its processes have not reported.
         detail: Why its processes are suspended.
         end: The status of a `lost` or `stopped` run, completed with what the engine knows about the end.
     """
@@ -354,7 +355,7 @@ class HostChecks(ABC):
 
 
 class Preparation:
-    """What an engine keeps ready so that a run starts sooner. This one keeps nothing."""
+    """Processes that an engine keeps ready so that runs start sooner. This base class keeps none."""
 
     def begin(self) -> None:
         """Start keeping processes ready for the expected runs, until `close`."""
@@ -378,13 +379,15 @@ class Preparation:
 
 
 def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Problem]:
-    """Return what a user's script cannot do on other machines.
+    """Return the problems of a user's script on other machines.
 
     Args:
-        why_nothing_named: Why paths of this machine cannot be named; empty: they can.
+        why_nothing_named: Why the script cannot use paths of this machine; empty if it can.
     """
     if config.script_start == "python" and config.num_nodes > 1:
-        allowed = "1: this script starts its ranks itself (python), on one machine; torchrun can use several"
+        allowed = (
+            "1: the launcher python starts the ranks on one machine only; torchrun can use several machines"
+        )
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
     named = [name for name in ("script_python", "script_folder") if getattr(config, name)]
     allowed = f"empty: {why_nothing_named}"
@@ -399,8 +402,8 @@ class Engine(ABC):
     """One way to run jobs. Thread-safe."""
 
     name: ClassVar[str]
-    # Runs train on this machine: the page's queue assigns its cores and GPUs, and the page can kill a single
-    # rank, to demonstrate how the others react. Other engines schedule runs themselves, so the queue submits
+    # True if runs train on this machine: the page's queue assigns its cores and GPUs, and a user can kill a
+    # single rank to see how the others react. Other engines schedule runs themselves, so the queue submits
     # each run immediately.
     is_this_machine: ClassVar[bool] = False
     preparation: Preparation = Preparation()
@@ -412,23 +415,23 @@ class Engine(ABC):
         """Return the current capacity for a run.
 
         Args:
-            config: Its configuration, which may name a place; None: of the default place.
+            config: The run's configuration, which may select a partition; None: the default partition.
         """
 
     @abstractmethod
     def check(self, config: Config) -> list[Problem]:
-        """Return the problems of a configuration on this engine, before anything is started."""
+        """Return the problems of a configuration on this engine. Starts nothing."""
 
     @abstractmethod
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run.
 
         Args:
-            grant: What its queue ticket grants; None: started from a terminal (`trainers.engines.start`).
+            grant: Resources from the queue; None: started from a terminal (`trainers.engines.start`).
 
         Raises:
             OSError: If it cannot be started now, or files cannot be written.
-            ValueError: If it may not be started.
+            ValueError: If the run is not allowed to start.
         """
 
     @abstractmethod
@@ -437,7 +440,8 @@ class Engine(ABC):
 
         Args:
             status: As recorded in its folder, or derived from it; `lost` if the run recorded no end.
-            is_queued: The run waits: also return why and where, which may take a request to a scheduler.
+            is_queued: True if the run waits. The result then has the reason and the place, which may require
+                a request to a scheduler.
         """
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
@@ -446,8 +450,8 @@ class Engine(ABC):
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
-            status: Its actual state, read for this request; also of `kill`.
-            why: The reason, if the user did not press Stop. The run then also stops if it cannot save.
+            status: The run's actual state, read for this request.
+            why: The reason for a stop that the user did not request. Such a run stops even if it cannot save.
 
         Raises:
             OSError: If the run's folder cannot be written.
@@ -467,7 +471,7 @@ class Engine(ABC):
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the equivalent shell command, to be run in the project's folder.
 
-        It creates a new run in `run_dir`; with `resume_step` it resumes the existing one.
+        The command creates a new run in `run_dir`; with `resume_step` it resumes the existing run.
         """
         command = [sys.executable, "-m", "trainers.engines.start", str(run_dir), "--engine", self.name]
         if self._site_file is not None:
@@ -497,7 +501,7 @@ def status_on(engine: Engine, run: RunDirectory) -> Status:
 
 
 def submitted_script(engine: Engine, run: RunDirectory) -> str | None:
-    """Return the script that submitted a run; None if there is none, or it is not a plain file."""
+    """Return the script that submitted a run; None if it does not exist or is not a regular file."""
     if not engine.is_this_machine:
         with contextlib.suppress(OSError, ValueError), open_plain(run.path / JOB_SCRIPT) as file:
             return file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
@@ -521,9 +525,9 @@ class EngineKind:
         label: Where runs train, for --help.
         create: Returns the engine; raises a ValueError with advice if it cannot work.
         uses_site: True if it reads a table of the site file.
-        site_advice: What to write into that table, if the engine cannot do without; empty: it can.
-        one_user: Why it serves only the user who started the page, as a verb phrase; empty: it serves all.
-        is_on_login_node: True if the page runs on a login node, which --ssh shows elsewhere.
+        site_advice: What to write into the table, if the engine requires it; empty: not required.
+        one_user: Verb phrase: why it serves only the user who started the page; empty: it serves all users.
+        is_on_login_node: True if the page runs on a login node, for which --ssh exists.
         has_other_code: True if its hosts run their own copy of this program, without the user's plug-ins.
     """
 
@@ -551,7 +555,7 @@ def register_engine(
 
     def decorate(create: Callable[[EngineOptions], Engine]) -> Callable[[EngineOptions], Engine]:
         if name in KINDS:
-            raise ValueError(f"engine is {name!r}, but there is one of that name")
+            raise ValueError(f"engine is {name!r}, but an engine of this name is already registered")
         KINDS[name] = EngineKind(name=name, create=create, **facts)
         return create
 

@@ -26,7 +26,7 @@ class HeartbeatBoard:
 
     @property
     def address(self) -> str:
-        """Path under which ranks open the memory file. It is valid while this process lives."""
+        """Path at which ranks open the memory file, valid while this process lives."""
         return self._file.address
 
     def read(self, rank: int) -> Beat | None:
@@ -58,7 +58,7 @@ class HeartbeatBoard:
         return bytes(room[: numbers[layout.ANSWER_SIZE]])
 
 
-# The views of the ranks that have answered.
+# Process groups of each rank that has answered.
 Views = Mapping[int, Sequence[Group]]
 
 

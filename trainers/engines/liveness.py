@@ -15,7 +15,7 @@ from trainers.engines.several_nodes import restarts
 
 
 def engine_to_ask(status: Status) -> Engine:
-    """Return the engine of a run with this status; if it is not registered, the one that would resume it."""
+    """Return the engine of a run with this status, or if unknown, the one that would resume it."""
     return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
 
 
@@ -32,7 +32,7 @@ def read_status(run: RunDirectory) -> Status:
 
     status = true_status(run, is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
-        words = f"It was started by the engine {status.engine}, which this program does not have"
+        words = f"The run was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: its state cannot be determined here.")
     if status.state not in (*events.LIVE_STATES, "lost", "stopped"):
         return status
@@ -45,7 +45,7 @@ def read_status(run: RunDirectory) -> Status:
 
 
 def silence(run: RunDirectory, status: Status) -> str | None:
-    """Return since when a live run's processes, or its first node, have not reported, as text, or None."""
+    """Return a text about the time since a live run's processes or first node reported, or None."""
     if status.state not in events.LIVE_STATES:
         return None
     is_elsewhere = registry.is_known(status.engine) and status.engine != LOCAL and status.state != "queued"
@@ -69,7 +69,7 @@ def is_alive(run: RunDirectory) -> bool:
 
 
 def _describe(run: RunDirectory, status: Status) -> Description:
-    """Return what the run's engine knows: nothing if it is unknown, and then the run counts as not alive."""
+    """Return the description by the run's engine. If the engine is unknown, the run counts as not alive."""
     if not registry.is_known(status.engine):
         return Description()
     return registry.named(status.engine).describe(run, status)

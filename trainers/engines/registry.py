@@ -1,4 +1,4 @@
-"""Registry of engines: those that the command line offers, and the running one of each name."""
+"""Registry of engines: the kinds that the command line offers, and the engine that runs under each name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def named(name: str) -> Engine:
 
 @functools.cache
 def kinds() -> Mapping[str, EngineKind]:
-    """Return the engines that the command line offers, by name: this machine's, then the others sorted.
+    """Return the engines that the command line offers, by name: the local engine first, then the others
+    sorted.
 
     Each folder of trainers/engines with a module `register` adds its own.
     """

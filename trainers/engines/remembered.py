@@ -1,4 +1,4 @@
-"""Cached answers of a scheduler or a host, which may take seconds or fail."""
+"""A cache for answers of a scheduler or a host, which may take seconds or fail."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Remembered(Generic[Answer]):
     Args:
         ask: Returns the answer; may take seconds and raise OSError.
         fresh_s: Lifetime of an answer.
-        outlives_failures: True if the last answer is also used while the other side does not answer.
-        usable_s: Up to this age an answer is returned immediately while a thread asks for the next one.
+        outlives_failures: True if the last answer remains valid while the scheduler or host does not answer.
+        usable_s: Up to this age an answer is returned immediately, while a thread requests the next one.
 
     Attributes:
-        retry_s: After a failure, nobody asks again for this time.
+        retry_s: Minimum time between a failure and the next request.
 
-    After a failure, too, a thread asks: no request, and above all not the event loop, may wait for a command
-    that takes seconds to fail.
+    Requests after a failure run in a thread, too: no HTTP request, and above all not the event loop, may wait
+    for a command that takes seconds to fail.
     """
 
     retry_s = 10.0
@@ -45,11 +45,11 @@ class Remembered(Generic[Answer]):
         self._asked_at = float("-inf")
         self._failed_at, self._error = float("-inf"), OSError()
         self._answered_unix_s: float | None = None
-        # Time of the last answer while the other side does not answer; None while it does.
+        # Time of the last answer before the current failure; None while there is no failure.
         self.silent_since_unix_s: float | None = None
         # Time at which the latest answer was requested.
         self.asked_unix_s: float | None = None
-        # Counts changes. An answer is stale if its question was asked before the last change.
+        # Number of changes. An answer is stale if it was requested before the last change.
         self._num_changes = self._num_known = 0
 
     @property
@@ -62,14 +62,14 @@ class Remembered(Generic[Answer]):
         self._num_changes += 1
 
     def get(self, *, afresh: bool = False) -> Answer:
-        """Return the answer. While another thread asks, return the last one, unless it is asked for afresh or
-        has been invalidated.
+        """Return the answer. While another thread requests a new one, return the last answer, unless `afresh`
+        is True or the answer was invalidated.
 
         Args:
-            afresh: Ask and wait, even if the last question failed.
+            afresh: Request a new answer and wait, even after a recent failure.
 
         Raises:
-            OSError: If the other side does not answer.
+            OSError: If the scheduler or host does not answer.
         """
         if (known := self._fresh_answer()) is not None:
             return known
@@ -105,7 +105,7 @@ class Remembered(Generic[Answer]):
         if self._lock.acquire(blocking=False):
             try:
                 threading.Thread(target=ask, name="question", daemon=True).start()
-            except RuntimeError:  # there are too many
+            except RuntimeError:  # too many threads
                 self._lock.release()
 
     def _ask_now(self) -> bool:
@@ -126,7 +126,7 @@ class Remembered(Generic[Answer]):
         """Return the answer if it is fresh, or None.
 
         Raises:
-            OSError: If the last question failed less than `retry_s` ago.
+            OSError: If the last request failed less than `retry_s` ago.
         """
         now = time.monotonic()
         if now - self._failed_at < self.retry_s:

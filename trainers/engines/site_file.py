@@ -16,7 +16,7 @@ from trainers.files import typed
 from trainers.files.typed import FieldError, MissingFieldError, RefusedError, UnknownFieldError, shorten
 
 MAX_BYTES = 1_000_000
-# TOML has no null: an optional key is left out.
+# TOML has no null: a file omits an optional key instead.
 _WORDS: Mapping[Any, str] = {
     kind: name for kind, name in typed.JSON_WORDS.items() if kind is not types.NoneType
 } | {str: "a text in quotes", list: "a list in brackets", dict: "a table"}
@@ -67,7 +67,7 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
 
 
 def _problem(error: FieldError) -> str:
-    """Return an error's text after the name of the file."""
+    """Return an error message, to be appended to the name of the file."""
     key = typed.field_text(error.path, first_index=1)
     if isinstance(error, UnknownFieldError):
         within, name = typed.field_text(error.path[:-1], first_index=1), str(error.path[-1])

@@ -28,9 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Start a run on a cluster, or on PCs by SSH.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--engine", required=True, choices=kinds)
-    parser.add_argument("--site", type=Path, metavar="FILE", help="what the site fixes (docs/site.md)")
+    parser.add_argument("--site", type=Path, metavar="FILE", help="the site file (docs/site.md)")
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
-    parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
+    parser.add_argument("--config", metavar="JSON", help="create RUN_DIR with this configuration")
     parser.add_argument(
         "--code", type=Path, metavar="FOLDER", help="folder of the user's script (only with --config)"
     )

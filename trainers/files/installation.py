@@ -1,4 +1,4 @@
-"""Where the program may write, and how its commands are called: in a checkout, and as an installed wheel.
+"""Paths and commands of the program, in a checkout and as an installed wheel.
 
 A checkout has all folders side by side and writes into its own folder. The wheel has the same folders inside
 the package `rankscope`, which is never written to.
@@ -19,7 +19,7 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 
 NAME = "rankscope"
-# The modules that users call, and the command of the wheel for each.
+# The modules that users call, with the equivalent command of the wheel.
 COMMANDS = {
     "ddp_gui.accounts": "accounts",
     "trainers.check_machine": "check-machine",
@@ -28,24 +28,24 @@ GIT_TIMEOUT_S = 5.0
 
 
 def is_installed() -> bool:
-    """Return True if the program is the wheel's package, False if it is a checkout or a copy of one."""
+    """Return True if the program is an installed wheel, False if it is a checkout or a copy of one."""
     return (REPOSITORY / "__main__.py").is_file()
 
 
 def command(module: str = "") -> str:
-    """Return the command that opens the page, or the one for a module of `COMMANDS`, as users type it."""
+    """Return the command, as users type it, that starts the page or a module of `COMMANDS`."""
     if is_installed():
         return f"{NAME} {COMMANDS[module]}" if module else NAME
     return f"python -m {module}" if module else "python app.py"
 
 
 def in_project(command: str) -> str:
-    """Return a shell command that starts in the program's folder, where `python -m` finds its modules."""
+    """Return a shell command that runs in the program's folder, where `python -m` finds its modules."""
     return f"cd {shlex.quote(str(REPOSITORY))} && {command}"
 
 
 def default_runs_dir() -> Path:
-    """Return the folder of the runs if none is named: below the current folder, or below the user's data."""
+    """Return the default runs directory, below the current folder or the user's data folder."""
     return data_folder() / "runs" if is_installed() else Path("runs")
 
 
@@ -78,7 +78,7 @@ def _user_folder(variable: str, on_a_mac: str, elsewhere: str) -> Path:
 
 
 def pip(*words: str) -> list[str]:
-    """Return the command that calls pip for this environment; by uv where its environments have no pip."""
+    """Return the pip command for this environment; uses uv if the environment has no pip."""
     uv = shutil.which("uv")
     if uv is not None and importlib.util.find_spec("pip") is None:
         return [uv, "pip", words[0], "--python", sys.executable, *words[1:]]

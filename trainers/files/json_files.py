@@ -15,17 +15,17 @@ from trainers.files.plain_files import descriptor_of_plain, open_plain
 from trainers.files.private_files import open_own
 from trainers.machine import os_errors
 
-# Parsing holds the interpreter's lock. So a file or line that another user may have written is limited to
-# what takes about 30 ms: in bytes, in lists and objects, and in values (commas are counted).
+# Limits for a file or line that another user may have written, so that parsing, which holds the GIL, takes
+# about 30 ms: bytes, lists and objects, and values (counted by commas).
 MAX_JSON_BYTES = 4 * 2**20
 MAX_JSON_LISTS = 20_000
 MAX_JSON_VALUES = 100_000
-# Encoders refuse deeper values: orjson from 254 levels on.
+# Maximum depth, because encoders refuse deeper values (orjson from 254 levels on).
 MAX_JSON_DEPTH = 64
 # Limit for a file that only this user or root can have written.
 MAX_OWN_JSON_BYTES = 64 * 2**20
 MAX_WHOLE_NUMBER = 2**63
-# May be half a surrogate pair, or an integer of more than 64 bits.
+# Matches candidates for half a surrogate pair, or an integer of more than 64 bits.
 _ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -34,14 +34,13 @@ def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
     """Return the value of a JSON file.
 
     Args:
-        must_be_ours: the content is trusted, not only shown.
+        must_be_ours: True if the content is trusted, not only displayed.
         times: factor for the limits.
     Raises:
         OSError: if it cannot be read.
-        ForeignFileError: if it must be ours, and another user owns it.
-        ValueError: if it is not JSON, not a regular file, or above one of the limits (a file that must be
-            ours
-            is limited only in its bytes and depth).
+        ForeignFileError: if `must_be_ours`, and another user owns it.
+        ValueError: if it is not JSON, not a regular file, or above one of the limits (with `must_be_ours`,
+            only bytes and depth are limited).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
         most_bytes = MAX_OWN_JSON_BYTES if must_be_ours else times * MAX_JSON_BYTES
@@ -61,7 +60,7 @@ def parse_json(content: bytes | str, times: int = 1) -> Any:
     """
     if is_too_large(content, times):
         raise ValueError(
-            f"it is longer than {times * MAX_JSON_BYTES // 2**20} MB, or holds more than "
+            f"it is longer than {times * MAX_JSON_BYTES // 2**20} MB, or contains more than "
             f"{times * MAX_JSON_LISTS:,} lists and objects, or {times * MAX_JSON_VALUES:,} values"
         )
     return _parsed(content)
@@ -108,7 +107,7 @@ def read_lines(file: BinaryIO, offset: int, most_bytes: int = MAX_JSON_BYTES) ->
     """Return the complete lines of a file from byte `offset` on, and the offset for the next call.
 
     Reads at most `most_bytes`, or `MAX_JSON_BYTES` if a line is longer than that. An even longer line is
-    skipped, so the offset may move although no lines are returned.
+    skipped, so the offset may increase although no lines are returned.
     """
     file.seek(offset)
     chunk = file.read(most_bytes)
@@ -142,14 +141,14 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 def write_json_atomically(
     path: Path, value: Mapping[str, Any], *, mode: int = 0o666, indent: int | None = 2
 ) -> None:
-    """Replace a JSON file so that a reader sees the old or the new content, never a mixture.
+    """Replace a JSON file atomically: a reader gets either the old or the new content.
 
     Raises:
-        OSError: if it cannot be written; the old file is kept.
+        OSError: if it cannot be written; the old file then remains.
         TypeError: if the value cannot be written as JSON.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    # Created with its mode: private content is never readable by others, not even briefly.
+    # Create the file with its final mode, so that other users can never read private content.
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os_errors.about(aside), os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -164,15 +163,14 @@ def write_json_atomically(
 
 
 def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Overwrite a JSON file in place: works on a full disk, but a reader may see half of it.
-
-    If the writer is killed half-way, the file is not JSON.
+    """Overwrite a JSON file in place. This works on a full disk, but a reader may get incomplete content. If
+    the writer is killed, the file may be invalid.
 
     Raises:
-        OSError: if it does not exist, or a longer content does not fit on the disk.
+        OSError: if it does not exist, or the disk has no space for longer content.
         TypeError: if the value cannot be written as JSON.
     """
-    # Without escapes: a text that is longer than before does not fit on a full disk.
+    # Write no escapes, because a longer text does not fit on a full disk.
     text = json.dumps(value, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
     with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
         file.write(text.ljust(os.fstat(file.fileno()).st_size))
@@ -180,7 +178,7 @@ def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def remove_half_written(path: Path) -> None:
-    """Remove temporary files next to a file left by killed writers; no writer may be active."""
+    """Remove temporary files of killed writers next to a file. No writer may be active."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         leftover.unlink(missing_ok=True)
 

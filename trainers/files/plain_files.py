@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
-# The environment variable with the user's folder of plug-ins, which all processes of the program inherit.
+# Environment variable with the user's folder of plug-ins, which all processes of the program inherit.
 PLUGINS_VARIABLE = "DDP_PLUGINS"
 
 FileStat = tuple[int, int, int]
 FileStats = tuple[FileStat | None, ...]
 
-# The folder's own time changes if a file in it is replaced: status, notes, the configuration of a resumed
-# run.
+# Files of a run to check. The folder's time changes if a file in it is replaced, such as the status, the
+# notes or the configuration of a resumed run.
 WATCHED = ("config.json", "", "events.jsonl")
-# A file system may give two changes within a short time the same timestamp.
+# Minimum age of a reliable timestamp: two changes in quick succession may have the same one.
 SETTLED_AFTER_S = 2.0
 
 
 def is_readable(source: int | socket.socket | IO[Any], timeout_s: float = 0.0) -> bool:
     """Return True if a socket or pipe has data or has ended, within a time.
 
-    Unlike `select.select`, it takes the descriptors above 1023 of a process with many open files.
+    Unlike `select.select`, it supports descriptors above 1023.
     """
     poll = select.poll()
     poll.register(source, select.POLLIN)
@@ -64,7 +64,7 @@ def stat_of(path: str) -> FileStat | None:
 
 
 def are_settled(marks: FileStats) -> bool:
-    """Return True if any later change is certain to change these marks."""
+    """Return True if the timestamps are old enough that any later change will change these marks."""
     newest_ns = max(mark[2] for mark in marks if mark is not None)
     return time.time_ns() - newest_ns > SETTLED_AFTER_S * 1e9
 
@@ -96,7 +96,7 @@ def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
     return digest.hexdigest()
 
 
-# Folders of a run never have these suffixes.
+# Suffixes that folders of a run never have.
 FILE_SUFFIXES = (".json", ".jsonl", ".lock")
 
 
@@ -120,7 +120,7 @@ def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError(f"{path.name} is not a plain file")
+        raise ValueError(f"{path.name} is not a regular file")
     return descriptor
 
 
@@ -170,12 +170,12 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Create a temporary folder; at the end remove it.
-
-    It is locked while in use. Folders with this prefix that killed processes have left are removed first.
+    """Create a temporary folder, and remove it at the end. The folder is locked while in use. Before, folders
+    with this prefix that killed processes have left are removed.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError):  # in use, another user's, or just removed
+        # the folder is in use, belongs to another user, or was just removed
+        with contextlib.suppress(OSError):
             if left.is_symlink() or left.stat().st_uid != os.geteuid():
                 continue
             descriptor = _lock(left, fcntl.LOCK_NB)
@@ -188,9 +188,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
                 descriptor = _lock(folder)
             except FileNotFoundError:
                 continue
-            except OSError:  # this file system has no locks, so nothing was removed above
+            except OSError:  # the file system has no locks, so nothing was removed above
                 break
-            if folder.exists():  # else removed by another process before it was locked
+            if folder.exists():  # else another process has removed it before the lock
                 at_end.callback(os.close, descriptor)
                 break
             os.close(descriptor)
@@ -218,21 +218,23 @@ def refuse_links(folder: Path) -> None:
         OSError: if the folder cannot be read.
     """
     if folder.is_symlink():
-        raise ValueError(f"run {folder.name} is a link, and links are not followed: copy the folder itself")
+        raise ValueError(
+            f"run {folder.name} is a link, which this page does not follow: copy the folder itself"
+        )
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # a temporary file that was just renamed
+            with contextlib.suppress(FileNotFoundError):  # a temporary file was just renamed
                 mode = entry.stat(follow_symlinks=False).st_mode
                 is_misnamed = stat.S_ISDIR(mode) and Path(entry.name).suffix in FILE_SUFFIXES
                 if is_misnamed or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise ValueError(
-                        f"run {folder.name} cannot be opened: {entry.name[:80]} in it is not a plain file, "
-                        "and links are not followed: copy the file itself"
+                        f"run {folder.name} cannot be opened, because {entry.name[:80]} in its folder is "
+                        "not a regular file. Replace a link by a copy of the file"
                     )
 
 
 def ask_anew(folder: Path) -> None:
-    """Make the system check again which names exist in a folder; do nothing if the folder does not exist."""
+    """Make the system refresh its cached listing of a folder. Does nothing if the folder does not exist."""
     with contextlib.suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 

@@ -1,8 +1,9 @@
-"""Which files this program trusts, and how it protects its own from other users of the machine.
+"""Defines which files this program trusts, and protects its files from other users of the machine.
 
-Files that are only shown may belong to anyone: a copied run opens here. Files that make this program act
-(locks, tickets, commands, the queue, accounts, caches) are trusted only if this user or root owns them, and
-are created so that no other user can open them: a user who can open a file for reading can also lock it.
+Files that are only displayed may belong to any user, so copied runs can be opened. Files that control this
+program (locks, tickets, commands, the queue, accounts, caches) are trusted only if this user or root owns
+them. They are created so that no other user can open them, because a user who can read a file can also lock
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 _OTHERS = 0o077
 _LOCK_POLL_S = 0.005
-# A folder of runs is shared on purpose if it is setgid and its group may read and enter it: chmod g+rxs.
+# Mode of a runs directory that is shared on purpose: setgid, and readable by the group (chmod g+rxs).
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -39,7 +40,7 @@ class ForeignFileError(ValueError):
 
 
 def is_ours(about: os.stat_result) -> bool:
-    """Return True if this user or root owns a file: no other user can have written or created it."""
+    """Return True if this user or root owns a file, so that no other user has written or created it."""
     return about.st_uid in (0, os.geteuid())
 
 
@@ -47,7 +48,7 @@ def require_ours(path: Path, about: os.stat_result | None = None) -> None:
     """Refuse a file that another user owns.
 
     Args:
-        about: attributes of the open file; without it, those of the path itself, without following a link.
+        about: attributes of the open file; None: those of the path, without following a link.
     Raises:
         ForeignFileError: naming the file and its owner.
         OSError: if its attributes cannot be read.
@@ -55,8 +56,8 @@ def require_ours(path: Path, about: os.stat_result | None = None) -> None:
     about = path.lstat() if about is None else about
     if not is_ours(about):
         raise ForeignFileError(
-            f"{path} belongs to {_name(about.st_uid)} and not to {_name(os.geteuid())}, so it is not used: "
-            "remove it, or copy it to make it yours"
+            f"{path} is not used, because it belongs to {_name(about.st_uid)} and not to "
+            f"{_name(os.geteuid())}: remove it, or replace it by your own copy"
         )
 
 
@@ -82,7 +83,7 @@ def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     try:
         descriptor = descriptor_of_plain(path, flags, mode)
     except PermissionError:
-        require_ours(path)  # names the owner
+        require_ours(path)  # raises an error with the owner's name
         raise
     try:
         require_ours(path, os.fstat(descriptor))
@@ -96,7 +97,7 @@ def open_lock(path: Path) -> int:
     """Open a file to lock it, create it if it is missing, and prevent other users from opening it.
 
     Raises:
-        ForeignFileError: if another user owns it and so could hold it forever.
+        ForeignFileError: if another user owns the file, and so could hold the lock forever.
         OSError: if it cannot be opened.
         ValueError: if it is not a regular file.
     """
@@ -123,7 +124,7 @@ def lock_within(descriptor: int, seconds: float) -> bool:
 
 
 def is_locked(path: Path, folder: Path | None = None) -> bool:
-    """Return True if a process holds the lock of a file; False if it is missing, or cannot be a lock.
+    """Return True if a process holds the lock of a file; False if the file is missing or invalid.
 
     Args:
         folder: the lock counts only if root or the owner of this folder created it.
@@ -137,14 +138,14 @@ def is_locked(path: Path, folder: Path | None = None) -> bool:
     except BlockingIOError:
         return True
     except PermissionError:
-        return is_lock_listed(path)  # of another user who lets us read the folder
+        return is_lock_listed(path)  # a lock of another user who allows this user to read the folder
     except (OSError, ValueError):
         return False
     return False
 
 
 def renew_lock(path: Path) -> None:
-    """Remove a lock that another user can open or has created, and so may hold; the next one is private."""
+    """Remove a lock file that another user may hold, so that the next one will be private."""
     with contextlib.suppress(OSError):
         about = path.lstat()
         if not is_ours(about) or stat.S_IMODE(about.st_mode) & _OTHERS:
@@ -155,23 +156,23 @@ def make_private(file: Path | int, keep: int = 0) -> bool:
     """Remove other users' rights to a file or folder of this user; return True if they had any.
 
     Args:
-        keep: rights of the group that stay.
+        keep: rights of the group to keep.
     """
     about = os.stat(file)  # noqa: PTH116 - or an open one
     wide = stat.S_IMODE(about.st_mode) & _OTHERS & ~keep
     if not wide or about.st_uid != os.geteuid():
         return False
-    with contextlib.suppress(OSError):  # a file system without rights
+    with contextlib.suppress(OSError):  # the file system has no permissions
         os.chmod(file, stat.S_IMODE(about.st_mode) & ~wide)  # noqa: PTH101
         return True
     return False
 
 
 def make_folder(path: Path) -> Path:
-    """Create a folder that no other user may enter; if it exists, close it to others.
+    """Create a folder that no other user may enter; if it exists, remove the rights of other users.
 
     Raises:
-        ForeignFileError: if another user owns it, or made it a link.
+        ForeignFileError: if another user owns the folder, or has replaced it by a link.
         OSError: if it cannot be created.
     """
     with contextlib.suppress(FileExistsError):
@@ -182,7 +183,7 @@ def make_folder(path: Path) -> Path:
     if not stat.S_ISDIR(about.st_mode):
         raise NotADirectoryError(f"{path} is not a folder")
     if make_private(path):
-        log.warning("%s was open to other users of this machine; it is closed to them now", path)
+        log.warning("other users of this machine could access %s; its permissions are now corrected", path)
     return path
 
 
@@ -204,19 +205,20 @@ def cache_folder(name: str = "") -> Path | None:
 def _cache_places() -> Iterator[Path]:
     if not installation.is_installed():
         yield REPOSITORY / ".cache"
-    with contextlib.suppress(ValueError):  # no home
-        # Each checkout has its own.
+    with contextlib.suppress(ValueError):  # the user has no home directory
+        # Each checkout has a separate folder.
         yield installation.cache_root() / f"ddp-{hashlib.sha256(os.fsencode(REPOSITORY)).hexdigest()[:12]}"
 
 
 def begin(runs_dir: Path | None = None) -> None:
-    """Make files that this process and its children create private; call it first.
+    """Make files that this process and its children create private. Must be called before other code creates
+    files.
 
     Args:
-        runs_dir: the folder of its runs; if it is shared on purpose, its group may read them.
+        runs_dir: the runs directory. If it is shared on purpose, its group may read the files.
     """
     os.umask(_OTHERS if runs_dir is None else 0o777 & ~run_mode(runs_dir))
-    # By default torch compiles into a folder with a predictable name, and executes what it finds there.
+    # Set torch's cache folder: the default has a predictable name, and torch executes files in it.
     kept = os.environ.get(COMPILER_CACHE)
     try:
         if kept is not None and Path(kept).exists():
@@ -229,7 +231,7 @@ def begin(runs_dir: Path | None = None) -> None:
 
 
 def close_runs(runs_dir: Path) -> None:
-    """Create the folder of the runs; close this user's runs in it to other users.
+    """Create the runs directory, and remove the rights of other users to this user's runs.
 
     Raises:
         OSError: if it cannot be created.
@@ -242,7 +244,7 @@ def close_runs(runs_dir: Path) -> None:
     num_closed = 0
     with os.scandir(runs_dir) as entries:
         for entry in entries:
-            # Close only runs: the user may have chosen a folder that holds other things as well.
+            # Change only runs, because the user may have chosen a folder with other content.
             if (
                 entry.is_dir(follow_symlinks=False)
                 and entry.stat().st_mode & _OTHERS & ~keep
@@ -251,8 +253,8 @@ def close_runs(runs_dir: Path) -> None:
                 num_closed += make_private(Path(entry), keep)
     if num_closed:
         log.warning(
-            "%d runs in %s were open to other users of this machine; they are closed to them now "
-            "(docs/files.md says how to share them)",
+            "other users of this machine could access %d runs in %s; their permissions are now corrected "
+            "(docs/files.md explains how to share runs)",
             num_closed,
             runs_dir,
         )
@@ -280,7 +282,7 @@ def plugins(runs_dir: Path, named: Path | None = None) -> Path | None:
         if named is None:
             return None
         raise ValueError(f"there is no folder {folder}")
-    # `place` may be a link, which decides whose code runs.
+    # Also check the link itself, because its owner determines the code that runs.
     for path in (place, folder, *folder.glob("*"), *folder.glob("*/*")):
         require_ours(path)
         require_ours(path, about := path.stat())

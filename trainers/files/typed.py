@@ -3,11 +3,10 @@
 A format is a dataclass, and the type of a field defines the allowed values: `bool`, `int`, `float` (finite),
 `str`, `None`, `Any`, `Literal`, `list[T]`, `tuple[T, ...]`, `tuple[A, B]` for a list of that length,
 `dict[K, T]`, `Mapping[K, T]`, another dataclass, unions of these, each of them with a `Limit`, and any type
-with a `Parse`. Fields with a default are optional, those with `init=False` cannot be given. A dataclass
-whose `SHORT` names one of its fields may be written as the text of that field alone.
-
-Only the standard library is used: `trainers.watch` reads the formats of a run with the Python of a user's
-script, which may have no packages besides torch.
+with a `Parse`. Fields with a default are optional, and fields with `init=False` are not allowed. A dataclass
+whose `SHORT` names one of its fields may be written as the value of this field alone. Only the standard
+library is used, because `trainers.watch` reads the formats of a run with the Python of a user's script, which
+may have no packages besides torch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 SHORT = "SHORT"
 MAX_SHOWN = 80
-# Names of the kinds of values in messages. A table of TOML has others.
+# Names of JSON types in messages; TOML has different names.
 JSON_WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -46,10 +45,10 @@ class Limit:
     """Restricts the values of an annotated type; each limit is inclusive.
 
     Attributes:
-        low, high: of a number.
+        low, high: limits of a number.
         least, most: length of a text, a list or an object.
         pattern: regular expression for the complete text.
-        words: description of the allowed values; empty: made from the other limits.
+        words: description of the allowed values; empty: generated from the other limits.
     """
 
     low: float | None = None
@@ -88,14 +87,14 @@ class Parse:
 
     Attributes:
         kind: type of the written value.
-        function: returns the value made of it; raises ValueError, or FieldError about a part of it.
+        function: converts the written value; raises ValueError, or FieldError about a part of the value.
     """
 
     kind: Any
     function: Callable[[Any], Any]
 
 
-# Of any size that JavaScript represents exactly.
+# An integer of any size that JavaScript represents exactly.
 Count = Annotated[int, Limit(low=0, high=2**53 - 1)]
 PositiveCount = Annotated[int, Limit(low=1, high=2**53 - 1)]
 
@@ -127,11 +126,11 @@ class MissingFieldError(FieldError):
     """A field without a default is missing."""
 
     def __str__(self) -> str:
-        return f"{self.field} is missing, but needed is: {describe(self.kind)}"
+        return f"{self.field} is missing; allowed: {describe(self.kind)}"
 
 
 class UnknownFieldError(FieldError):
-    """An object has a field that its type, `kind`, does not have."""
+    """An object has a field that its type `kind` does not have."""
 
     def __str__(self) -> str:
         known = ", ".join(field_names(self.kind))
@@ -139,7 +138,7 @@ class UnknownFieldError(FieldError):
 
 
 class RefusedError(FieldError):
-    """The value is refused for the reason `value`, a ValueError of a `__post_init__` or of a `Parse`."""
+    """A `__post_init__` or a `Parse` has refused the value; `value` is its ValueError."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.value}" if self.path else str(self.value)
@@ -149,7 +148,7 @@ def read(kind: type[Shape], value: Any, *, ignores_unknown: bool = False) -> Sha
     """Return a JSON or TOML value as an object of a dataclass.
 
     Args:
-        ignores_unknown: fields that the dataclass does not have are left out instead of refused.
+        ignores_unknown: True to ignore fields that the dataclass does not have.
 
     Raises:
         FieldError: naming the first field that is missing, unknown, or of another type or range.
@@ -160,7 +159,7 @@ def read(kind: type[Shape], value: Any, *, ignores_unknown: bool = False) -> Sha
 
 
 def fits(kind: Any, value: Any) -> bool:
-    """Return True if a value is of a type; objects may have further fields."""
+    """Return True if a value is of a type; objects may have additional fields."""
     try:
         reader_of(kind, True)(value)
     except FieldError:
@@ -170,7 +169,7 @@ def fits(kind: Any, value: Any) -> bool:
 
 def shorten(value: Any, most: int = MAX_SHOWN) -> str:
     """Return a value for a message, with at most this number of characters."""
-    # Lists and objects can be deep and long: only the part that is shown is formatted.
+    # Format only the displayed part, because lists and objects can be deep and long.
     shown = reprlib.repr(value) if isinstance(value, list | dict) else repr(value)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -240,7 +239,7 @@ def _is_type(part: Any) -> bool:
 
 def _plain(kind: Any, choices: tuple[Any, ...]) -> Reader:
     def read_plain(value: Any) -> Any:
-        # By the exact type: True is an int in Python.
+        # Compare the exact type, because True is an int in Python.
         if kind is not Any and (type(value) is not kind if not choices else value not in choices):
             raise FieldError(value, kind)
         return value
@@ -289,7 +288,7 @@ def _one_of(kind: Any, readers: list[Reader]) -> Reader:
             try:
                 return reader(value)
             except FieldError as error:
-                # An error inside of the value says more than one about its type.
+                # Prefer an error inside of the value, which is more specific than an error about its type.
                 inner = error if error.path or isinstance(error, RefusedError) else inner
         raise inner or FieldError(value, kind)
 
@@ -301,7 +300,7 @@ def _list(kind: Any, item: Reader, row: list[Reader] | None) -> Reader:
     is_list = typing.get_origin(kind) is list
 
     def read_list(value: Any) -> Any:
-        # `asdict` leaves tuples.
+        # Accept tuples, which `asdict` does not convert to lists.
         if type(value) not in (list, tuple) or (row is not None and len(value) != len(row)):
             raise FieldError(value, kind)
         found: list[Any] = []
@@ -329,7 +328,7 @@ def _object(kind: Any, item: Reader, key: Callable[[str], Any]) -> Reader:
             error.path.insert(0, name)
             raise
         except ValueError:
-            raise FieldError(value, kind) from None  # a key that is not a number
+            raise FieldError(value, kind) from None  # the key is not a number
         return found
 
     return read_object

@@ -1,8 +1,8 @@
 """Forward a run to an experiment tracker: `python -m trainers.forward RUN_DIR`.
 
-The page starts it for each run with `forward_to`, in a separate session: it outlives the page, and the
-supervisor does not count it among the run's processes. In a terminal it continues from the stored position,
-or forwards a run that was started without a tracker (`--to`).
+The page starts this program for each run with `forward_to`, in a separate session. It therefore outlives the
+page, and the supervisor does not count it among the run's processes. In a terminal it continues from the
+stored position, or forwards a run that was started without a tracker (`--to`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ GIVEN_UP, NOT_ALONE = 1, 3
 
 
 def main() -> int:
-    """Forward a run; return 0 if everything was accepted."""
+    """Forward a run; return 0 if the tracker has accepted all events."""
     parser = argparse.ArgumentParser(prog="python -m trainers.forward", description=__doc__)
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--to", choices=tuple(TRACKERS), help="instead of the run's own choice")
-    parser.add_argument("--address", help="address of the service; the keys of this shell are sent to it")
+    parser.add_argument(
+        "--to", choices=tuple(TRACKERS), help="the tracker (default: from the run's configuration)"
+    )
+    parser.add_argument(
+        "--address", help="address of the service, which receives the keys in this shell's environment"
+    )
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
@@ -39,7 +43,7 @@ def main() -> int:
     config = run.read_config()
     name = options.to or config.forward_to
     if name not in TRACKERS:
-        parser.error(f"the run is not forwarded: give --to, one of {', '.join(TRACKERS)}")
+        parser.error(f"the run has no tracker: choose one with --to: {', '.join(TRACKERS)}")
     if options.address is not None:
         if not TRACKERS[name].address:
             parser.error(f"{TRACKERS[name].label} has no address: it writes files into the run's folder")
@@ -49,19 +53,18 @@ def main() -> int:
     keep_keys_private(name, config)
     with only_follower(run, name) as is_alone:
         if not is_alone:
-            print(f"run {run.run_id} is being forwarded to {TRACKERS[name].label} by another process")
+            print(f"another process is already forwarding run {run.run_id} to {TRACKERS[name].label}")
             return NOT_ALONE
         if Follower(run, config, name, lambda state: open_tracker(run, config, name, state)).follow():
-            print(f"run {run.run_id} is forwarded completely")
+            print(f"run {run.run_id} was forwarded completely")
             return 0
     print(f"run {run.run_id} was not forwarded completely; send the rest with: {state_module.command(run)}")
     return GIVEN_UP
 
 
 def keep_keys_private(name: str, config: Config) -> None:
-    """Remove the keys from the environment if the run names another service than the environment.
-
-    Otherwise a user of the page could have its keys sent to another server.
+    """Remove the keys from the environment if the run uses another service than the environment. Otherwise a
+    user could make the page send its keys to another server.
     """
     kind = TRACKERS[name]
     named = config.forward_address
@@ -71,7 +74,7 @@ def keep_keys_private(name: str, config: Config) -> None:
 
 
 def open_tracker(run: RunDirectory, config: Config, name: str, state: ForwardState) -> Tracker:
-    """Open the run at its tracker, whose library is imported now.
+    """Import the tracker's library, and open the run.
 
     Raises:
         ValueError: if the library is not installed.
@@ -81,7 +84,7 @@ def open_tracker(run: RunDirectory, config: Config, name: str, state: ForwardSta
     # Trackio's server needs no package.
     if not kind.is_installed and not (name == "trackio" and address):
         install = f"pip install -r {installation.requirements(kind.requirements)}"
-        raise ValueError(f"the package {kind.package} is not installed; get it with: {install}")
+        raise ValueError(f"the package {kind.package} is not installed; install it with: {install}")
     target = Target(
         run_name=config.name or run.run_id,
         project=config.forward_project or installation.NAME,

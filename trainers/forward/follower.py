@@ -1,12 +1,12 @@
 """Follows a run's events and sends them to a tracker.
 
-The run is not involved: the follower only reads `events.jsonl`, in a separate process at the lowest priority.
-After the tracker has accepted a piece of the file, the follower writes the position behind it to
-`forward/<tracker>.json`, so the next follower continues there. If it is killed between the two, the piece is
-sent again; each tracker drops what it already has.
+The follower only reads `events.jsonl`, in a separate process at the lowest priority, so it does not affect
+the run. After the tracker has accepted a piece of the file, the follower writes the position after this piece
+to `forward/<tracker>.json`, from which the next follower continues. If it is killed before this write, the
+piece is sent again, and each tracker drops duplicates.
 
-A failure of the tracker, of any kind, is recorded and tried again after a growing time: while the run lives
-without end, and for `GIVE_UP_S` after its end.
+Any failure of the tracker is recorded, and retried at growing intervals while the run is live, and for
+`GIVE_UP_S` after its end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trainers.forward.state import FOLDER, ForwardState
 from trainers.machine.os_errors import explain
 
 POLL_S = 2.0
-# About 1,000 steps: small enough for every service to accept within `CALL_LIMIT_S`.
+# Bytes per call, about 1,000 steps, which every service accepts within `CALL_LIMIT_S`.
 PIECE_BYTES = 256 * 1024
 CALL_LIMIT_S = 60.0
 FIRST_WAIT_S, MAX_WAIT_S = 2.0, 60.0
@@ -49,10 +49,10 @@ class Target:
     """The arguments for opening a run at a tracker.
 
     Attributes:
-        address: of the service; empty: the tracker's default.
-        key: identifies the run; the same after a restart.
-        memory: kept by the follower for the next `open`; the tracker may change it at any time.
-        folder: for the tracker's local files.
+        address: address of the service; empty: the tracker's default.
+        key: identifies the run, also after a restart.
+        memory: values that the follower stores for the next `open`; the tracker may change them at any time.
+        folder: folder for the tracker's local files.
     """
 
     run_name: str
@@ -66,8 +66,8 @@ class Target:
 
 
 class Tracker(Protocol):
-    """A run at a tracker, opened by `Run(target)`. Methods return when the data is accepted; after a failure
-    the run is opened again.
+    """A run at a tracker, opened by `Run(target)`. Methods return when the tracker has accepted the data.
+    After a failure, the run is opened again.
     """
 
     where: str
@@ -78,7 +78,7 @@ class Tracker(Protocol):
 
 
 class _TimeIsUp(BaseException):
-    """Not an `Exception`, so that no library catches it and tries again."""
+    """Raised at the time limit; not an `Exception`, so that no library catches it and retries."""
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise _TimeIsUp
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    # Again every few seconds, in case a library's destructor has dropped the first.
+    # Repeat every few seconds, in case a library's destructor has swallowed the first one.
     signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
     try:
         yield
@@ -102,9 +102,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
-    """Hold the lock of this run and tracker; yield False if another follower has it.
+    """Hold the lock of this run and tracker; yield False if another follower holds it.
 
-    Waits some seconds, because the follower of an earlier start may be about to exit.
+    Waits a few seconds, because the follower of an earlier start may be about to exit.
     """
     (run.path / FOLDER).mkdir(mode=private_files.run_mode(run.path.parent), exist_ok=True)
     descriptor = private_files.open_lock(state_module.lock_file(run, tracker))
@@ -115,10 +115,10 @@ def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
 
 
 def end_of(run: RunDirectory) -> str | None:
-    """Return the state in which a run has ended, or None if it may go on.
+    """Return the final state of a run, or None if it may continue.
 
-    This process can ask only the engine of this machine. A run on a cluster goes on until its files say that
-    it has ended, or until nothing has written them for `SILENT_S`; before that it may wait in a queue.
+    This process can query only the local engine. A run on a cluster counts as live until its files record an
+    end, or have not changed for `SILENT_S`, because it may wait in a queue.
     """
     status = liveness.read_status(run)
     if status.state not in events.ENDED_STATES:
@@ -132,12 +132,12 @@ def end_of(run: RunDirectory) -> str | None:
 
 
 class Follower:
-    """Forwards one run to one tracker, until the run has ended and everything is accepted.
+    """Forwards one run to one tracker, until the run has ended and the tracker has accepted all events.
 
     Args:
-        open_tracker: opens the run at the tracker, for the first time or again.
-        call_limit_s: the most time for one call of the tracker.
-        give_up_s: how long to try again after the run's end.
+        open_tracker: opens the run at the tracker; also called after failures.
+        call_limit_s: time limit for one call of the tracker.
+        give_up_s: time for retries after the run's end.
     """
 
     def __init__(
@@ -157,16 +157,16 @@ class Follower:
         if state_module.TRACKERS[name].buffers and self._state.phase != "done":
             self._state.offset = self._state.step = 0
         self._state.phase = "following"
-        self._save()  # before the tracker sees the key
+        self._save()  # store the key before the tracker gets it
         self._maker = PointMaker(self._state.step)
         self._tracker: Tracker | None = None
         self._num_failures = 0
         self._failing_since_end: float | None = None
 
     def follow(self) -> bool:
-        """Forward until the run has ended; return True if everything was accepted."""
+        """Forward until the run has ended; return True if the tracker has accepted all events."""
         while True:
-            # Read before the events: an ended run writes no more of them.
+            # Read the state before the events, because an ended run writes no more events.
             end_state = end_of(self._run)
             batch, end = events.read(self._run.events, self._state.offset, KINDS, PIECE_BYTES)
             if end > self._state.offset:
@@ -174,7 +174,7 @@ class Follower:
             elif end_state is not None:
                 is_done = self._call(operator.methodcaller("close", end_state))
                 if is_done and end_of(self._run) is None:
-                    self._tracker = None  # resumed meanwhile: opened again for the next events
+                    self._tracker = None  # the run was resumed meanwhile: open it again for the next events
                 elif is_done:
                     self._save(phase="done")
                     return True
@@ -185,7 +185,7 @@ class Follower:
                 return False
 
     def _send(self, batch: Sequence[events.Event], end: int) -> bool:
-        maker = copy.copy(self._maker)  # a piece that is not accepted is converted again
+        maker = copy.copy(self._maker)  # a copy, because a piece that is not accepted is converted again
         points = list(maker.points(batch))
         if points and not self._call(operator.methodcaller("send", points)):
             return False
@@ -194,7 +194,7 @@ class Follower:
         return True
 
     def _call(self, action: Callable[[Tracker], Any]) -> bool:
-        """Return True if the tracker did this; otherwise record the error."""
+        """Call the tracker; return True if it succeeds, otherwise record the error."""
         try:
             with time_limit(self._call_limit_s):
                 if self._tracker is None:
@@ -233,5 +233,5 @@ class Follower:
             setattr(self._state, name, value)
         try:
             state_module.write(self._run, self._name, self._state)
-        except OSError as error:  # a full disk: the next position is written as soon as there is space
+        except OSError as error:  # the disk is full: the next position is written when there is space
             print(f"the position could not be written: {explain(error)}", flush=True)

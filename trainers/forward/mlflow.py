@@ -1,7 +1,7 @@
-"""MLflow, over its REST API 2.0: nothing needs to be installed.
+"""MLflow, over its REST API 2.0, which needs no package.
 
-https://mlflow.org/docs/latest/rest-api.html. A metric that is sent twice (same name, value, time and step) is
-stored once. Parameters cannot change, so they are those of the first start.
+https://mlflow.org/docs/latest/rest-api.html. MLflow stores a metric that is sent twice (same name, value,
+time and step) once. Parameters cannot change, so they have the values of the first start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Run:
         experiment = self._experiment(target.project)
         self._run_id = self._find(experiment, target.key) or self._create(experiment, target)
         if target.memory.get("parameters") != self._run_id:
-            # Repeated after a failure here: equal parameters are accepted.
+            # After a failure this is repeated, which is safe because MLflow accepts equal parameters.
             pairs = [{"key": key, "value": str(value)[:MAX_TEXT]} for key, value in target.parameters.items()]
             for first in range(0, len(pairs), MAX_PARAMETERS):
                 self._log(params=pairs[first : first + MAX_PARAMETERS])
@@ -66,7 +66,7 @@ class Run:
         return str(made["run"]["info"]["run_id"])
 
     def send(self, points: Sequence[Point]) -> None:
-        """Store the numbers as metrics, the latest text of each kind as a tag."""
+        """Store numbers as metrics, and the latest text of each kind as a tag."""
         metrics = [
             {"key": name, "value": value, "timestamp": int(point.time_unix_s * 1000), "step": point.step}
             for point in points

@@ -1,4 +1,4 @@
-"""Converts a run's events to points, the form in which all trackers get them."""
+"""Converts a run's events to points, the common format for all trackers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainers.contract.events import FIELDS, Event
 KINDS = ("plan", "step", "eval", "devices", "checkpoint", "state")
 STEP_VALUES = tuple(name for name in FIELDS["step"] if name not in ("step", "epoch"))
 DEVICE_VALUES = ("utilization_percent", "memory_used_bytes", "temperature_celsius", "power_watts")
-# The events come once a second; trackers need the trend only.
+# Minimum interval: these events come once a second, but trackers need only the trend.
 DEVICES_EVERY_S = 10.0
-# Names that all trackers accept: metrics of a plug-in may have any.
+# Characters that all trackers accept in names; a plug-in may use any names for its metrics.
 _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9_. -]+")
 MAX_NAME = 100
 
@@ -96,12 +96,12 @@ def _name(name: str) -> str:
     return _OUTSIDE_NAMES.sub("_", name)[:MAX_NAME] or "_"
 
 
-# The environment of a script may contain secrets, and forwarding says nothing about the model.
+# Fields to omit: a script's environment may contain secrets, and forwarding does not concern the model.
 _NOT_SENT = ("schema_version", "script_environment")
 
 
 def hyper_parameters(config: Config) -> dict[str, str | int | float | bool]:
-    """Return the configuration as a tracker shows it; empty fields are left out."""
+    """Return the configuration for a tracker, without empty fields."""
     return {
         name: value
         for name, value in config.to_json().items()

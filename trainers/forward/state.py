@@ -1,6 +1,6 @@
 """The trackers, and the state of a run's forwarding in its folder `forward/`.
 
-Free of the trackers' libraries: the page imports it.
+Imports none of the trackers' libraries, because the page imports this module.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trainers.files.plain_files import REPOSITORY
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerKind:
-    """A tracker, and what it takes from the environment.
+    """A tracker, and its environment variables.
 
     Attributes:
-        package: the package that it imports; empty: none.
+        package: the package that the tracker needs; empty: none.
         address: the variable with the address of the service; empty: it writes files only.
-        keys: variables with secrets. They are sent only to the service of the environment.
-        buffers: accepted data can be lost with its process. After a kill all events are read again, and it
-            drops duplicates.
+        keys: variables with secrets, which are sent only to the service that the environment names.
+        buffers: True if accepted data can be lost when the process is killed. Then all events are read again,
+            and the tracker drops duplicates.
     """
 
     label: str
@@ -40,7 +40,7 @@ class TrackerKind:
 
     @property
     def is_installed(self) -> bool:
-        """True if its package can be imported; nothing is imported."""
+        """True if its package is installed; does not import the package."""
         return not self.package or importlib.util.find_spec(self.package) is not None
 
     @property
@@ -72,15 +72,15 @@ FOLDER = "forward"
 
 @dataclass(kw_only=True)
 class ForwardState:
-    """How far a run has been forwarded to one tracker.
+    """The progress of forwarding a run to one tracker.
 
     Attributes:
-        key: identifies the run at the tracker, so that a repeated request creates no second one.
+        key: identifies the run at the tracker, so that a repeated request creates no second run.
         offset: all events before this byte of events.jsonl have been accepted.
         step: the last step among them.
-        error: the last failure, until something is accepted again.
-        retry_unix_s: when it tries again.
-        where: the address or folder where the run can be seen.
+        error: the last failure, until the tracker accepts data again.
+        retry_unix_s: time of the next retry.
+        where: the address or folder at which the tracker shows the run.
         memory: values that the tracker needs to continue.
     """
 
@@ -122,10 +122,10 @@ def lock_file(run: RunDirectory, tracker: str) -> Path:
 
 
 def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
-    """Return the state for the run's page, with `is_alive`; without `phase` if it has not begun.
+    """Return the state for the run's page, with `is_alive`; without `phase` if forwarding has not begun.
 
     Raises:
-        OSError, ValueError: as `read`.
+        OSError, ValueError: see `read`.
     """
     about = {"is_alive": private_files.is_locked(lock_file(run, tracker)), "command": command(run)}
     state = read(run, tracker)
@@ -134,7 +134,7 @@ def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
 
 
 def command(run: RunDirectory) -> str:
-    """Return the command that sends the rest of a run; it needs no activated environment."""
+    """Return the command that sends the rest of a run. The command needs no activated environment."""
     path = run.path.resolve()
     shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
     words = shlex.join([sys.executable, "-m", "trainers.forward", str(shown)])

@@ -40,7 +40,7 @@ class Run:
             self._note_size()
 
     def send(self, points: Sequence[Point]) -> None:
-        """Append the points. A file is complete up to the size that the follower stores afterwards."""
+        """Append the points. The follower then stores the size up to which the file is complete."""
         value = self._summaries.Summary.Value
         for point in points:
             summary = self._texts(point.texts)
@@ -51,7 +51,7 @@ class Run:
         self._note_size()
 
     def close(self, run_state: str) -> None:
-        """Close the file; the final state is its last text."""
+        """Close the file, whose last text is the final state."""
         del run_state
         self._file.close()
 

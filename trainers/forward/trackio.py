@@ -1,6 +1,6 @@
-"""Trackio: a server over HTTP, or without an address the package's local database (`trackio show`).
+"""Trackio, on a server over HTTP, or without an address in the package's local database (`trackio show`).
 
-Each point has an id, so Trackio stores a point that is sent twice once.
+Each point has an id, so Trackio ignores duplicates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Run:
             (self._send_to_server if self._url else self._store)(part)
 
     def close(self, run_state: str) -> None:
-        """Do nothing: the last point has the final state."""
+        """Do nothing, because the last point contains the final state."""
 
     def _send_to_server(self, points: Sequence[Point]) -> None:
         target = self._target

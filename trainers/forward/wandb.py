@@ -1,8 +1,8 @@
 """Weights & Biases: online, or offline into the run's folder for `wandb sync`.
 
-The library's background process writes every row into a file, in blocks, and sends it, with retries.
-Rows are numbered by the events' numbers, which only grow; after a kill the files tell which rows are missing.
-The x axis of the charts is `step`.
+The library's background process writes every row into a file, in blocks, and sends it with retries. Rows have
+the numbers of the events, which increase, so the files show which rows are missing after a kill. The x axis
+of the charts is `step`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Run:
                 self._run.log({"step": point.step, **point.values, **point.texts}, step=point.seq)
 
     def close(self, run_state: str) -> None:
-        """Wait until everything is sent (online), and set the final status."""
+        """Wait until all rows are sent (online), and set the final status."""
         self._run.finish(exit_code=0 if run_state in ("finished", "stopped") else 1)
 
 
@@ -88,7 +88,7 @@ def records(data: bytes) -> Iterator[bytes]:
         at = begin + int.from_bytes(data[begin - 3 : begin - 1], "little")
         kind = data[begin - 1]
         if at > len(data) or not kind:
-            return  # the rest was not written
+            return  # the rest of the file is incomplete
         held += data[begin:at]
         if kind in (WHOLE, LAST_PART):
             yield held

@@ -25,7 +25,7 @@ class RefusedError(ValueError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a request contains keys that only this service may see."""
+    """Refuses redirects, because a request contains keys for this service only."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -35,7 +35,8 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def without_password(address: str) -> tuple[str, dict[str, str]]:
-    """Return an address without user and password, which messages must not show, and the header with them.
+    """Return an address without user and password, which messages must not contain, and the header for
+    authentication.
 
     Raises:
         ValueError: if the address has no scheme, so that its parts are unknown.
@@ -50,12 +51,13 @@ def without_password(address: str) -> tuple[str, dict[str, str]]:
 
 
 def basic(credentials: str) -> dict[str, str]:
-    """Return the header that logs in with "user:password"."""
+    """Return the header for basic authentication with "user:password"."""
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
 def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Post a JSON object, or without a body get one; return the JSON object of the answer.
+    """Send a POST request with a JSON object, or a GET request without a body; return the JSON object of the
+    response.
 
     Raises:
         OSError: if the service does not answer in time.
@@ -71,9 +73,9 @@ def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) ->
         with error:
             raise RefusedError(url, error.code, _object(error.read(MAX_ANSWER_BYTES)) or {}) from error
     except urllib.error.URLError as error:
-        raise OSError(f"{url} does not answer: {error.reason}") from error
+        raise OSError(f"{url} does not respond: {error.reason}") from error
     if answer is None:
-        raise ValueError(f"{url} answered something that is not a JSON object")
+        raise ValueError(f"the response of {url} is not a JSON object")
     return answer
 
 

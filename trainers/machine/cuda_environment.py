@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-# Indices in NVML's order. CUDA's default order is "fastest first".
+# Number the GPUs in NVML's order; CUDA's default order is "fastest first".
 BUS_ORDER = "PCI_BUS_ID"
 # Variables that a rank started in advance (warm pool) must receive with its run.
 OF_A_RUN = (VISIBLE, ORDER)
-# The reason why the page hides all GPUs, as JSON of an `Obstacle`.
+# Variable with the reason why the page hides all GPUs, as JSON of an `Obstacle`.
 OBSTACLE = "TRAINERS_GPU_OBSTACLE"
 # For tests only: see `shares_one_gpu`.
 SHARE_ONE_GPU = "TRAINERS_SHARE_ONE_GPU"
@@ -85,7 +85,7 @@ def shares_one_gpu() -> bool:
     Rank r then uses GPU r % the number of GPUs, and the ranks communicate over gloo, which copies through the
     host, because NCCL refuses two ranks on one GPU. This covers DDP and ZeRO-1, whose collectives on GPU
     tensors (all-reduce and broadcast) are those that torch documents for gloo. Sharded and tensor-parallel
-    strategies (ZeRO-2, ZeRO-3, tensor, data_tensor, pipeline) need others, which it does not cover.
+    strategies (ZeRO-2, ZeRO-3, tensor, data_tensor, pipeline) need other collectives and are not supported.
 
     The page does not use it: its queue always assigns one GPU per rank. Such a run is started from a shell or
     by its supervisor. Children inherit the variable.

@@ -29,7 +29,7 @@ def now_unix_s() -> float:
 
 NOTIFY_URLS = "DDP_NOTIFY_URLS"
 PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"})
-# Sending notifications needs the addresses and the proxies. Both may contain a password.
+# Variables for sending notifications: addresses and proxies, which may contain a password.
 FOR_NOTIFYING = frozenset({NOTIFY_URLS, *PROXIES})
 
 _NAMES = re.compile(
@@ -54,8 +54,8 @@ def for_a_child(
 
     Args:
         keep: secrets that the process needs.
-        without: matches prefixes of names that the process must not inherit, because it uses them
-            differently.
+        without: matches prefixes of names that the process must not inherit, because they mean something else
+            to it.
     """
     kept = {
         name: value

@@ -1,8 +1,8 @@
 """Facilities of Linux that other systems lack; the only module that uses them.
 
-Each function has an answer for systems without the facility (None, False, nothing), and each caller has
-another way for that answer. `RANKSCOPE_WITHOUT_LINUX=1` turns all facilities off in this process and its
-children, so that tests on Linux take those other ways. This module needs neither torch nor psutil.
+On systems without the facility, each function returns None, False or an empty value, for which each caller
+has an alternative. `RANKSCOPE_WITHOUT_LINUX=1` turns all facilities off in this process and its children, so
+that tests on Linux can cover the alternatives. This module needs neither torch nor psutil.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def read_link(path: str | Path) -> str | None:
 def names_in(folder: str | Path) -> list[str]:
     """Return the names in a folder of /proc or /sys; none if it is absent, hidden, or its process has ended.
 
-    `Path.glob` raises if the folder disappears while it is read (until Python 3.13), which happens sooner or
-    later in a polling loop.
+    `Path.glob` raises if the folder disappears meanwhile (until Python 3.13), which happens in a polling
+    loop.
     """
     if not are_available():
         return []
@@ -97,12 +97,12 @@ def prctl(option: int, value: int | bytes) -> bool:
 
 
 def has_memory_files() -> bool:
-    """Return True if files in memory can be made, which other processes open by `path_of_descriptor`."""
+    """Return True if the system has in-memory files, which other processes open by `path_of_descriptor`."""
     return are_available() and hasattr(os, "memfd_create") and os.path.isdir(_OWN_DESCRIPTORS)  # noqa: PTH112
 
 
 def make_memory_file(name: str) -> int:
-    """Return the descriptor of a new file in memory."""
+    """Return the descriptor of a new in-memory file."""
     return os.memfd_create(name)
 
 

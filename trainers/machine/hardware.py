@@ -13,20 +13,20 @@ from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.host import Reading
 from trainers.machine.os_errors import explain
 
-# The Windows driver's device as seen from WSL2.
+# Device file of the Windows driver in WSL2.
 _WINDOWS_DRIVER = Path("/dev/dxg")
 # The kernel's fixed inode of the initial PID namespace (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def sees_all_processes() -> bool:
-    """Return True if the process ids from NVML are valid here; False in most containers and in WSL2.
-
-    There NVML lists only the container's processes, or none, or ids that belong to other processes here.
+    """Return True if the process ids from NVML are valid in this PID namespace. In most containers and in
+    WSL2 they are not: NVML lists only the container's processes, or none, or ids that belong to other
+    processes.
     """
     if _WINDOWS_DRIVER.exists():
         return False
-    # None: not Linux, so no PID namespaces.
+    # None on systems without PID namespaces (not Linux).
     return facilities.read_link("/proc/self/ns/pid") in (None, _FIRST_PID_NAMESPACE)
 
 
@@ -35,12 +35,12 @@ NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 _PCI_DEVICES = "/sys/bus/pci/devices"
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
-# From nvml.h: NVML_TEMPERATURE_GPU, and the version field of nvmlMemory_v2_t.
+# Constants of nvml.h: NVML_TEMPERATURE_GPU, and the version field of nvmlMemory_v2_t.
 _TEMPERATURE_OF_GPU = 0
 _MEMORY_V2 = 0x02000028
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _NEEDS_AMPERE = {
-    "bf16": "has no bf16 arithmetic: torch emulates it, and torch.compile is not used with it.",
+    "bf16": "has no bf16 arithmetic: torch emulates bf16, and torch.compile is not used with it.",
     "tf32": "has no TF32: the run computes in fp32.",
 }
 NO_TELEMETRY = "GPU telemetry is not available"
@@ -68,7 +68,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class VisibleGpu:
-    """A GPU by its index on the machine, its CUDA UUID, and its NVML handle.
+    """A GPU: its index on the machine, its CUDA UUID, and its NVML handle.
 
     Attributes:
         index: for a MIG instance, which has no index, its position among the visible GPUs.
@@ -99,7 +99,7 @@ def _other_errors(nvml: ModuleType) -> tuple[type[Exception], ...]:
     """Return the exceptions that pynvml raises in addition to NVMLError.
 
     A driver before 510 lacks functions: NVMLLibraryMismatchError, which is not an NVMLError. An older pynvml
-    lacks them itself: AttributeError.
+    itself lacks functions: AttributeError.
     """
     mismatch = getattr(nvml, "NVMLLibraryMismatchError", AttributeError)
     return (mismatch, AttributeError, OSError, UnicodeDecodeError)
@@ -143,15 +143,16 @@ def nvml_problem() -> NvmlProblem | None:
 
 
 def num_gpus() -> int:
-    """Return the number of GPUs that a job started here would see."""
+    """Return the number of GPUs that a job started by this process would see."""
     return len(visible_gpus())
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Return the responding GPUs that a job started here would see: whole GPUs by index, then parts.
+    """Return the responding GPUs that a job started by this process would see: whole GPUs by index, then
+    parts.
 
-    A divided GPU is replaced by its MIG instances. CUDA uses one of them per process, so that each must be
-    selected by its own UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
+    A GPU in MIG mode is replaced by its instances. CUDA uses one instance per process, so each is selected by
+    its UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
     """
     gpus = _gpus_by_index()
     names = cuda_environment.visible_names()
@@ -233,7 +234,7 @@ def gpu_index(handle: Any) -> int | None:
 def all_gpus() -> dict[int, Any | None]:
     """Return the handles of all GPUs of the machine by index, hidden ones included; None: no response."""
     count = int(_ask("nvmlDeviceGetCount") or 0)
-    # No handle: for example, a GPU that fell off the bus.
+    # A GPU has no handle if, for example, it fell off the bus.
     return {index: _ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
 
 
@@ -286,9 +287,8 @@ def precision_obstacle(precision: str, name: str | None, capability: tuple[int, 
 
 
 def is_divided(handle: Any) -> bool:
-    """Return True if a GPU is divided into MIG instances, which CUDA sees instead, each with its own UUID.
-
-    An instance itself is not divided: its memory is its own, whatever NVML reports about the mode of its GPU.
+    """Return True if a GPU is divided into MIG instances, which CUDA then lists in its place, each with a
+    UUID. False for an instance, regardless of the mode that NVML reports for its GPU.
     """
     if _ask("nvmlDeviceIsMigDeviceHandle", handle):
         return False
@@ -312,9 +312,8 @@ def read_gpu(handle: Any) -> Reading:
 
 
 def telemetry_problem() -> str | None:
-    """Return a sentence about what NVML cannot report of this machine's GPUs and why, or None.
-
-    Also None without an NVIDIA card.
+    """Return a sentence about the readings that NVML cannot give for this machine's GPUs, with the reason.
+    None if NVML gives all readings, or without an NVIDIA card.
     """
     _, problem, text = _nvml_and_problem()
     if problem is not None:
@@ -336,8 +335,8 @@ def telemetry_problem() -> str | None:
 
 
 def memory_held_bytes(handle: Any) -> int | None:
-    """Return the memory that processes hold on a GPU, with the driver's own if not separable."""
-    # The second version separates the driver's reserved memory, which the first counts as used.
+    """Return the memory that processes hold on a GPU, including the driver's if not separable."""
+    # Version 2 of this function excludes the driver's reserved memory, which version 1 counts as used.
     held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
     return read_gpu(handle).memory_used_bytes if held is None else int(held.used)
 

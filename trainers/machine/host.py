@@ -24,10 +24,9 @@ RUN_FOLDER = "TRAINERS_TEMP"
 
 
 class MemoryFile:
-    """Shared memory, owner's side; others open its `address` while this process lives.
-
-    On systems without files in memory it is a private temporary file, in the run's folder if there is one:
-    that is removed with the run, even if the owner was killed.
+    """Shared memory of this process; others open its `address` while this process lives. On systems without
+    in-memory files it is a private temporary file, in the run's temporary folder if there is one. That folder
+    is removed with the run, even if the owner was killed.
     """
 
     def __init__(self, name: str, size_bytes: int = 0) -> None:
@@ -42,7 +41,7 @@ class MemoryFile:
 
     @property
     def address(self) -> str:
-        """The path by which processes of the same user open it."""
+        """The path at which processes of the same user open the memory."""
         return self._path or facilities.path_of_descriptor(self._fd)
 
     def map(self) -> mmap.mmap:
@@ -58,7 +57,7 @@ class MemoryFile:
                 os.unlink(self._path)  # noqa: PTH108 - one call, no object
 
 
-# Flag names in Linux, on x86 and on Arm.
+# Names of CPU flags for bf16 in Linux, on x86 and on Arm.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 
@@ -87,12 +86,12 @@ def num_cores() -> int:
 
 
 class ProcessReader:
-    """Reads this process on the CPU: its share of its cores, and its memory."""
+    """Reads the CPU utilization and the memory of this process."""
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
         self._process = psutil.Process()
-        # psutil's first answer is always 0: it only starts the measurement.
+        # psutil's first value is always 0, because the first call only starts the measurement.
         self._process.cpu_percent()
 
     def read(self) -> Reading:
@@ -188,9 +187,10 @@ def interfaces() -> dict[str, set[str]]:
     }
 
 
-# A rank should be killed rather than the page, the supervisor or torchrun, whose end would end the ranks too.
+# Score for ranks: the kernel should kill a rank rather than the page, the supervisor or torchrun, whose end
+# would end all ranks.
 RANK_SCORE = 500
-# From the end of a rank to the end of torchrun, which waits for the other ranks.
+# Time between the end of a rank and the end of torchrun, which waits for the other ranks.
 RECENT_S = 60.0
 LOOK_EVERY_S = 1.0
 _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)

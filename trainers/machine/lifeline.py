@@ -1,11 +1,11 @@
-"""Ties a process's life to its parent's: the kernel kills it when the parent ends.
+"""Makes a process end with its parent: the kernel kills the process when the parent ends.
 
     python -m trainers.machine.lifeline PARENT_PID COMMAND ...
 
-As a program it becomes the command, which then cannot outlive that parent, however the parent ends. A process
-with several threads starts its children this way, because code between its fork and exec may hang. The
-command's own children find its process id in their environment, so that they can detect that it has already
-ended. On systems whose kernel does not do that (all but Linux), a thread or a process polls the parent.
+As a program it executes the command, which then cannot outlive the parent. A process with several threads
+starts its children this way, because code between its fork and exec may hang. The command's children find the
+command's process id in their environment, so they can detect that the command has already ended. Only Linux's
+kernel kills a process with its parent; on other systems, a thread or a process polls the parent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMAND_PID = "TRAINERS_COMMAND_PID"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# Without the kernel's help, a process ends this much later than its parent, at most.
+# Polling interval on systems other than Linux: the maximum time by which a process outlives its parent.
 POLL_S = 0.1
 _MOST_DESCRIPTORS = 4096
 
@@ -58,9 +58,9 @@ def _follow_parent(parent_pid: int) -> None:
 
 
 def _watch_from_outside(parent_pid: int) -> None:
-    """Start a process that kills this one when it gets another parent: threads end when it becomes a command.
-
-    The watching process ends with this one. It is not its child, because this one may wait for its children.
+    """Start a process that kills this process when it gets another parent. A thread would end at the exec of
+    the command. The watching process ends with this process. It is not a child of this process, which may
+    wait for all its children.
     """
     import psutil  # needed on other systems only
 
@@ -70,7 +70,8 @@ def _watch_from_outside(parent_pid: int) -> None:
         return
     if os.fork() == 0:
         os.setsid()
-        os.closerange(0, _MOST_DESCRIPTORS)  # a reader of the command's output waits for its end
+        # otherwise a reader of the command's output would wait for this process
+        os.closerange(0, _MOST_DESCRIPTORS)
         with contextlib.suppress(psutil.NoSuchProcess):
             while command.is_running() and command.status() != psutil.STATUS_ZOMBIE:
                 if command.ppid() != parent_pid:
@@ -80,7 +81,7 @@ def _watch_from_outside(parent_pid: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants (Linux only), so that none is lost track of."""
+    """Become the parent of orphaned descendants (Linux only), so that `ProcessTree` finds them."""
     facilities.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

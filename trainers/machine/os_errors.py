@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SPACE_HINT = "delete runs that are no longer needed and empty the bin"
-_OPEN_FILES_HINT = "close pages that are not needed, or raise the limit (ulimit -n)"
+_SPACE_HINT = "delete runs that you no longer need and empty the bin"
+_OPEN_FILES_HINT = "close pages that you do not need, or raise the limit (ulimit -n)"
 # {path} is the file; {of} is " of FOLDER", or empty if the system does not name the file.
 _SENTENCES = {
     errno.ENOSPC: f"the disk{{of}} is full: {_SPACE_HINT}",
@@ -27,14 +27,14 @@ _SENTENCES = {
     errno.ESTALE: "the file server no longer knows {path}: check that its folder is mounted",
     errno.ENAMETOOLONG: "the name of {path} is too long for this file system: choose a shorter one",
     errno.EMFILE: f"this program has too many open files: {_OPEN_FILES_HINT}",
-    errno.ENFILE: "this machine has too many open files: end programs that are not needed",
-    errno.ENOMEM: "this machine has no memory left: end programs that are not needed",
+    errno.ENFILE: "this machine has too many open files: end programs that you do not need",
+    errno.ENOMEM: "this machine has no memory left: end programs that you do not need",
     errno.EFBIG: "{path} would exceed the file size limit of this file system or user (ulimit -f)",
     errno.ENOENT: "{path} does not exist",
     errno.EEXIST: "{path} already exists",
-    errno.ENOTDIR: "{path} is not a folder, or lies below something that is not one",
+    errno.ENOTDIR: "{path} is not a folder, or a part of this path is not a folder",
     errno.EISDIR: "{path} is a folder, but a file is needed",
-    errno.ELOOP: "{path} is a symbolic link, which is not followed here",
+    errno.ELOOP: "{path} is a symbolic link, which this program does not follow",
 }
 _MAX_SHOWN = 200
 
@@ -42,7 +42,7 @@ _MAX_SHOWN = 200
 def explain(error: BaseException) -> str:
     """Return a sentence without a full stop: what happened, in which folder, and how to fix it.
 
-    Any other error, and an OSError without an errno, keeps its own text.
+    Other errors, and an OSError without an errno, keep their messages.
     """
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
@@ -96,8 +96,8 @@ class _DroppingOutput(io.FileIO):
 def keep_going_without_log() -> None:
     """Make `print` and tracebacks of this process drop output that its log file cannot store.
 
-    Otherwise a `print` raises on a full disk: a supervisor would end before it has written the final status,
-    and a rank would fail over a line of its log.
+    By default `print` raises on a full disk: a supervisor would end before writing the final status, and a
+    rank would fail because of a log line.
     """
     for name, number in (("stdout", 1), ("stderr", 2)):
         getattr(sys, name).flush()

@@ -13,11 +13,11 @@ import psutil
 
 from trainers.machine import facilities
 
-# The first word of our process titles.
+# The first word of the process titles of ranks.
 OURS = "ddp:"
 
 _PR_SET_NAME = 15
-# Index from the third field of /proc/PID/stat; the second field may contain spaces.
+# Index of a field of /proc/PID/stat, counted from the third field, because the second may contain spaces.
 _ARG_START, _ARG_END = 45, 46
 _END_OF_NAME = ") "
 MAX_SHOWN = 100
@@ -29,13 +29,13 @@ def show_rank(run_id: str, rank: int) -> None:
     If the title is longer than the original command line, the run's name is cut.
     """
     tail = f" rank {rank}".encode()
-    # No space: Slurm's proctrack/linuxproc parses /proc/PID/stat up to the first one and would lose track of
-    # the rank: ranks of a suspended job would train on.
+    # The title has no space: Slurm's proctrack/linuxproc parses /proc/PID/stat up to the first space and
+    # would not find the rank, so the ranks of a suspended job would continue to train.
     facilities.prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode())
     begin, end = _command_line_place()
     room = end - begin - 2  # a zero after the title, and the last byte
     if room < len(tail):
-        return  # this system hides the position
+        return  # this system hides the addresses
     head = f"{OURS} {run_id}".encode()[: room - len(tail)]
     ctypes.memmove(begin, (head + tail).ljust(room + 1, b"\0") + b".", end - begin)
 
@@ -118,7 +118,7 @@ def _waits_for_disk(pid: int) -> bool:
     """Return True if a thread of a process is in uninterruptible sleep."""
     for task in facilities.names_in(f"/proc/{pid}/task"):
         stat = facilities.read(f"/proc/{pid}/task/{task}/stat")
-        # The name before it may contain any character; the state is the first word after it.
+        # The state is the first word after the name, which may contain any character.
         if stat is not None and stat.rpartition(")")[2].split()[:1] == ["D"]:
             return True
     return False
@@ -126,11 +126,12 @@ def _waits_for_disk(pid: int) -> bool:
 
 UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
-# After SIGKILL the driver frees a process's GPU contexts and pinned memory before the process ends.
+# Longer time limit: after SIGKILL, the driver frees a process's GPU contexts and pinned memory before the
+# process ends.
 GPU_KILL_WAIT_S = 30.0
 KILL_POLL_S = 0.02
 
-# NVIDIA's driver, AMD's.
+# Device files of the drivers of NVIDIA and AMD.
 _GPU_FILES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 
 
@@ -208,7 +209,7 @@ def holds_gpu(pid: int) -> bool:
 def memory_bytes(pid: int) -> int | None:
     """Return a process's memory with shared pages divided among their users, or None if hidden.
 
-    Sums over processes count no page twice, unlike sums of resident sets.
+    Sums over processes therefore count each page once, unlike sums of resident sets.
     """
     try:
         return int(psutil.Process(pid).memory_full_info().pss)

@@ -19,7 +19,7 @@ from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)
 
-# A pass takes milliseconds, or some seconds if it waits for another page's lock.
+# A pass takes milliseconds, or a few seconds if it waits for another page's lock.
 STUCK_AFTER_S = 30.0
 COMPLAIN_EVERY_S = 60.0
 
@@ -35,7 +35,7 @@ def run_once(name: str, do: Callable[[], None]) -> None:
 
 
 class PeriodicThread:
-    """Calls `one_pass` repeatedly in a thread, until closed; it returns the seconds to rest."""
+    """Calls `one_pass` repeatedly in a thread; it returns the seconds until the next call."""
 
     def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:
         self._name = name
@@ -59,14 +59,14 @@ class PeriodicThread:
         if self._thread is None or self._is_closed:
             return None
         if not self._thread.is_alive():
-            return "The thread that does this has ended. Restart the page."
+            return "The thread for this work has ended. Restart the page."
         began_at = self._began_at
         if began_at is not None and (takes_s := time.monotonic() - began_at) > STUCK_AFTER_S:
-            return f"A pass that began {takes_s:.0f} seconds ago has not finished: a disk may hang."
+            return f"The current pass has taken {takes_s:.0f} seconds: a disk may hang."
         return self._error
 
     def begin(self) -> None:
-        """Begin, in a thread, until `close`."""
+        """Start the thread, which runs until `close`."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
@@ -97,7 +97,7 @@ class PeriodicThread:
             self._logged_at = time.monotonic()
             log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
         has_message = isinstance(error, (OSError, ValueError)) and str(error)
-        # Messages of other errors were not written for users: they appear only in the log.
+        # Messages of other errors are not meant for users and appear only in the log.
         self._error = (
             explain(error) if has_message else f"An error of the page itself ({type(error).__name__})."
         )
@@ -105,7 +105,7 @@ class PeriodicThread:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherLoad:
-    """Shares of the cores that this process may use, in percent of all of them together.
+    """Load of the cores that this process may use, in percent of their total capacity.
 
     Attributes:
         others_percent: busy with programs other than the job.
@@ -169,14 +169,14 @@ def _times_of_our_cores() -> tuple[float, float]:
 
 
 GIVEN = "OMP_NUM_THREADS"
-# Set by the process that starts the ranks, which has measured the machine for some time before.
+# Variable that the process that starts the ranks sets after it has measured the machine's load.
 FREE_CORES = "TRAINERS_FREE_CORES"
 MOST = 1024
-# A rank on a GPU only gathers batches, which is copying: a few threads use the full memory bandwidth, and
-# ranks of other runs on this machine need it too.
+# Maximum number of threads of a rank on a GPU. It only copies batches: a few threads reach the full memory
+# bandwidth, which ranks of other runs also need.
 MOST_BESIDE_GPU = 8
-# On an otherwise idle machine the number must not depend on the moment of the start: another number of
-# threads adds in another order, and two runs with one seed would differ in the last digits.
+# Load that counts as idle. On an otherwise idle machine, the number of threads must not vary: it determines
+# the order of sums, so two runs with one seed would differ in the last digits.
 NEARLY_ALL = 0.8
 MEASURE_S = 5.0
 
@@ -192,8 +192,7 @@ class FreeCores:
     def note(self, job_cpu_s: float = 0.0) -> None:
         """Write the free cores since the last measurement into the environment, for the ranks.
 
-        After the first, a measurement covers at least `MEASURE_S`: a shorter one would show only the last
-        moment.
+        Later measurements cover at least `MEASURE_S`, because a shorter interval is not representative.
         """
         if time.monotonic() < self._next_s:
             return
@@ -206,12 +205,12 @@ class FreeCores:
 def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int | None = None) -> int:
     """Return the number of threads for each rank of this machine.
 
-    OMP_NUM_THREADS wins. A resumed run keeps its recorded number, because another one adds in another order;
-    otherwise the free cores are divided among the ranks.
+    OMP_NUM_THREADS has priority. A resumed run keeps its recorded number, because another number changes the
+    order of sums. Otherwise the free cores are divided among the ranks.
 
     Args:
         cores: the cores that the ranks may use.
-        most: the queue's limit per rank, which allows a resumed run its recorded number.
+        most: the queue's limit per rank, which is not below the recorded number of a resumed run.
         recorded: the number of threads in the run's checkpoint.
     """
     if (wanted := given()) is not None:

@@ -14,14 +14,14 @@ from trainers.strategies.ddp import Ddp
 DDP_COUNTS_ALL_REDUCES = Check(
     holds="not static_graph",
     field="static_graph",
-    allowed="false with the mistake {mistake}: DDP counts the all-reduces that are left out",
+    allowed="false with the mistake {mistake}: DDP counts the skipped all-reduces",
 )
 
 
 @register_mistake(
     "no_gradient_averaging",
     label="Gradients are not averaged",
-    description="Each rank takes its own gradients: the replicas start equal and move apart.",
+    description="Each rank uses only its own gradients: the replicas start equal and diverge.",
     checks=(DDP_COUNTS_ALL_REDUCES,),
 )
 class NeverAveraging(Ddp):
@@ -40,8 +40,7 @@ class NeverAveraging(Ddp):
 @register_mistake(
     "sum_instead_of_mean",
     label="Sum instead of mean",
-    description="Gradients of all ranks are summed, not averaged: each step is N times as long. Adam hides "
-    "it.",
+    description="Gradients are summed, not averaged: steps are N times as large. Adam hides the effect.",
 )
 class Summing(Ddp):
     """Multiplies DDP's averaged gradients by the number of ranks, which gives their sum."""
@@ -59,13 +58,13 @@ class Summing(Ddp):
 THERE_IS_A_SCHEDULE = Check(
     holds="lr_schedule != 'constant' or warmup_steps > 0 or warmup_ratio > 0",
     field="lr_schedule",
-    allowed="one that changes the learning rate, with the mistake {mistake}",
+    allowed="a schedule that changes the learning rate, with the mistake {mistake}",
 )
 
 
 @register_mistake(
     "scheduler_per_rank",
-    label="The schedule steps once a rank",
+    label="The schedule steps once per rank",
     description="With N ranks, the learning rate follows its schedule N times too fast.",
     checks=(THERE_IS_A_SCHEDULE,),
 )

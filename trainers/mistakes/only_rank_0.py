@@ -24,10 +24,10 @@ from trainers.report.step_meter import StepMeter
 @register_mistake(
     "rank0_loss_only",
     label="Loss of rank 0 alone",
-    description="The reported training loss is of rank 0's samples, not the mean over all: it is noisier.",
+    description="The reported training loss is rank 0's loss, which is noisier than the mean over all ranks.",
 )
 class OwnLoss(StepMeter):
-    """Reports rank 0's loss: it counts once per rank, the losses of the other ranks count 0."""
+    """Reports rank 0's loss: weights it by the number of ranks, and the losses of the other ranks by 0."""
 
     def add_loss(self, share: Tensor) -> None:
         is_main = self._world.is_main
@@ -35,7 +35,7 @@ class OwnLoss(StepMeter):
 
 
 class _OnlyRank0(World):
-    """Replaces a sum over ranks by rank 0's value, on all ranks, because decisions depend on it."""
+    """Replaces a sum by rank 0's value, on all ranks, so that they still make the same decisions."""
 
     def sum(self, values: Tensor) -> Tensor:
         dist.broadcast(values, src=0)
@@ -45,7 +45,7 @@ class _OnlyRank0(World):
 @register_mistake(
     "rank0_metrics",
     label="Metrics of rank 0's share",
-    description="Each rank validates on its share, and rank 0 reports its own: one N-th of the samples.",
+    description="Each rank validates on its share of the samples, and rank 0 reports only its own result.",
 )
 class OwnShare(Evaluator):
     """Evaluates without summing over the ranks."""
@@ -57,7 +57,7 @@ class OwnShare(Evaluator):
 @register_mistake(
     "rank0_saves_alone",
     label="Rank 0 saves alone",
-    description="Only rank 0 saves, and waits for all ranks: they never join.",
+    description="Only rank 0 saves, and waits for the other ranks, which never join.",
     hangs=True,
 )
 class SavesOnRank0(Checkpointer):
@@ -83,7 +83,7 @@ class _OtherGroup(World):
 @register_mistake(
     "rank0_validates_alone",
     label="Rank 0 validates alone",
-    description="Only rank 0 validates, and sums its counts over all ranks: it waits for them indefinitely.",
+    description="Only rank 0 validates, and waits forever for the other ranks to sum the counts.",
     hangs=True,
 )
 class ValidatesOnRank0(Evaluator):

@@ -19,7 +19,7 @@ from trainers.report.metrics import Evaluation
 @register_mistake(
     "no_sampler",
     label="No sampler",
-    description="Every rank sees all samples, in the same order: N ranks do the same work N times.",
+    description="Every rank trains on all samples, in the same order: N ranks do the same work N times.",
 )
 class WholeDataSet(ShardedBatches):
     """Gives every rank all samples, as if it were the only one."""
@@ -34,7 +34,7 @@ class WholeDataSet(ShardedBatches):
 @register_mistake(
     "no_set_epoch",
     label="No set_epoch",
-    description="Every epoch has the order of the first: each rank gets the same samples again.",
+    description="Every epoch has the order of the first one, so each rank always gets the same samples.",
 )
 class SameOrderEachEpoch(ShardedBatches):
     """Uses the shuffle of the first epoch in every epoch."""
@@ -47,8 +47,7 @@ class SameOrderEachEpoch(ShardedBatches):
 @register_mistake(
     "uneven_batches",
     label="Uneven batches",
-    description="The last rank has a batch less in each epoch: the others wait for its gradients "
-    "indefinitely.",
+    description="The last rank has one batch less per epoch, so the others wait forever for its gradients.",
     hangs=True,
 )
 class UnevenBatches(ShardedBatches):
@@ -59,8 +58,9 @@ class UnevenBatches(ShardedBatches):
     ) -> None:
         super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **rest)
         self._has_one_less = replica == num_replicas - 1
-        # A separate group: in the training group the barrier could match the last step's collective. It never
-        # times out, so that the ranks waiting in the training group decide when the run fails.
+        # Use a separate group, because in the training group the barrier could match the last step's
+        # collective. The group never times out, so that the timeout of the training group determines when the
+        # run fails.
         self._group = dist.new_group(backend="gloo", timeout=heartbeats.FOR_EVER)
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
@@ -95,7 +95,7 @@ class _Padded(Split):
 @register_mistake(
     "padded_validation",
     label="Validation with repeated samples",
-    description="If the validation samples cannot be divided evenly, the first ones count twice.",
+    description="If the validation samples cannot be divided evenly, the first samples count twice.",
 )
 class Padding(Evaluator):
     """Evaluates the samples that torch's `DistributedSampler` (drop_last=False) gives each rank."""

@@ -11,7 +11,7 @@ WIDTHS = {"small": 64, "large": 256}
 
 
 class BagOfWords(nn.Module):
-    """Uses which words occur, but not their order."""
+    """Uses the words of a text, but not their order."""
 
     def __init__(self, spec: DataSpec, width: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class BagOfWords(nn.Module):
 @register_model(
     "bag_of_words",
     label="Bag of words",
-    description="Looks only at which words occur. Very fast, and hard to beat on long texts.",
+    description="Uses the words of a text, but not their order. Very fast, and hard to beat on long texts.",
     tasks=(TEXT_CLASSIFICATION,),
     family="dense",
     sizes={"small": "64 numbers a word", "large": "256 numbers a word"},

@@ -29,14 +29,14 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, channels, height, width) to (batch, num_classes) scores."""
     channels, height, width = spec.input_shape
     first, second, hidden = WIDTHS[options.size or "small"]
-    # Two poolings; of a side below 4 pixels nothing would be left without rounding up.
+    # Two poolings, which round up for sides below 4 pixels, because otherwise no pixel would remain.
     rounds_up = min(height, width) < 4
     rows, columns = (-(-side // 4) if rounds_up else side // 4 for side in (height, width))
     shrink: list[nn.Module] = []
     if rows > LARGEST_GRID or columns > LARGEST_GRID:
         shrink.append(_shrink((rows, columns)))
         rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
-    # ReLU after pooling, not before: the result is the same, with a quarter of the values.
+    # ReLU after pooling gives the same result as before pooling, with a quarter of the values.
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
         nn.MaxPool2d(2, ceil_mode=rounds_up),

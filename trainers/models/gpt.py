@@ -65,7 +65,7 @@ class Gpt(nn.Module):
             ValueError: if there are fewer blocks than stages.
         """
         if num_stages > len(self.blocks):
-            raise ValueError(f"the model has {len(self.blocks)} blocks, so at most as many stages")
+            raise ValueError(f"the model has {len(self.blocks)} blocks, which limits the number of stages")
         stages: list[nn.Module] = []
         for stage in range(num_stages):
             first, end = (len(self.blocks) * edge // num_stages for edge in (stage, stage + 1))

@@ -20,9 +20,9 @@ NUM_CHOSEN = 2
 class Experts(nn.Module):
     """Several dense layers (experts), of which a gate chooses two for each token.
 
-    In training all experts compute all tokens, and a weight of 0 drops those not chosen. This is exact, has
-    the same shapes in every step, and gives each expert a gradient on every rank. It saves no computation,
-    but at this size sorting tokens by expert would cost more than it saves.
+    In training, all experts compute all tokens, and a weight of 0 drops the tokens of experts that were not
+    chosen. This is exact, has the same shapes in every step, and gives each expert a gradient on every rank.
+    At this size, sorting tokens by expert would cost more than it saves.
 
     Attributes:
         sent: (experts,) share of the latest batch's tokens per expert; no gradient.
@@ -52,8 +52,8 @@ class Experts(nn.Module):
     def _mixed_of_chosen(self, tokens: Tensor, weights: Tensor, chosen_by: Tensor) -> Tensor:
         """Return the same result, (tokens, width), computing only the chosen tokens of each expert.
 
-        Not for training: each expert needs a gradient in every step, and shapes that depend on values force
-        the host to wait for the GPU.
+        Only for evaluation: in training, each expert needs a gradient in every step, and shapes that depend
+        on values force the host to wait for the GPU.
         """
         mixed = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
@@ -99,7 +99,7 @@ class GptMoe(nn.Module):
 @register_model(
     "gpt_moe",
     label="GPT with experts",
-    description=f"A GPT of {NUM_EXPERTS} experts a layer; a gate picks {NUM_CHOSEN} for each token.",
+    description=f"A GPT with {NUM_EXPERTS} experts per layer; a gate chooses {NUM_CHOSEN} for each token.",
     tasks=(LANGUAGE_MODELLING,),
     family="transformer",
     sizes={"small": "2 layers, learns on a laptop", "medium": "6 layers, for a GPU"},

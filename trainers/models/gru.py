@@ -9,8 +9,8 @@ from trainers.data import TEXT_CLASSIFICATION, DataSpec
 from trainers.registry import ModelOptions, register_model
 
 WIDTHS = {"small": 64, "large": 256}
-# Without these three it memorises texts: accuracy 0.682 on Austen's novels, 0.721 with them. Embeddings start
-# small, so that a rare word, which is hardly trained, adds little.
+# These three values reduce overfitting: accuracy on Austen's novels is 0.721 with them, 0.682 without.
+# Embeddings start small, so that a rare word, which is hardly trained, adds little.
 FIRST_STD = 0.1
 VECTOR_DROPOUT = 0.1
 OUTPUT_DROPOUT = 0.3
@@ -34,7 +34,7 @@ class BidirectionalGru(nn.Module):
         """Map (batch, length) tokens to (batch, classes) scores; padding has no effect.
 
         Texts are padded at the end. For the backward direction each text is reversed without its padding, so
-        that both GRUs read the whole text before they reach the padding.
+        that both GRUs read the entire text before the padding.
         """
         lengths = (tokens != self.padding).sum(1).clamp_min(1)
         places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
@@ -52,7 +52,7 @@ class BidirectionalGru(nn.Module):
 @register_model(
     "gru",
     label="Bidirectional GRU",
-    description="Reads the text word by word from both ends and remembers what matters.",
+    description="Reads the text word by word, in both directions, with gated recurrent units.",
     tasks=(TEXT_CLASSIFICATION,),
     family="recurrent",
     sizes={"small": "64 cells each way", "large": "256 cells each way"},

@@ -39,8 +39,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
 @register_model(
     NAME,
     label="Fine-tune a language model",
-    description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns to "
-    "write like your text.",
+    description="A pretrained Hugging Face model from a folder, which learns to write like your text.",
     tasks=(LANGUAGE_MODELLING,),
     family="pretrained",
     needs_path=True,
@@ -65,8 +64,8 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     pretrained.freeze_unused(network, example)
     if is_not_causal(network, example):
         raise ValueError(
-            f"the model in {folder} sees the words that it must predict, so it cannot learn to write: "
-            "it is one for understanding text. Use it with model hf_text"
+            f"the model in {folder} attends to the words that it must predict (it is not causal), so it "
+            "cannot learn to write. Use it with model hf_text"
         )
     return network
 

@@ -47,7 +47,7 @@ class TrainedClassifier(nn.Module):
         super().__init__()
         self.padding = spec.padding
         self.classifier = classifier
-        classifier.config.pad_token_id = spec.padding  # decoders find the end of a text by it
+        classifier.config.pad_token_id = spec.padding  # decoders use it to find the end of a text
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores."""
@@ -73,8 +73,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
 @register_model(
     NAME,
     label="Fine-tune a text model",
-    description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns "
-    "to classify your texts.",
+    description="A pretrained Hugging Face model from a folder, which learns to classify your texts.",
     tasks=(TEXT_CLASSIFICATION,),
     family="pretrained",
     needs_path=True,

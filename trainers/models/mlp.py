@@ -1,4 +1,4 @@
-"""A multi-layer perceptron: three dense layers, the smallest network that learns images well."""
+"""A multi-layer perceptron of three dense layers, the smallest network that learns images well."""
 
 from __future__ import annotations
 

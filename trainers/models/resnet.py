@@ -61,7 +61,7 @@ class ResNet(nn.Module):
         for stage, num_blocks in enumerate(shape.num_blocks):
             narrow = shape.width * 2**stage
             for number in range(num_blocks):
-                # Stop at 2 pixels: batch norm over one sample of one pixel has no variance.
+                # Stop at 2 pixels, because batch norm over one sample of one pixel has no variance.
                 stride = 2 if stage > 0 and number == 0 and side > LEAST_SIDE else 1
                 side = -(-side // stride)
                 wide = narrow * DEEP_WIDENING if shape.is_deep else narrow
@@ -89,7 +89,7 @@ def _stem(channels: int, width: int, *, is_large: bool) -> nn.Module:
             nn.Conv2d(channels, width, kernel_size=7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(width),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
-            nn.ReLU(),  # after pooling: same result with a quarter of the values
+            nn.ReLU(),  # after pooling, with the same result and a quarter of the values
         )
     return nn.Sequential(_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU())
 

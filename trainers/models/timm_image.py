@@ -44,14 +44,14 @@ class Resized(nn.Module):
 @register_model(
     NAME,
     label="timm network",
-    description="An image network of the package timm, from scratch or from a trained one in a folder on "
-    "this machine. Small images are enlarged to the 64 pixels a side that such networks need.",
+    description="A network of the package timm, from scratch or pretrained from a folder on this machine. "
+    "Small images are enlarged to 64 pixels per side, which these networks need.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="pretrained",
     sizes={
         "resnet18": "11 million parameters, the classic",
         "mobilenetv3_small_050": "0.6 million, made for phones",
-        "efficientnet_b0": "4 million, much accuracy for little work",
+        "efficientnet_b0": "4 million, accurate for its computing time",
         "convnext_atto": "3.4 million, a convolutional network of 2022",
         "vit_tiny_patch16_224": "5.5 million, a transformer over squares of 16 pixels",
         "resnet50": "24 million, for a GPU",
@@ -92,7 +92,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
 def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -> nn.Module:
     """Return the folder's network; its output layer is replaced if the number of classes differs.
 
-    It is first loaded with its original classes, because timm then checks that no weight is missing.
+    The network is first loaded with its original classes, so that timm checks that no weight is missing.
 
     Raises:
         ValueError: if the weights do not match the network.
@@ -101,8 +101,8 @@ def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -
         network: Any = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise ValueError(
-            f"{NAME} cannot use the model in {folder}; are config.json and the weights of the same model? "
-            f"({pretrained.in_short(error)})"
+            f"{NAME} cannot use the model in {folder}. Check that config.json and the weights belong to the "
+            f"same model ({pretrained.in_short(error)})"
         ) from error
     if network.num_classes != num_classes:
         network.reset_classifier(num_classes)
@@ -121,7 +121,9 @@ def timm_config(folder: Path) -> dict[str, Any]:
         hint = f" ({config['model_type']}, a model of transformers)" if "model_type" in config else ""
         raise ValueError(f"{folder} is not a model in timm's format: config.json has no architecture{hint}")
     if not (folder / "model.safetensors").is_file():
-        raise ValueError(f"{folder} has its weights in several files: timm reads one, model.safetensors")
+        raise ValueError(
+            f"{folder} has its weights in several files, but timm reads only one, model.safetensors"
+        )
     return config
 
 

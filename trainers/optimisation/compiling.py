@@ -14,7 +14,7 @@ from trainers.machine.os_errors import explain
 from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
-NOTHING_COMPILED = "torch compiles no part of this model here"
+NOTHING_COMPILED = "torch compiles no part of this model on this device"
 # torch warms up in the first call, captures in the second and replays from the third.
 NUM_TRIALS_OF_GRAPHS = 3
 
@@ -34,8 +34,8 @@ def try_compile(
     unless the loss needs values from other ranks.
 
     The trial does not change weights, parameter names, gradients, running statistics or random state. It
-    sends no gradients, because a rank that fails would leave the others waiting in an all-reduce. If one
-    rank fails, no rank compiles.
+    sends no gradients, because if a rank failed, the others would wait in an all-reduce. If one rank fails,
+    no rank compiles.
     """
     from torch._dynamo import config as dynamo_config  # takes a second to import
 
@@ -43,8 +43,8 @@ def try_compile(
     problem = None
     with torch.no_grad(), _untouched(network, world.device), strategy.autocast(), strategy.inside_model():
         is_joined = not objective.needs_other_ranks(network(inputs))
-    # First try a graph split at DDP's buckets, so that each bucket is sent while backward continues; then
-    # an unsplit graph, because not every model can be split. A single rank sends nothing.
+    # First try a graph that is split at DDP's buckets, so that each bucket is sent while backward continues.
+    # Then try an unsplit graph, because not every model can be split. A single rank sends nothing.
     for is_cut in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
@@ -77,8 +77,8 @@ def _compiled_forward(
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         return objective.training_loss(scores_of(inputs), targets)
 
-    # One graph per batch size: otherwise the last, smaller batch of an epoch would make torch replace the
-    # graph by one with dynamic shapes, which costs more host time in each step. Evaluation uses more sizes.
+    # One graph per batch size, because after the smaller last batch of an epoch, torch would use a graph with
+    # dynamic shapes, which costs more host time in each step. Evaluation uses more sizes.
     mode = "reduce-overhead" if cuda_graphs else None
     compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
     compiled_scores = torch.compile(scores_of, backend=backend)
@@ -109,7 +109,8 @@ def _why_it_fails(
             for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
                     loss = loss_of_trial()
-                # Not `loss.backward()`: it would run DDP's hooks, which miscount with a static graph.
+                # Do not call `loss.backward()`, which runs DDP's hooks; they would miscount with a static
+                # graph.
                 torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - compilers raise anything; the run continues uncompiled
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"

@@ -72,12 +72,12 @@ def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
 def mean_over_ranks(values: Tensor, weight: float) -> Tensor:
     """Return the mean over the samples of all ranks' micro-batches. Every rank must call it.
 
-    The balance loss is a product of two means. If all ranks use the global batch's value for the one without
-    a gradient, the mean of the ranks' losses and gradients equals that of a single process.
+    The balance loss is a product of two means. If all ranks use the global batch's value for the factor
+    without a gradient, the mean of the ranks' losses and gradients equals the result of a single process.
 
     Args:
         values: mean over this rank's samples.
-        weight: proportional to the number of its samples; 0 if it has none.
+        weight: proportional to this rank's number of samples; 0 if it has none.
     """
     summed = torch.cat([values.detach().flatten() * weight, values.new_full((1,), weight)])
     dist.all_reduce(summed)

@@ -70,8 +70,9 @@ class LearningRate:
     def position(self, progress: Progress) -> int:
         """Return the position in the schedule: the current step, in global batches of the current size.
 
-        It is `step` + 1, unless the run was resumed with another global batch size. Then the position follows
-        the samples seen if epochs end the run or the schedule is by epoch, and the steps if `max_steps` does.
+        It is `step` + 1, unless the run was resumed with another global batch size. In that case, the
+        position depends on the number of processed samples if epochs end the run or the schedule is by epoch,
+        and on the steps if `max_steps` ends the run.
         """
         if self._is_over_by_steps and self._config.lr_schedule != "step":
             return progress.step + 1

@@ -58,11 +58,13 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     mine, expected = numbers_to_add(size_bytes // BYTES_PER_ELEMENT, world)
     values = mine.clone()
     warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
-    # Agreed over all ranks: a different number of all-reduces per rank would hang.
+    # All ranks must use the same number: otherwise a rank waits forever in an all-reduce.
     num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
     times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
-        raise ValueError(f"the sum of {len(values):,} numbers came out wrong on rank {world.rank}")
+        raise ValueError(
+            f"an all-reduce of {len(values):,} numbers returned a wrong sum on rank {world.rank}"
+        )
     time_s = _slowest(statistics.median(times_s), world)
     algorithm_bytes_per_s = size_bytes / time_s
     is_cuda = world.device.type == "cuda"

@@ -16,7 +16,7 @@ from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import VisibleGpu
 
-# The names and numbers of glibc's malloc.h; see `man 3 mallopt`.
+# Constants of glibc's malloc.h; see `man 3 mallopt`.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _NEVER = -1
@@ -27,8 +27,8 @@ _LARGEST_KEPT_BYTES = 32 * 2**20
 def keep_what_is_freed() -> None:
     """Stop malloc from returning freed memory to the system; does nothing without glibc.
 
-    Otherwise each step maps the memory of its activations again: a small transformer on the CPU then has
-    4,000 to 13,000 page faults per step, 20 to 50 ms of 190 (benchmarks/LOG.md).
+    By default, each step maps the memory of its activations again: a small transformer on the CPU then has
+    4,000 to 13,000 page faults per step, which take 20 to 50 of 190 ms (benchmarks/LOG.md).
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -53,7 +53,7 @@ class Choice:
 
 
 def choose(wanted: str, local_rank: int, num_local_ranks: int) -> Choice:
-    """Choose this rank's device, the same kind on every rank. Choosing the CPU hides all GPUs from torch.
+    """Choose this rank's device; every rank gets the same kind. If it is the CPU, hide all GPUs from torch.
 
     Raises:
         ValueError: if GPUs are requested but unusable, or there are fewer GPUs than ranks.
@@ -85,7 +85,7 @@ def _on_the_cpu(obstacle: Obstacle | None) -> Choice:
 def why_unusable(num_ranks: int) -> Obstacle | None:
     """Return why the visible GPUs cannot train; None if they can or there are none.
 
-    CUDA is started last, only if nothing else rules the GPUs out.
+    Initialises CUDA only after all other checks have passed.
     """
     visible = hardware.visible_gpus()
     if not visible and (found := cuda_environment.obstacle()) is not None:
@@ -98,10 +98,10 @@ def why_unusable(num_ranks: int) -> Obstacle | None:
 
 
 def hold(device: torch.device) -> None:
-    """Make a GPU this process's device, and check that it is the one assigned to this rank.
+    """Set this process's GPU, and check that it is the GPU assigned to this rank.
 
     Raises:
-        ValueError: if it is another one, or torch has no kernels for it.
+        ValueError: if it is another GPU, or torch has no kernels for it.
     """
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
@@ -147,8 +147,8 @@ def _require_given(index: int, properties: Any) -> None:
     if handle is not None and hardware.is_divided(handle):
         return
     raise ValueError(
-        f"this rank was given {given}, but holds {held}: something called CUDA before the run said which GPU "
-        "is its own, probably a package that torch imports: start the page with --no-standby"
+        f"this rank was assigned {given}, but CUDA opened {held}: something, probably a package that torch "
+        "imports, called CUDA before CUDA_VISIBLE_DEVICES was set. Start the page with --no-standby"
     )
 
 
@@ -207,7 +207,7 @@ def _built_for_the_cpu() -> Obstacle:
 
 
 def _start_cuda() -> Obstacle | None:
-    """Start CUDA; return its error and the usual remedy as an obstacle, or None."""
+    """Initialise CUDA; return its error with the usual remedy, or None."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
@@ -216,7 +216,7 @@ def _start_cuda() -> Obstacle | None:
 
 
 def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
-    """Return the meaning of an error at CUDA's start, and the remedy.
+    """Return the cause and the remedy of an error from CUDA's initialisation.
 
     Args:
         built_for: the CUDA version of this torch.

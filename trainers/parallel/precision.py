@@ -10,7 +10,7 @@ from torch import nn
 
 log = logging.getLogger(__name__)
 
-# On a GPU, channels last pays only on tensor cores; in fp32 cuDNN is often slower with it.
+# On a GPU, channels last is faster only on tensor cores; in fp32, cuDNN is often slower with it.
 _PRECISIONS_OF_TENSOR_CORES = ("bf16", "fp16", "tf32")
 
 
@@ -20,7 +20,7 @@ def put_channels_last(network: nn.Module, device: torch.device, precision: str) 
         return
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        log.info("filters and images lie channels last in memory")
+        log.info("filters and images use the channels-last memory format")
 
 
 def align_state(optimizer: torch.optim.Optimizer) -> None:
@@ -65,7 +65,8 @@ class Precision:
     def loss_scale(self) -> torch.Tensor:
         """Return the initial gradient for `loss.backward`, without waiting for the GPU.
 
-        It is the loss scale in fp16, else 1. Passing it saves backward from filling a new tensor per step.
+        The value is the loss scale in fp16, else 1. Without this argument, backward fills a new tensor in
+        each step.
         """
         return self._one if self.scaler is None else self.scaler.scale(self._one)
 

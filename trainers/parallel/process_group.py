@@ -29,7 +29,7 @@ SLOW_TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This rank's number, its device and the process groups.
+    """This rank, its device and its process groups.
 
     Attributes:
         timeout: timeout of a collective.
@@ -144,7 +144,7 @@ def use_free_cores(device: torch.device) -> int:
     """Let a GPU rank pick batches with all free cores, not one (torchrun's default); return their number.
 
     Call it after the data is loaded: the last digits of a sum on the CPU, such as a data set's mean, depend
-    on the number of threads. Picking a batch only copies, so its result does not.
+    on the number of threads. Picking a batch only copies values, so it gives the same result with any number.
     """
     if device.type == "cuda":
         local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -188,9 +188,9 @@ def use_interface_towards(address: str) -> None:
             os.environ.setdefault(name, interface)
 
 
-# Destroyed groups, kept until the process ends. The destructor of ProcessGroupGloo takes the group's mutex
-# while it has the GIL; gloo's thread, which has the mutex, needs the GIL to release its last all-reduce: with
-# torch 2.13 on a busy machine, a rank waited forever.
+# Destroyed groups, kept alive until the process ends to avoid a deadlock. The destructor of
+# ProcessGroupGloo waits for the group's mutex while it holds the GIL; gloo's thread holds that mutex and
+# waits for the GIL to release its final all-reduce. Observed with torch 2.13 on a busy machine.
 _destroyed: list[dist.ProcessGroup] = []
 
 
@@ -208,7 +208,7 @@ def leave() -> None:
 def gather_json(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
     """Gather one JSON value per rank, in rank order, on every rank of a CPU group.
 
-    JSON and not `all_gather_object`, which unpickles what other processes send.
+    Uses JSON because `all_gather_object` unpickles data from other processes.
     """
     written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     num_ranks = dist.get_world_size(group)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def layers_of(network: nn.Module) -> list[nn.Module]:
-    """Return the layers to gather one at a time: the blocks of its stacks, or its children if it has none.
+    """Return the layers to gather one at a time: the blocks of the network's stacks, or its children without
+    stacks.
 
     A layer that shares a weight with another one (tied embeddings) is left out; the root gathers it.
     """
@@ -95,7 +96,8 @@ class ShardedStrategy(Strategy):
             num_copies = 1 if self.owns_plain else num_copies_of(parameter.grad, world_size)
             by_copies.setdefault(num_copies, []).append(local_part(parameter.grad))
         total = torch.zeros((), device=self.world.device)
-        for num_copies, pieces in by_copies.items():  # a few kernels instead of one per tensor
+        # one foreach call per group instead of a kernel per tensor
+        for num_copies, pieces in by_copies.items():
             total += nn.utils.get_total_norm(pieces).square() / num_copies
         return self.world.sum(total).sqrt()
 
@@ -143,7 +145,9 @@ def local_part(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a tensor, sharing its memory."""
     if not is_in_pieces(tensor):
         return tensor
-    assert not any(placement.is_partial() for placement in tensor.placements), "a sum nobody has made yet"
+    assert not any(placement.is_partial() for placement in tensor.placements), (
+        "a partial sum that is not reduced yet"
+    )
     return tensor.to_local().detach()
 
 
@@ -214,9 +218,10 @@ def copy_tensors(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> Non
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Create the state of a first step without changing weights: rate 0, gradient 0, then zero the state.
+    """Create the optimizer's state without changing weights: step with rate 0 and gradient 0, then zero the
+    state.
 
-    torch's SGD, Adam and AdamW start from zeros, so the next step is equal to a first one.
+    torch's SGD, Adam and AdamW start from zeros, so the next step is equal to a first step.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter.grad for parameter in parameters]

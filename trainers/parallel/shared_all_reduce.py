@@ -1,7 +1,7 @@
 """All-reduce between CPU ranks of one machine through shared memory.
 
-gloo sends gradients through local sockets, which takes most of a small model's step. Here each bucket is
-averaged in pieces, each in one round:
+gloo sends gradients through local sockets, which takes most of the time of a small model's step. This module
+averages each bucket in pieces, one round per piece:
 
 1. Each rank writes its gradients, divided by the number of ranks, into its own memory file.
 2. It writes one byte into a pipe to each other rank, then waits for one byte from each of them.
@@ -9,8 +9,8 @@ averaged in pieces, each in one round:
 
 The bytes in step 2 are a barrier. The memory file has two halves, used alternately, so one barrier per round
 is enough: a rank overwrites a half only two rounds later. By then it has passed the barrier of the round in
-between, and each rank announces itself there only after it has finished reading that half. With a single
-half, a fast rank could overwrite values that a slow rank still reads.
+between, which every rank enters only after it has finished reading that half. With a single half, a fast rank
+could overwrite values that a slow rank still reads.
 
 When a rank ends, its pipe ends close and the other ranks get an error immediately. No file remains on disk.
 """
@@ -37,7 +37,7 @@ from trainers.parallel.strategy import Round
 # A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
 # Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
 PIECE_BYTES = 2**21
-# Each rank reads the memory of all others; with more ranks that is more than gloo sends.
+# Maximum number of ranks. With more ranks, each reads more from the others than gloo sends.
 MOST_RANKS = 8
 
 # Maximum timeout of `poll`: 24 days.
@@ -47,11 +47,11 @@ _HALVES = 2
 
 
 class SharedSum:
-    """One rank's memory file, mappings of the others', and a pipe to and from each of them.
+    """One rank's memory file, its mappings of the other ranks' files, and a pipe to and from each other rank.
 
     Attributes:
         spent_s: total time in `average` so far.
-        waited_s: the part of it spent waiting for other ranks.
+        waited_s: the part of `spent_s` that this rank waited for other ranks.
     """
 
     def __init__(self, world: World, timeout_s: float) -> None:
@@ -151,7 +151,7 @@ class SharedSum:
         return shared
 
     def _barrier(self) -> None:
-        """Announce that this rank has written its share, and wait until every other rank has too."""
+        """Announce that this rank has written its share, and wait for all other ranks."""
         try:
             for rank in self._others:
                 os.write(self._to[rank], b".")

@@ -48,13 +48,13 @@ class Averaged:
     rounds: tuple[Round, ...]
 
 
-# A sampling interval longer than any run.
+# Sampling interval of DDP's timers that no run reaches, which turns them off.
 _NEVER = 2**31 - 1
 _NANOSECONDS = 1e9
 
 
 class DdpLog:
-    """Adds up DDP's times of its all-reduces, on the CPU only.
+    """Sums the all-reduce times that DDP measures; CPU ranks only.
 
     On the CPU, DDP's timers read the clock, which is free. On a GPU they would synchronise in each timed
     step, so they are off. The methods are private to torch; if a version lacks them, times are unknown.
@@ -153,10 +153,10 @@ class AllReduceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryShares:
-    """Number of ranks that each kind of memory is divided over, as formulas; "one" is undivided.
+    """Number of ranks that each kind of memory is divided over, as formulas; "one" means undivided.
 
     Attributes:
-        parameters: at peak memory: weights that are all gathered during a step count as undivided.
+        parameters: at peak memory, so weights that a strategy gathers completely during a step are undivided.
         activations: for the samples of one replica.
     """
 
@@ -198,8 +198,8 @@ class Strategy:
             a resumed run must do one before it can be bit-equal to an uninterrupted run.
         memory_shares: how memory is divided over the ranks.
         gradient_copies: number of copies of its gradients that a rank holds, as a formula.
-        libraries: modules that wrapping imports, some of them in torch. They are imported before the model
-            is built, so that their memory is not attributed to the model.
+        libraries: modules that `wrap` imports. They are imported before the model is built, so that their
+            memory is not counted as the model's.
         holds_replica: each rank holds all weights between steps, so that replicas can be compared.
         takes_any_layout: parameters may have any memory layout, such as channels last.
         keeps_copies_without_sync: several ranks hold the same parameters and nothing averages their
@@ -252,7 +252,7 @@ class Strategy:
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        """Return why this strategy cannot train the network, or None. It may be on the meta device."""
+        """Return why this strategy cannot train a network, possibly on the meta device, or None."""
         del network
         return None
 
@@ -288,7 +288,8 @@ class Strategy:
         """
         if not cls.sharing:
             raise ValueError(
-                f"strategy {cls.name} does not say what its ranks do together: give it `sharing`"
+                f"strategy {cls.name} does not describe what its ranks communicate: pass `sharing` to "
+                "@register_strategy"
             )
         if unknown := set(cls.options) - config_module.settings().keys():
             names = ", ".join(sorted(unknown))
@@ -324,10 +325,10 @@ class Strategy:
         self.network = self.model = network
 
     def note_buckets(self, notes: list[Averaged] | None) -> bool:
-        """Note each averaged gradient bucket in `notes` from now on; None ends that.
+        """Append an entry to `notes` for each averaged gradient bucket from now on; None ends it.
 
         Returns:
-            False if this strategy cannot observe buckets; then nothing is noted.
+            False if this strategy cannot observe its buckets.
         """
         del notes
         return False

@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
         "uuids": uuids,
         "left_out": left_out,
         "obstacle": None if obstacle is None else asdict(obstacle),
-        # The page asks again when another torch is installed.
+        # The page runs this program again when another version of torch is installed.
         "watched_paths": [str(Path(torch.__file__).with_name("version.py"))],
     }
 

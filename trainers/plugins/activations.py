@@ -1,7 +1,7 @@
 """Estimates the memory that autograd keeps of a batch from forward to backward, without computing anything.
 
-Model and batch are on the meta device: they have shapes but no memory. The estimate excludes temporary memory
-of kernels and the gradients of the activations.
+Model and batch are on the meta device, so they have shapes but no memory. The estimate excludes temporary
+memory of kernels and the gradients of the activations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def activation_bytes_per_sample(network: nn.Module, spec: DataSpec) -> int | Non
     try:
         few, more = (_saved_bytes(network, spec, batch_size) for batch_size in (FEWER, MORE))
     except Exception as error:  # noqa: BLE001 - a plug-in's model may fail, or depend on values
-        log.info("what it keeps for backward is not known: %s: %s", type(error).__name__, error)
+        log.info("the memory for activations is unknown: %s: %s", type(error).__name__, error)
         return None
     return (more - few) // (MORE - FEWER)
 
@@ -67,8 +67,9 @@ class _KeptByKernels(TorchFunctionMode):
     """Attention and batch norm with the memory of the kernels of CPUs and GPUs.
 
     On the meta device torch would use the unfused attention, which keeps an attention matrix (length ×
-    length): for long texts far more than fused kernels keep (Dao et al. 2022, "FlashAttention"). Its batch
-    norm keeps the right tensors there, but takes 1.5 ms: half of the time for all models of images.
+    length): for long texts far more than fused kernels keep (Dao et al. 2022, "FlashAttention"). torch's
+    batch norm keeps the correct tensors on the meta device, but takes 1.5 ms, half of the time for all image
+    models.
     """
 
     def __torch_function__(
@@ -87,7 +88,7 @@ class _KeptByKernels(TorchFunctionMode):
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps what the fused kernels keep: query, key, value, output, and one number per position and head."""
+    """Keeps what fused kernels keep: query, key, value, output, and one number per position and head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _BatchNorm(torch.autograd.Function):
-    """Keeps the input, as the kernels do; their two numbers per channel do not depend on the batch."""
+    """Keeps the input, like the kernels. Their two numbers per channel do not depend on the batch."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *_learned: Tensor | None) -> Tensor:

@@ -2,7 +2,7 @@
 
     python -m trainers.plugins.catalog
 
-The page does not import torch; this short-lived process reads the catalogue for it.
+The page does not import torch, so this short-lived process reads the catalogue.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def describe() -> PrintedCatalogue:
         mistakes=tuple(entry_of(Mistake, entry) for entry in registry.mistakes().values()),
         tasks=tuple(entry_of(Task, task, name=name) for name, task in registry.tasks().items()),
         errors=tuple(broken),
-        # pip changes the folder of packages whenever it installs one that a model lacked.
+        # Watch the folder of packages, which pip changes when it installs a missing package.
         watched_paths=tuple(sorted(map(str, {*watched, sysconfig.get_path("purelib")}))),
     )
 
@@ -186,7 +186,7 @@ def fitting_strategies(network: nn.Module) -> list[str]:
 
 
 def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:
-    """Return the result of `of_spec` for each data set; it is called once for data sets of the same shape."""
+    """Return the result of `of_spec` for each data set. Data sets of the same shape share one call."""
     seen: dict[tuple[Any, ...], Found] = {}
     found = {}
     for name, spec in specs.items():
@@ -198,7 +198,7 @@ def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], 
 
 
 def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
-    """Return a model on the meta device: it has shapes but no values."""
+    """Return a model on the meta device, with shapes but no values."""
     with torch.device("meta"):
         return entry.build(spec, ModelOptions(size=size))
 

@@ -3,7 +3,7 @@
     python -m trainers.plugins.inspect_data --path PATH [--label-column C] [--task T] [--skip-unreadable]
         [--images-path FOLDER] [--reading JSON] [--sequence-length N] [--prepare]
 
-The page does not import torch or read data; this short-lived process does it. Small data is prepared
+The page neither imports torch nor reads data, so it starts this short-lived process. Small data is prepared
 immediately. For larger data, a sample of the images is read and nothing is prepared, unless --prepare is
 given. Progress goes to stderr.
 """
@@ -44,10 +44,12 @@ def main() -> None:
     parser.add_argument("--label-column", default="")
     parser.add_argument("--task", default="auto", choices=("auto", *TASKS))
     parser.add_argument("--skip-unreadable", action="store_true")
-    parser.add_argument("--images-path", default="", help="the folder of the images that a table names")
-    parser.add_argument("--reading", default="", help="JSON: how a table is read, see docs/own-data.md")
+    parser.add_argument("--images-path", default="", help="the folder of the images that a table refers to")
+    parser.add_argument(
+        "--reading", default="", help="JSON with changes to how a table is read (docs/own-data.md)"
+    )
     parser.add_argument("--sequence-length", type=int)
-    parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
+    parser.add_argument("--prepare", action="store_true", help="prepare the data, even if it is large")
     parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)
     asked = parser.parse_args()
     logging.basicConfig(
@@ -55,7 +57,7 @@ def main() -> None:
         level=logging.INFO,
         format="%(asctime)s %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S%z",
-        force=True,  # the process that this one was forked from logs less
+        force=True,  # the parent of a forked process uses a higher log level
     )
     options = DataOptions(
         path=asked.path,
@@ -66,10 +68,10 @@ def main() -> None:
         reading=asked.reading,
         sequence_length=asked.sequence_length,
     )
-    # The page cancels an inspection by SIGTERM; a normal exit removes half-made files.
+    # The page cancels an inspection by SIGTERM; turn it into a normal exit, which removes incomplete files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answer = inspect(options, prepare=asked.prepare, time_limit_s=asked.time_limit_s)
-    # ASCII: file names need not be valid Unicode, and this is valid JSON for all of them.
+    # Use ASCII, which gives valid JSON also for file names that are not valid Unicode.
     json.dump(answer, sys.stdout, allow_nan=False)
     print()
 
@@ -101,13 +103,13 @@ def inspect(
             if spec is not None:
                 answer["dataset"] = _describe(spec, own.problems) | {"prepared": own.fingerprint}
     except DataError as error:
-        if not own.problems.num_faults:  # not a fault of the data: no disk space, for example
+        if not own.problems.num_faults:  # the data is not the cause, but for example a full disk
             extra = list(error.problems)
     except NotInstalledError as error:
         package = (error.requirement or "").partition("==")[0]
         extra = [DataProblem(where="a package", message=str(error), package=package)]
     except OSError as error:
-        message = f"it cannot be read on ({explain(error)})."
+        message = f"the rest cannot be read ({explain(error)})."
         extra = [DataProblem(where=str(error.filename or options.path), message=message, hint="Try again.")]
     problems = [*extra, *own.problems.shown]
     answer["problems"] = [_clean(asdict(problem)) for problem in problems]
@@ -158,7 +160,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:
-    """Return JSON values that every reader accepts: invalid bytes are replaced, infinities become null."""
+    """Return JSON values that every reader accepts: replaces invalid bytes, and infinities by null."""
     if isinstance(value, dict):
         return {_clean(key): _clean(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

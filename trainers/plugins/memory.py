@@ -2,8 +2,8 @@
 
     python -m trainers.plugins.memory
 
-Separate from the catalogue, because it takes some seconds for all models, and only a page that shows the
-result needs to wait for it.
+Separate from the catalogue, because it takes a few seconds for all models, and the page does not have to wait
+for it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def needs_of(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
 
 
 def _largest_layer_bytes(network: nn.Module) -> int:
-    """Return the most bytes of weights FSDP gathers at a time: those of a layer, or all outside of layers."""
+    """Return the most bytes of weights that FSDP gathers at a time: one layer, or all outside of layers."""
     layers = layers_of(network)
     in_layers = {parameter for layer in layers for parameter in layer.parameters()}
     parts = [list(layer.parameters()) for layer in layers]

@@ -2,9 +2,9 @@
 
     python -m trainers.plugins.references < config.json
 
-The page starts it with a run's configuration on stdin. It fits the training split of the run and evaluates on
-the same validation split: tables, small images, and texts as token counts. Larger data has no baseline, so
-that it takes only seconds of one core at the lowest priority.
+The page starts this program with a run's configuration on stdin. It fits the training split of the run and
+evaluates on the same validation split. Inputs are tables, small images, and texts as token counts. Larger
+data has no baseline, so that fitting takes only seconds on one core at the lowest priority.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trainers.files.json_files import parse_json
 
 LOWEST_PRIORITY = 19
 MOST_CPU_S = 60
-# The product for one pass over the data: input numbers, or tokens of texts, × classes.
+# Maximum work for one pass over the data: number of inputs, or tokens of texts, × classes.
 MOST_PRODUCTS = 2**24
 MOST_ITERATIONS = 300
 ON_INPUTS, ON_WORDS = "logistic regression", "logistic regression on word counts"
@@ -64,7 +64,7 @@ def references_of(config: Config) -> dict[str, Any]:
     """Return `num_train`, `num_validation` and `references`: each a `label` and its `metrics`.
 
     Raises:
-        ValueError, LookupError, OSError: if the data cannot be read here.
+        ValueError, LookupError, OSError: if this machine cannot read the data.
     """
     registry.discover_all()
     dataset = registry.datasets()[config.dataset].create(DataOptions.of(config))
@@ -90,7 +90,7 @@ def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dic
     if spec.task not in (TABULAR_CLASSIFICATION, IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION):
         return "", {}
     is_text = spec.task == TEXT_CLASSIFICATION
-    # For a data set that is read by characters, `decode` is a method of its tokenizer.
+    # For a data set of characters, `decode` is a method of its tokenizer.
     is_characters = isinstance(getattr(spec.decode, "__self__", None), CharacterTokenizer)
     most = MOST_CHARACTERS if is_characters else 1
     features = tf_idf(spec, train, validation, most) if is_text else standardised(train, validation)
@@ -182,7 +182,7 @@ def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str,
         split.targets_of(torch.arange(len(split))).double().unsqueeze(1) for split in (train, validation)
     )
     mean = targets.mean()
-    # By SVD, because columns may be linearly dependent.
+    # Use an SVD, because columns may be linearly dependent.
     weights = torch.linalg.lstsq(inputs, targets - mean, driver="gelsd").solution
     squares = (others @ weights + mean - wanted).square().sum()
     metrics = {"rmse": math.sqrt(float(squares) / len(wanted)) * spec.target_std}

@@ -1,1 +1,1 @@
-"""Use of a trained model outside training: predictions, generated text, and a copy to take home."""
+"""Use of a trained model outside of training: predictions, generated text, and exports."""

@@ -1,4 +1,4 @@
-"""Converts an input that a user sent (an image, a table row, a text) into a model's input.
+"""Converts a user's input (an image, a table row, a text) into a model's input.
 
 A wrong input raises `InputError`, whose message names the field, the value and the allowed values.
 """
@@ -27,7 +27,7 @@ from trainers.report.samples import as_base64, cut, short, thumbnails
 
 MAX_CHARACTERS = 100_000
 MOST_SHOWN = 200
-# A drawing is read with this many pixels per pixel of the model's input, before it is centred.
+# Pixels of a drawing per pixel of the model's input, before the drawing is centred.
 FINER = 4
 MAX_CELL = 40
 # Optional fields of an image and their ranges: degrees, share of the width, share of the brightness.
@@ -35,12 +35,12 @@ VARIATIONS = {"rotate": (-180, 180), "shift": (-0.5, 0.5), "noise": (0, 1)}
 
 
 class InputError(ValueError):
-    """An input is not of the kind that the model takes."""
+    """An input is not valid for the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """An input as the model takes it, a batch of one, and as JSON values for the page."""
+    """An input as a batch of one for the model, and as JSON values for the page."""
 
     tensor: Tensor
     shown: dict[str, Any]
@@ -106,7 +106,7 @@ def _prepare_image(about: Description, inputs: Mapping[str, Any]) -> Prepared:
         stored = stored * (largest / 255.0)
     stored = _varied(stored, about, inputs)
     mean, std = (torch.tensor(about["input"][name]).reshape(-1, 1, 1) for name in ("mean", "std"))
-    # Rounded: training reads bytes.
+    # Round, because training reads bytes.
     stored = stored.round()
     picture = thumbnails(stored.unsqueeze(0), about["input"].get("largest", 255))[0]
     channels, height, width = picture.shape
@@ -116,9 +116,10 @@ def _prepare_image(about: Description, inputs: Mapping[str, Any]) -> Prepared:
 
 
 def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Tensor:
-    """Return an image turned by `rotate` degrees, moved right by `shift` of its width, and with `noise`.
+    """Return an image rotated by `rotate` degrees, shifted right by the fraction `shift` of its width, with
+    `noise` added.
 
-    The noise is drawn with a fixed seed, so that the same question has the same answer.
+    The noise has a fixed seed, so that the same input has the same answer.
     """
     found = {name: inputs.get(name, 0) for name in VARIATIONS}
     for name, value in found.items():
@@ -129,7 +130,8 @@ def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Ten
     if found["rotate"] or found["shift"]:
         angle = math.radians(found["rotate"])
         cosine, sine, ratio = math.cos(angle), math.sin(angle), image.shape[1] / image.shape[2]
-        # Maps places of the result to places of the image, both from -1 to 1; x moves by twice the share.
+        # Maps positions of the result to positions of the image, both from -1 to 1, so x shifts by twice the
+        # fraction.
         moved = -2 * found["shift"]
         turn = [
             [cosine, sine * ratio, cosine * moved],
@@ -176,7 +178,7 @@ def _given_pixels(pixels: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def _centred(drawing: Tensor, about: Description, shape: tuple[int, ...]) -> Tensor:
-    """Return a drawing whose object is centred, and as large as the objects of the training images."""
+    """Return a drawing with its object centred and scaled to the size of objects in the training images."""
     inputs = about["input"]
     background = inputs.get("background", 0) * 255.0 / inputs.get("largest", 255)
     is_object = ((drawing.float() - background).abs() > INK_SHARE * 255).any(dim=0)
@@ -187,7 +189,7 @@ def _centred(drawing: Tensor, about: Description, shape: tuple[int, ...]) -> Ten
     left, right = int(columns[0]), int(columns[-1]) + 1
     box = drawing[:, top:bottom, left:right].float()
     _, height, width = shape
-    # The sides of the picture around the box, in pixels of the drawing.
+    # The side lengths of the image around the box, in pixels of the drawing.
     longest = max(box.shape[1] / height, box.shape[2] / width) / inputs.get("extent", 1.0)
     sides = (max(box.shape[1], round(longest * height)), max(box.shape[2], round(longest * width)))
     picture = torch.full((box.shape[0], *sides), background)
@@ -224,7 +226,7 @@ def _numbers_of(column: TableColumn, row: Mapping[str, Any], mean: Sequence[floa
         raise InputError(f"row[{column.name!r}] is empty; allowed: {_allowed(column)}")
     flag = [float(is_empty)] if column.has_missing else []
     if not column.values:
-        # An empty cell is the mean, which is 0 after scaling.
+        # Replace an empty cell by the mean, which is 0 after scaling.
         return [mean[0] if is_empty else _number(column, cell), *flag]
     is_known = not is_empty and str(cell) in column.values
     if not is_empty and not is_known and not column.has_other:
@@ -254,7 +256,7 @@ def _prepare_text(about: Description, text: str, tokenizer: Tokenizer) -> Prepar
     length = about["input"]["shape"][0]
     tokens = tokenizer.encode([text], length)[0]
     if not tokens:
-        raise InputError(f"text is {text[:MAX_CELL]!r}, in which the model finds no word")
+        raise InputError(f"text is {text[:MAX_CELL]!r}, which contains no word that the model can read")
     is_own = about["input"]["tokenizer"]["kind"] != description.PRETRAINED
     shown = [
         {"text": tokenizer.decode([token]), "is_known": not (is_own and token == UNKNOWN)} for token in tokens

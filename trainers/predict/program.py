@@ -1,4 +1,4 @@
-"""The program `predict.py` that is taken home with a model: the parts that this kind of model needs."""
+"""Writes the program `predict.py` of an exported model, from the parts that this kind of model needs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def tokens_of(text):
 
 READ_TEXT = '''\
 def read(path):
-    """Return the tokens of a text file, as many as the model takes."""
+    """Return the tokens of a text file, padded or truncated to the model's length."""
     length = INPUT["shape"][0]
     tokens = tokens_of(path.read_text("utf-8"))[:length]
     return tokens + [INPUT["padding"]] * (length - len(tokens))
@@ -133,7 +133,7 @@ tokens = tokens_of(text) or [0]
 random.seed(0)
 for _ in range(200):
     seen = tokens[-length:]
-    scores = model(seen + [0] * (length - len(seen)))[len(seen) - 1]  # what follows has no influence
+    scores = model(seen + [0] * (length - len(seen)))[len(seen) - 1]  # later positions have no influence
     powers = [math.exp((score - max(scores)) / 0.8) for score in scores]
     tokens += random.choices(range(len(powers)), powers)
 print({decode})
@@ -144,7 +144,7 @@ def program(about: Description, example: str) -> str:
     """Return the program for a model.
 
     Args:
-        example: the file that it uses without an argument.
+        example: the file that the program uses by default.
     """
     inputs, task = about["input"], about["task"]
     is_language = task == LANGUAGE_MODELLING

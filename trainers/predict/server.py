@@ -1,18 +1,18 @@
-"""A template that has imported torch, and its forks: they answer for trained models or inspect own data.
+"""A template process that has imported torch, and its forks, which run trained models or inspect own data.
 
     python -m trainers.predict.server DESCRIPTOR
 
-The page starts the template when a user opens the first model or inspects data, and asks it over a socket
-(DESCRIPTOR) to fork a process; the page sends the other end of that process's own socket along. A fork
-answers its first question in a few hundredths of a second, because importing torch takes more than one
-second. Messages are lines of JSON. A model's process gets one question, then sends its answers; the last one
-has `end`. An inspection gets its arguments and environment once, and prints to the files that the page has
-sent; when it has ended, the template sends its `exit_code`.
+The page starts the template when a user opens the first model or inspects data. Over a socket (DESCRIPTOR),
+the page orders a fork and passes the socket of the new process. A fork answers its first question in a few
+hundredths of a second; importing torch would take more than one second. Messages are lines of JSON. A model's
+process gets one question, then sends its answers, of which the last one has `end`. An inspection gets its
+arguments and environment once, and prints to the files that the page has passed. When it has ended, the
+template sends its `exit_code`.
 
-A process of a model computes on the CPU, or on the GPU that a question names. It ends when it was not asked
-for some minutes, and every fork ends with the page: both ends see that the socket is closed. The template
-itself never computes: after a fork, threads of a computation would be missing. Forks keep none of its files
-and sockets.
+A model's process computes on the CPU, or on the GPU that a question names. It ends after a few minutes
+without a question. Every fork ends with the page, because its socket is closed then. The template itself
+never computes, because a fork would lack the threads of the computation. Forks close the template's files and
+sockets.
 """
 
 from __future__ import annotations
@@ -49,36 +49,36 @@ from trainers.predict.prepare import InputError
 from trainers.predict.program import snippet
 from trainers.predict.trained_model import Models, compare_start
 
-# Below the page and training.
+# Nice level, below the priority of the page and training.
 NICENESS = 5
 IDLE_S = 120.0
 TEMPLATE_IDLE_S = 600.0
-# Private memory of a fork beyond the template's; also of what it uses on a GPU.
+# Maximum private memory of a fork in addition to the template's; also its maximum GPU memory.
 MEMORY_BYTES = 4 * 2**30
 MAX_LINE = 2**20
-# Orders to the template have a fixed length, because a socket may join two of them.
+# Length of an order to the template, which is fixed because a socket may join two orders.
 ORDER_BYTES = 16
 MODEL, INSPECTION = b"model", b"inspection"
 SIGNALS = {b"kill": signal.SIGKILL, b"term": signal.SIGTERM}
 
-# Their messages are for the user.
+# Errors whose messages are meant for users.
 USUAL_ERRORS = (ValueError, LookupError, OSError)
 
 Answer = dict[str, Any]
 
 
 def main() -> None:
-    """Serve as the template until the page closes the socket, or nobody asked for ten minutes."""
+    """Serve as the template until the page closes the socket, or no order arrives for ten minutes."""
     control = socket.socket(fileno=int(sys.argv[1]))
     os.nice(NICENESS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     registry.discover_all()
-    gc.freeze()  # collections in forks skip what exists now, and thus do not copy it
+    gc.freeze()  # collections in forks skip existing objects, so their memory pages stay shared
     ended, noted = socket.socketpair()
     noted.setblocking(False)
     signal.set_wakeup_fd(noted.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the page
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the template ends with the page
     control.sendall(b"ready\n")
     # The descriptor on which the page waits for the exit code of an inspection; None for models.
     children: dict[int, int | None] = {}
@@ -105,21 +105,21 @@ def main() -> None:
 
 
 def _reap(children: dict[int, int | None]) -> None:
-    """Forget children that have ended. Until then their process id belongs to them."""
+    """Reap children that have ended. Before, their process ids cannot be reused."""
     for pid, waiting in list(children.items()):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended == 0:
             continue
         del children[pid]
         if waiting is not None:
-            # The page may be gone.
+            # The page may have ended.
             with contextlib.suppress(OSError), socket.socket(fileno=waiting) as connected:
                 Connection(connected).send({"exit_code": os.waitstatus_to_exitcode(status)})
 
 
 @functools.cache
 def _import_for_inspections() -> None:
-    """Import what only inspections need, before the first one is forked. None of it starts a thread."""
+    """Import the modules that only inspections need, before the first fork. None of them starts a thread."""
     for name in ("torch._dynamo", "duckdb", "PIL.Image"):
         try:
             importlib.import_module(name)
@@ -134,10 +134,10 @@ def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None])
     if order == INSPECTION:
         _import_for_inspections()
     parent = os.getpid()
-    sys.stdout.flush()  # what plug-ins printed, which forks would print again
+    sys.stdout.flush()  # output of plug-ins, which forks would print again
     try:
         pid = os.fork()
-    except OSError:  # no memory, or too many processes; the page sees that the socket is closed
+    except OSError:  # no memory, or too many processes; the page gets an end-of-file
         traceback.print_exc()
         for descriptor in descriptors:
             os.close(descriptor)
@@ -159,7 +159,7 @@ def _fork(order: bytes, descriptors: list[int], children: dict[int, int | None])
             os.dup2(output, number)
         for descriptor in facilities.own_descriptors():
             if descriptor > 2 and descriptor != connected:
-                with contextlib.suppress(OSError):  # the one that listed them
+                with contextlib.suppress(OSError):  # the descriptor of the listing itself
                     os.close(descriptor)
         connection = Connection(socket.socket(fileno=connected))
         connection.send({"pid": os.getpid()})
@@ -178,11 +178,11 @@ class Connection:
         self._read = b""
 
     def send(self, value: Answer) -> None:
-        """Send one value; the page may be gone."""
+        """Send one value; raises an OSError if the page has ended."""
         self._socket.sendall(json.dumps(value, allow_nan=False).encode() + b"\n")
 
     def receive(self, timeout_s: float) -> Answer | None:
-        """Return the next value; None if there is none in this time, or the other side is gone."""
+        """Return the next value; None if none arrives in time, or the other side has ended."""
         while b"\n" not in self._read:
             if len(self._read) > MAX_LINE or not is_readable(self._socket, timeout_s):
                 return None
@@ -195,7 +195,7 @@ class Connection:
         return value
 
     def is_interrupted(self) -> bool:
-        """Return True if the other side has sent something, or is gone."""
+        """Return True if the other side has sent data or has ended."""
         return bool(self._read) or is_readable(self._socket)
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class Connection:
 
 
 def _inspect(connection: Connection) -> int:
-    """Do what `python -m trainers.plugins.inspect_data` does; return the exit code."""
+    """Run `trainers.plugins.inspect_data`; return the exit code."""
     asked = connection.receive(IDLE_S)
     connection.close()
     if asked is None:
@@ -234,7 +234,7 @@ def _answer(connection: Connection) -> int:
 def _answer_all(connection: Connection, models: Models) -> int:
     while (question := connection.receive(IDLE_S)) is not None:
         if question["do"] == "stop":
-            continue  # it arrived after the last token
+            continue  # the message arrived after the last token
         try:
             for answer in answers(models, question):
                 connection.send(answer)
@@ -255,10 +255,10 @@ def _answer_all(connection: Connection, models: Models) -> int:
 
 @functools.cache
 def _gpu(uuid: str) -> torch.device:
-    """Let this process, which has called no CUDA function, use a GPU, with as much memory as on the CPU."""
+    """Let this process, which has not called CUDA yet, use a GPU with the memory limit of the CPU."""
     os.environ.update(cuda_environment.only([uuid]))
     if facilities.are_available():
-        # Not limited with CUDA, whose private memory on the host is not known in advance.
+        # Remove the limit of host memory, because the private memory of CUDA is not known in advance.
         import resource
 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -266,7 +266,7 @@ def _gpu(uuid: str) -> torch.device:
     device = torch.device("cuda", 0)
     share = MEMORY_BYTES / torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
-    torch.backends.cudnn.allow_tf32 = False  # the answers are those of the CPU
+    torch.backends.cudnn.allow_tf32 = False  # so that answers equal those of the CPU
     return device
 
 
@@ -274,7 +274,7 @@ def _text_of(error: BaseException) -> str:
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return f"the model needs more memory than the {MEMORY_BYTES // 2**30} GB that it may use here"
+        return f"the model needs more memory than the limit of {MEMORY_BYTES // 2**30} GB"
     if isinstance(error, USUAL_ERRORS):
         return library_error_text(error)
     traceback.print_exception(error)
@@ -285,7 +285,7 @@ def answers(models: Models, question: Answer) -> Iterator[Answer]:
     """Yield the answers to a question; the last one has `end`.
 
     Raises:
-        ValueError: if the model cannot answer; the message says why.
+        ValueError: if the model cannot answer; the message gives the reason.
     """
     run = RunDirectory(Path(question["run_dir"]))
     model = models.get(run, question["step"])

@@ -2,8 +2,9 @@
 
     python -m trainers.predict.take_home < question.json
 
-The page starts it with the run's directory, the step and the folder to fill. It prints one JSON object per
-line: `doing`, `done`, `of`, and at the end `facts`. The page adds the model card and packs the folder.
+The page starts this program with the run's directory, the step and the folder to fill. It prints one JSON
+object per line, with `doing`, `done` and `of`, and at the end `facts`. The page adds the model card and packs
+the folder.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from trainers.predict.program import program, snippet
 from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
 
 NICENESS = 5
-# Address space of this process, most of which an export only reserves.
+# Limit of this process's address space, most of which an export only reserves.
 MEMORY_BYTES = 32 * 2**30
-# Needed only to write model.onnx; their sizes and import times are the reason that they are optional.
+# Packages that are needed only for model.onnx. They are optional because of their size and import time.
 ONNX_PACKAGES = ("onnx", "onnxscript")
 PROGRAM, ONNX, WEIGHTS, ABOUT = "model.pt2", "model.onnx", "weights.safetensors", "model.json"
 HUGGING_FACE = "huggingface"
 MAX_TEXT = 2_000
 CHECKED = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm", "peft", "safetensors")
 
-# Of which `fill` reports the beginning.
+# Number of parts whose beginning `fill` reports.
 NUM_PARTS = 6
 
 Report = Callable[[str], None]
@@ -80,7 +81,7 @@ def main() -> None:
 
 
 def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> dict[str, Any]:
-    """Write everything into a folder; return facts for the model card.
+    """Write all files of an export into a folder; return facts for the model card.
 
     Raises:
         ValueError: if the model cannot be loaded or exported.
@@ -107,7 +108,7 @@ def fill(run: RunDirectory, step: int | None, folder: Path, report: Report) -> d
         write_onnx(exported, folder / ONNX)
         if importlib.util.find_spec("onnxruntime"):
             facts["differences"][ONNX] = _difference(expected, onnx_module(folder / ONNX))
-    report("writing the files around it")
+    report("writing the other files")
     if model.about["model"]["name"].startswith("hf_"):
         _write_hugging_face(model, folder / HUGGING_FACE)
     name = _write_example(model, folder)
@@ -133,7 +134,7 @@ def _version(name: str) -> str | None:
 
 
 def missing_onnx() -> str | None:
-    """Return a sentence that names the packages that are missing for model.onnx, or None."""
+    """Return a sentence with the packages that are missing for model.onnx, or None."""
     absent = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed" if absent else None
 
@@ -153,7 +154,8 @@ def example_input(model: TrainedModel, num: int = 2) -> Tensor:
 
 
 def export_program(network: nn.Module, example: Tensor, *, is_text: bool) -> ExportedProgram:
-    """Return the network as a program that needs no source code of ours; any batch size.
+    """Return the network as an exported program for any batch size, which needs no source code of this
+    project.
 
     Texts may also have any length up to that of training, if the model's operations allow it.
 
@@ -166,7 +168,7 @@ def export_program(network: nn.Module, example: Tensor, *, is_text: bool) -> Exp
         ways.insert(0, {0: batch, 1: Dim("length", min=2, max=example.shape[1])})
     problem: Exception | None = None
     for dynamic in ways:
-        # Contiguous: otherwise the strides exclude one length.
+        # Make the example contiguous, because other strides exclude one length.
         shorter = example[:, :-1].contiguous() if 1 in dynamic else example
         try:
             with torch.no_grad(), warnings.catch_warnings():
@@ -210,7 +212,7 @@ def onnx_module(path: Path) -> Callable[[Tensor], Tensor]:
 
 @torch.no_grad()
 def _difference(expected: list[tuple[Tensor, Tensor]], other: Callable[[Tensor], Tensor]) -> float:
-    """Return the largest difference of a model's outputs from those expected for these inputs."""
+    """Return the largest difference between a model's outputs and the expected outputs."""
     return max(float((outputs - other(inputs)).abs().max()) for inputs, outputs in expected)
 
 

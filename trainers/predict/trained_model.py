@@ -1,4 +1,4 @@
-"""A trained model: the network of a run with the weights of one checkpoint, and its answers as JSON."""
+"""A trained model: the network of a run with the weights of one checkpoint, which answers in JSON."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from trainers.report import samples
 
 CPU = torch.device("cpu")
 MOST_CLASSES = 20
-# Validation samples among which the nearest are found; reading more would take seconds.
+# Number of validation samples to search for the nearest ones; reading more would take seconds.
 MOST_COMPARED = 1_000
 COMPARED_WITHIN_S = 3.0
 COMPARED_AT_ONCE = 200
-# All validation samples are looked at for a confusion, if they can be in this time.
+# Time limit for searching validation samples of a confusion.
 LOOKED_AT_WITHIN_S = 10.0
-# Networks that one process keeps, so that a slider over checkpoints moves without loading.
+# Number of networks that one process keeps, so that a slider over checkpoints need not load them again.
 MOST_KEPT = 16
 MOST_KEPT_PARAMETERS = 50_000_000
 MAX_TEXT = 300
@@ -92,7 +92,7 @@ class TrainedModel:
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     def move(self, device: torch.device) -> None:
-        """Compute on this device from now on; inputs and answers stay in host memory."""
+        """Move the network to a device; inputs and answers stay in host memory."""
         self.network.to(device)
         self._device = device
 
@@ -114,7 +114,7 @@ class TrainedModel:
         """Return the answer to one input.
 
         Raises:
-            InputError: if the input is not of the kind that the model takes.
+            InputError: if the input is not valid for the model.
         """
         prepared = self.prepare(inputs)
         scores = self._scores(prepared.tensor).cpu()
@@ -126,10 +126,10 @@ class TrainedModel:
         return {"step": self.step, "task": self.spec.task, "input": prepared.shown, **self.answer(scores[0])}
 
     def prepare(self, inputs: Mapping[str, Any]) -> Prepared:
-        """Return an input as the model takes it.
+        """Return an input converted for the model.
 
         Raises:
-            InputError: if the model does not take it.
+            InputError: if it is not valid for the model.
         """
         if self.spec.task == LANGUAGE_MODELLING:
             raise InputError("this model continues a text: use generate instead of predict")
@@ -159,10 +159,10 @@ class TrainedModel:
     def nearest(self, inputs: Mapping[str, Any], num_wanted: int) -> dict[str, Any]:
         """Return the validation samples that are most similar to an input.
 
-        The distance is that between the inputs of the network's last linear layer.
+        The distance is measured between the inputs of the network's last linear layer.
 
         Raises:
-            ValueError: if the data cannot be read here.
+            ValueError: if this machine cannot read the data.
         """
         if self._features is None:
             self._features, self._compared = self._features_of_validation()
@@ -232,7 +232,7 @@ class TrainedModel:
         """Return validation samples of a class with a prediction, the most confident predictions first.
 
         Raises:
-            InputError: if the model does not predict classes, or there is no such class.
+            InputError: if the model does not predict classes, or the class does not exist.
         """
         if self.spec.task in (TABULAR_REGRESSION, LANGUAGE_MODELLING):
             raise InputError("this model does not predict classes")
@@ -319,7 +319,7 @@ class TrainedModel:
             token = _draw(scores, temperature, top_k, generator)
             tokens.append(token)
             new.append(token)
-            # Decoded together: a character can consist of several tokens.
+            # Decode the tokens together, because a character can consist of several tokens.
             so_far = self._decode(new)
             likely = plain.topk(min(MOST_OTHERS + 1, len(plain))).indices.tolist()
             yield {
@@ -334,7 +334,7 @@ class TrainedModel:
             written = so_far if so_far.startswith(written) else written
 
     def _encode(self, prompt: str) -> list[int]:
-        """Return the tokens of a prompt; for an empty one a line break, if the model knows it."""
+        """Return the tokens of a prompt; for an empty prompt, a line break if the vocabulary contains it."""
         if self.tokenizer is not None:
             return self.tokenizer.encode([prompt], MAX_TOKENS)[0] or [0]
         number_of = {name: place for place, name in enumerate(self.spec.class_names)}
@@ -380,14 +380,16 @@ def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:
     start = Start.of_run(run, config)
     dataset = build.create_dataset(config, entry, options, start)
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
-        raise ValueError("the data of this run is not on this machine, or it has changed since")
+        raise ValueError("the data of this run is not on this machine, or has changed since the run")
     try:
         validation = dataset.load(CPU)[1]
         if start is not None:
             start.use_scale(validation)
         return dataset.spec(), validation
     except (OSError, LookupError) as error:
-        raise ValueError(f"the data of this run cannot be read here: {library_error_text(error)}") from error
+        raise ValueError(
+            f"the data of this run cannot be read on this machine: {library_error_text(error)}"
+        ) from error
 
 
 def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict[str, Any]:
@@ -397,13 +399,14 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
         num_classes: number of classes of data that is not prepared yet.
 
     Returns:
-        `problem`, a text or None; and the names of the tensors in `replaced`. Without them the data is not
-        known yet: the run compares at its start.
+        `problem`, a text or None, and the names of the tensors in `replaced`. Without these fields the data
+        is not known yet, and the run itself compares at its start.
     """
     start, before = Start(model.item, model.run.run_id), model.spec
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions.of(config)
-    dataset = build.create_dataset(config, entry, options)  # without its tokenizer, as the page inspected it
+    # without the checkpoint's tokenizer, as in the page's inspection
+    dataset = build.create_dataset(config, entry, options)
     is_known = not isinstance(dataset, Own) or cache.find(dataset.fingerprint) is not None
     is_text = model.about["input"]["kind"] == TEXT
     if not is_known and not is_text:
@@ -430,7 +433,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
 
 
 def describe_older(run: RunDirectory) -> dict[str, Any]:
-    """Return the description of a checkpoint that has none, from the run's configuration and data.
+    """Create the description for a checkpoint without one, from the run's configuration and data.
 
     Raises:
         ValueError: if the data is not on this machine.
@@ -444,7 +447,7 @@ def describe_older(run: RunDirectory) -> dict[str, Any]:
 
 
 def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return a checkpoint whose files are as they were saved; None asks for the one saved last.
+    """Return the checkpoint of a step (None: the one saved last) after checking its files.
 
     Raises:
         CheckpointError: if it does not exist, or a file differs from its checksum.
@@ -456,7 +459,7 @@ def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return a checkpoint without a look at its files; None asks for the one saved last.
+    """Return the checkpoint of a step (None: the one saved last) without checking its files.
 
     Raises:
         CheckpointError: if it does not exist.
@@ -469,7 +472,9 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     found = [each for each in there if each.step == step]
     if not found:
         steps = ", ".join(f"{each.step:,}" for each in there)
-        raise CheckpointError(f"run {run.run_id} has no checkpoint of step {step:,}; there are: {steps}")
+        raise CheckpointError(
+            f"run {run.run_id} has no checkpoint of step {step:,}; its checkpoints: {steps}"
+        )
     return found[0]
 
 
@@ -477,7 +482,7 @@ def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
     """Return the model of a checkpoint.
 
     Raises:
-        ValueError: if the model cannot be built here, or the weights do not belong to it.
+        ValueError: if the model cannot be built on this machine, or the weights do not match it.
     """
     try:
         about = description.read(item)
@@ -487,25 +492,27 @@ def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
     except (DescriptionError, CheckpointError):
         raise
     except (RuntimeError, LookupError, TypeError, AttributeError) as error:
-        message = f"the model of step {item.step:,} cannot be built here: {library_error_text(error)}"
+        message = (
+            f"the model of step {item.step:,} cannot be built on this machine: {library_error_text(error)}"
+        )
         raise ValueError(message) from error
 
 
 class Models:
-    """The models that a process used last."""
+    """The most recently used models of a process."""
 
     def __init__(self, loaded: Callable[[RunDirectory, Checkpoint], TrainedModel] = load) -> None:
         self._load = loaded
         self._kept: OrderedDict[tuple[Path, int, float], TrainedModel] = OrderedDict()
 
     def get(self, run: RunDirectory, step: int | None) -> TrainedModel:
-        """Return the model of a checkpoint, loaded at its first use.
+        """Return the model of a checkpoint, which is loaded on first use.
 
         Raises:
             ValueError: see `find_checkpoint` and `load`.
         """
         item = pick_checkpoint(run, step)
-        # A run resumed from an older checkpoint saves a step a second time.
+        # The key includes the time, because a run that resumes from an older checkpoint saves a step again.
         key = run.path, item.step, item.saved_unix_s
         if key not in self._kept:
             self._kept[key] = self._load(run, find_checkpoint(run, item.step))

@@ -19,7 +19,7 @@ Span = tuple[float, float]
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return the same time as spans that do not overlap, in order."""
+    """Merge overlapping spans; return them in order."""
     merged: list[Span] = []
     for began, ended in sorted(spans):
         if merged and began <= merged[-1][1]:
@@ -65,7 +65,7 @@ def numbers_of_step(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, 
 
 
 def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict[str, Any]:
-    """Return the mean of each rank's step numbers, and the hidden share of all all-reduce time."""
+    """Return the mean of each rank's step numbers, and the hidden share of the total all-reduce time."""
     found = []
     for rank in ranks:
         steps = [numbers_of_step(step, is_blocking=is_blocking) for step in rank["steps"]]
@@ -79,8 +79,8 @@ def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict
 def worst_contradiction_s(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
     """Return the number of all-reduces common to all ranks, and the worst contradiction in seconds.
 
-    No all-reduce can end on a rank before it has begun on all of them: if it seems so, the clocks differ by
-    at least that much.
+    An all-reduce cannot end on a rank before it has begun on all ranks. If the timestamps show this, the
+    clocks differ by at least this time.
     """
     num_checked, worst_s = 0, 0.0
     for same_step in zip(*(rank["steps"] for rank in ranks), strict=True):
@@ -104,7 +104,7 @@ NUM_PINGS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A message to another rank and back: sent and returned on our clock, answered on the other's."""
+    """A message to another rank and back: sent and returned by this clock, answered by the other one."""
 
     sent_ns: int
     answered_ns: int
@@ -117,14 +117,14 @@ class Ping:
 
 @dataclass(frozen=True, kw_only=True)
 class Skew:
-    """How far another clock is ahead of ours, and the maximum error of this value."""
+    """The offset of another clock (positive: ahead), and the maximum error of this value."""
 
     ahead_ns: int = 0
     error_ns: int = 0
 
 
 def skew_of(pings: Sequence[Ping]) -> Skew:
-    """Return how far the clock that answered is ahead, from the quickest ping."""
+    """Return the offset of the clock that answered, from the quickest ping."""
     best = min(pings, key=lambda ping: ping.took_ns)
     middle_ns = (best.sent_ns + best.returned_ns) // 2
     return Skew(ahead_ns=best.answered_ns - middle_ns, error_ns=-(-best.took_ns // 2))
@@ -170,7 +170,7 @@ _ANCHOR = "recording: anchor {}"
 _ON_HOST = "gloo:"
 _ON_GPU = "nccl"
 _LONGEST_NAME = 80
-# The profiler uses C++ type names.
+# Sizes of types; the profiler uses their names in C++.
 _NUM_BYTES = {
     "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4, "unsigned char": 1,
 }  # fmt: skip
@@ -206,7 +206,7 @@ class CollectiveProfile:
         self._anchors: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """Start, beginning with anchors: moments measured by both clocks."""
+        """Start the profiler, and record anchors, which are moments measured by both clocks."""
         self._profile.start()
         for number in range(NUM_ANCHORS):
             before = time.monotonic_ns()
@@ -229,20 +229,20 @@ class CollectiveProfile:
     def _is_collective(self, event: Any) -> bool:
         name: str = event.name
         if self._is_gpu:
-            # The profiler repeats ProcessGroupNCCL's annotation ("nccl:all_reduce") on the GPU's timeline,
-            # around the kernel that does the work. If counted too, each collective would appear twice.
+            # Exclude ProcessGroupNCCL's annotation ("nccl:all_reduce"), which the profiler repeats on the
+            # GPU's timeline around the actual kernel; otherwise each collective would appear twice.
             is_on_gpu = event.device_type == DeviceType.CUDA and not event.is_user_annotation
             return is_on_gpu and _ON_GPU in name.lower()
         return name.startswith(_ON_HOST)
 
 
 def _origin_ns(events: Iterable[Any], anchors: Sequence[tuple[int, int]]) -> int:
-    """Return the zero of the profiler's time on our clock, from the anchor with the shortest duration."""
+    """Return the zero of the profiler's time on this clock, from the anchor with the shortest duration."""
     number = min(range(len(anchors)), key=lambda place: anchors[place][1] - anchors[place][0])
     name = _ANCHOR.format(number)
     anchor = next((event for event in events if event.name == name), None)
     if anchor is None:
-        raise ValueError("the profiler has lost the moments at which it began")
+        raise ValueError("the profiler has not recorded its anchors")
     before, after = anchors[number]
     middle_us: float = (anchor.time_range.start + anchor.time_range.end) / 2
     return round((before + after) / 2 - 1000 * middle_us)

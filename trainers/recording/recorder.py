@@ -76,7 +76,7 @@ def rank_notes_of(
 
     Args:
         averaged: the all-reduces of a strategy that records them itself.
-        collectives, buckets: otherwise: the profiler's collectives, and DDP's buckets of one step.
+        collectives, buckets: for other strategies, the profiler's collectives, and DDP's buckets of one step.
     """
     known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
     return {
@@ -106,7 +106,7 @@ def _step(
     ]
     inside = [each for each in collectives if began <= each.began_ns < ended]
     if not reduces and (matched := _matched(inside, parts, buckets)):
-        # Backward waits for all of them; gloo's thread may record the end a moment later.
+        # Limit the end to backward's, which waits for all collectives; gloo's thread may record a later end.
         over_ns = max(ended for name, _, ended in parts if name == "backward")
         reduces = [
             _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())
@@ -126,9 +126,10 @@ def _step(
 def _matched(
     collectives: Iterable[Collective], parts: Iterable[Part], buckets: Sequence[Bucket]
 ) -> list[Collective]:
-    """Return the all-reduce of each bucket; empty if their number during backward is not that of the buckets.
+    """Return the all-reduce of each bucket; empty if the numbers of all-reduces during backward and of
+    buckets differ.
 
-    DDP begins them in the order of its buckets, and averages nothing else during backward.
+    DDP begins all-reduces in the order of its buckets, and averages nothing else during backward.
     """
     spans = [(began, ended) for name, began, ended in parts if name == "backward"]
     found = [
@@ -161,7 +162,7 @@ class RecordingObserver(NullObserver):
     """Forwards all calls to the usual observer, and stores the timestamps of `num_steps` steps.
 
     Args:
-        divides_passes: backward begins when forward is over.
+        divides_passes: True if backward begins after forward has ended.
         on_full: called at the end of the last step.
     Attributes:
         steps: the completed steps.
@@ -317,7 +318,7 @@ class Recorder:
         try:
             return self._profile.end()
         except (RuntimeError, ValueError, AttributeError) as error:
-            self._problem = f"the profiler returned nothing usable: {error}"
+            self._problem = f"the profiler returned no usable events: {error}"
             return []
 
     def _write(

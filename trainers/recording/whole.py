@@ -29,12 +29,12 @@ def of(
     Args:
         parts: each rank's notes, by rank.
         skews: the clock skew of each machine.
-        ended_early: why there are fewer steps than requested.
+        ended_early: the reason if there are fewer steps than requested.
     Raises:
         ValueError: if no step was recorded.
     """
     if not parts[0]["steps"]:
-        raise ValueError(f"no step was done. {ended_early or ''}".rstrip())
+        raise ValueError(f"no step was recorded. {ended_early or ''}".rstrip())
     origin_ns = min(part["steps"][0]["began"] - skews[part["node"]].ahead_ns for part in parts)
     ranks = [_rank(part, _to_seconds(origin_ns + skews[part["node"]].ahead_ns)) for part in parts]
     is_blocking = strategy.all_reduce == "shared_memory"
@@ -117,11 +117,13 @@ def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) 
         sentences.append("There is one rank, so nothing is averaged.")
     elif not any(step["all_reduces"] for step in steps):
         sentences.append(
-            "Which collective carries which gradients is not measured with this strategy: they are drawn by "
-            "their names."
+            "With this strategy, the recording does not show which collective carries which gradients; "
+            "they are drawn by their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
-        sentences.append("Forward and backward are interleaved here, and are not shown separately.")
+        sentences.append(
+            "Forward and backward are interleaved with this strategy, and are not shown separately."
+        )
     if world.device.type == "cuda":
-        sentences.append("What the GPU does within a part, kernel by kernel, is not drawn.")
+        sentences.append("The recording does not show the individual kernels of the GPU.")
     return sentences

@@ -15,7 +15,7 @@ from trainers.parallel.process_group import World
 
 
 class HostLosses:
-    """Losses of steps as Python floats: on the CPU reading them needs no waiting."""
+    """Losses of steps as Python floats, for the CPU, where reading a value does not wait."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
@@ -41,7 +41,7 @@ class DeviceLosses:
     pinned, because only copies from and to pinned memory are asynchronous.
 
     Args:
-        num_slots: the most numbers in a message: losses and extras.
+        num_slots: maximum number of values in a message: losses and extras.
     """
 
     def __init__(self, device: torch.device, num_slots: int) -> None:
@@ -86,7 +86,7 @@ class DeviceLosses:
         return numbers
 
 
-# Takes about 50 ms; of larger splits, evenly spaced samples are counted.
+# Maximum number of samples to count, which takes about 50 ms; larger splits are sampled evenly.
 MOST_TARGETS = 2**18
 FEW_INPUTS = 256
 MOST_INPUTS = 2**16

@@ -29,7 +29,7 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class NullFingerprints:
-    """Compares nothing: there is one rank, ranks hold different parts, or the comparison is off."""
+    """Compares nothing: for one rank, for ranks that hold different parts, or if comparing is turned off."""
 
     def after_step(self, step: int) -> None:
         """Compare the replicas after this step if a comparison is due; every rank must call it."""
@@ -79,7 +79,7 @@ class Fingerprints(NullFingerprints):
             distances=[round_to_six_digits(distance) for distance in distances],
         )
         self._taken = step, began
-        # A comparison that waited long for another rank is a bad estimate for the next one.
+        # At most double the estimate, because the time includes waiting for a slow rank.
         self._cost_s = min(time.perf_counter() - began, 2 * self._cost_s)
 
     def _exchange(self, step: int, now: float) -> list[int]:
@@ -161,7 +161,7 @@ class NullObserver:
 
     Attributes:
         step_time_s, data_time_s: the host's time for the last step, and for fetching data within it.
-        is_recording: the steps are being recorded, by another observer that replaces the usual one.
+        is_recording: True if a recorder has replaced the usual observer.
     """
 
     step_time_s = 0.0
@@ -173,7 +173,7 @@ class NullObserver:
 
         Args:
             is_reported: the step ends with a report.
-            is_first_of_epoch: the time since the last step (evaluations, checkpoints) belongs to no step.
+            is_first_of_epoch: exclude the time since the previous step (evaluations, checkpoints).
         """
 
     def data_fetched(self) -> None:
@@ -192,7 +192,7 @@ class NullObserver:
         """Note that this step is done."""
 
     def standing_still(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context for time that belongs to no step; nested contexts are counted once."""
+        """Return a context whose time is excluded from all steps; nested contexts are counted once."""
         return contextlib.nullcontext()
 
     def go_on_within_step(self) -> None:

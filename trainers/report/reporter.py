@@ -43,7 +43,7 @@ class StepBatch:
     Attributes:
         losses: mean over all ranks, one per step.
         grad_norm: gradient norm of the last step.
-        waited_s: seconds that the report waited for the device, which belong to these steps.
+        waited_s: seconds that the report waited for the device to finish these steps.
         is_async: the host only launches work, so only the mean time of these steps is known.
     """
 
@@ -202,7 +202,8 @@ class Reporter(NullReporter):
                 failing_since = None
             except SupersededError as error:
                 log.warning("this rank ends: %s", error)
-                os._exit(1)  # immediately: a rank of an earlier start must not touch the run's files
+                # at once: a rank of an earlier start of this run must not write to the run's files
+                os._exit(1)
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
                 self._put_back(batch)
@@ -211,7 +212,7 @@ class Reporter(NullReporter):
                     raise
                 time.sleep(RETRY_EVERY_S)
             else:
-                # Not waiting for anything: events accumulate, so that a fast loop needs few writes.
+                # This sleep only lets events accumulate, so that a fast loop needs few writes.
                 time.sleep(0.0 if self._closing else WRITE_EVERY_S)
 
     def _put_back(self, batch: Sequence[_Item]) -> None:
@@ -233,7 +234,7 @@ def _thinned_warning(count: int) -> dict[str, Any]:
     return {
         "code": "steps_thinned",
         "message": f"{count} step events were dropped because they came faster than they could be written.",
-        "hint": "Training is not affected; the curve has fewer points here.",
+        "hint": "Training is not affected; the curve has fewer points for this time.",
         "rank": None,
         "traceback": None,
     }

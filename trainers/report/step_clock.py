@@ -1,4 +1,4 @@
-"""Divides a rank's step into fetching data, forward, backward with its waiting, and the optimizer."""
+"""Times the parts of a rank's step: data, forward, backward (including waiting) and the optimizer."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class StepTimes(NamedTuple):
 class StepClock:
     """Measures how long the parts of a step take; called at the end of each part.
 
-    On the CPU every step is measured. A GPU's host only launches work, so on a GPU the boundaries are CUDA
-    events, in the steps that end with a report only. They are read at the end of a later step, after the GPU
-    has passed them, so that the host never waits for them.
+    On the CPU every step is measured. On a GPU the host only launches work, so CUDA events mark the
+    boundaries, only in steps that end with a report. The events are read at the end of a later step, after
+    the GPU has passed them, so that the host never waits for them.
 
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
     gradients; from there to the end of backward it waits for other ranks.
 
     Args:
         measures_wait: see `Strategy`.
-        is_alone: there is only one rank, which waits for no other: `wait_time_s` is 0 without a hook.
+        is_alone: True with one rank, which never waits: `wait_time_s` is 0 without a hook.
         divides_passes: forward and backward run one after the other; in a pipeline they are interleaved.
         all_reduce_times: returns the accumulated times of averaging gradients, or None if not measured.
     Attributes:
@@ -73,7 +73,7 @@ class StepClock:
         self._is_gpu = device.type == "cuda"
         self._time = _GpuTime() if self._is_gpu else _HostTime()
         self._other_time = _GpuTime() if self._is_gpu else self._time
-        # A measured step whose last event the GPU may not have passed, and that event.
+        # A measured step and its last event, which the GPU may not have passed yet.
         self._unread: tuple[Callable[[], StepTimes], torch.cuda.Event] | None = None
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
@@ -81,7 +81,7 @@ class StepClock:
         self._gradients = _GradientsOnGpu() if self._is_gpu and not is_alone else None
         self._began = self._fetching_since = self._ended = time.perf_counter()
         first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
-        # On a GPU autograd's thread calls it, and the change of threads costs the host 40 us per step.
+        # Not on a GPU: autograd's thread calls the hook, and switching threads costs the host 40 us per step.
         if measures_wait and not is_alone and first is not None:
             first.register_post_accumulate_grad_hook(self._own_gradients_done)
 
@@ -90,7 +90,7 @@ class StepClock:
 
         Args:
             is_reported: the step ends with a report.
-            stood_still_s: seconds since the last step that belong to no step; None: all of them.
+            stood_still_s: seconds since the previous step to exclude; None: all of them.
         """
         now = self._fetching_since = time.perf_counter()
         self._began = now if stood_still_s is None else self._ended + stood_still_s
@@ -145,7 +145,7 @@ class StepClock:
             self.newest = divided
             return
         self._unread = divided, self._marks[-1][1]
-        # Two sets of events: one is reused while the GPU has not passed those of the other.
+        # Two sets of events: the host reuses one while the GPU may not have passed the other.
         self._time, self._other_time = self._other_time, self._time
 
     def _reduced_in_step(self) -> AllReduceTimes | None:
@@ -154,7 +154,7 @@ class StepClock:
         return None if now is None or before is None else now.since(before)
 
     def gradients_done(self) -> int | None:
-        """Return for how many backward passes the GPU has finished this rank's gradients; thread-safe.
+        """Return the number of backward passes whose gradients the GPU has finished; thread-safe.
 
         None if unknown: on the CPU, with one rank, or if the first layer is frozen.
         """
@@ -200,9 +200,9 @@ def _divided(
 
 
 class _GradientsOnGpu:
-    """Counts the gradients that a GPU has finished; its host may have launched the work long before.
+    """Counts the backward passes that a GPU has finished; the host may have launched many more.
 
-    If one GPU hangs, all hosts stop at the same place, but the other GPUs have finished more.
+    If one GPU hangs, all hosts stop at the same call, but the other GPUs have finished more passes.
     """
 
     def __init__(self) -> None:

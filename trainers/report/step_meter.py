@@ -1,7 +1,7 @@
 """Counts steps and averages their losses over all ranks about ten times a second.
 
-The same small all-reduce carries rank 0's command to all ranks, so that a command takes effect at the same
-step on all of them and needs no collective of its own. Until then, losses stay on the device.
+The same small all-reduce sends rank 0's command to all ranks. A command thus takes effect at the same step on
+all ranks and needs no separate collective. Between reports, losses stay on the device.
 
 On a GPU the host begins a report, launches the next step, and only then reads the report: so the GPU always
 has work while its host waits. Every rank reads the report at the same step, so a command still takes effect
@@ -94,7 +94,7 @@ class StepMeter:
         self._sample_every_s = max(SAMPLE_EVERY_S, took_s / SAMPLE_SHARE)
         self._sampled_at = time.monotonic()
         self.is_sample_due = False
-        # A sample that is agreed on, or requested in the pending report, has just been taken.
+        # The sample just taken also serves a request in the agreement or in the pending report.
         self._agreed = replace(self._agreed, is_sample_due=False)
         if self._unread is not None:
             self._unread.asks_for_sample = False
@@ -104,8 +104,7 @@ class StepMeter:
 
         Args:
             share: this rank's share, as passed to backward: its mean over the ranks, summed over the
-                micro-batches,
-                is the loss of the step.
+                micro-batches, is the loss of the step.
         """
         self._step_loss = share if self._step_loss is None else self._step_loss + share
 
@@ -135,7 +134,7 @@ class StepMeter:
         return self._apply_agreement()
 
     def finish_report(self) -> None:
-        """Read the pending report, if any: no training step follows now."""
+        """Read the pending report, if any, because no training step follows that would read it."""
         if self._unread is not None:
             self._read(self._unread, is_between_steps=True)
 
@@ -149,9 +148,8 @@ class StepMeter:
         self.is_sample_due = self.is_sample_due or self._agreed.is_sample_due
 
     def report(self) -> Command | None:
-        """Average the losses since the last report over the ranks, and agree on a command.
-
-        Every rank must call it at the same step. A paused run polls commands with it, too.
+        """Average the losses since the last report over the ranks, and agree on a command. Every rank must
+        call this at the same step. A paused run also calls it, to poll commands.
         """
         self.finish_report()
         self._unread = self._begin()
@@ -159,9 +157,9 @@ class StepMeter:
         return self._apply_agreement()
 
     def should_break_off(self) -> bool:
-        """Return True, on all ranks alike, if the user requested a stop; communicates only now and then.
-
-        For long work in pieces, such as an evaluation: every rank must call it after each piece.
+        """Return True, on all ranks alike, if the user requested a stop; communicates only now and then. Used
+        in long work that consists of pieces, such as an evaluation: every rank must call this after each
+        piece.
         """
         return self._agree_on_stop(self._in_evaluation)
 
@@ -177,7 +175,7 @@ class StepMeter:
         took_s = pieces.restart() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
         # All ranks must call the next agreement after the same number of pieces, so rank 0 chooses this
-        # number: about `AGREE_EVERY_S` of work, but at most twice as many pieces as the last time.
+        # number: about `AGREE_EVERY_S` of work, but at most twice the previous number.
         if self._world.is_main:
             every = max(
                 1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
@@ -190,7 +188,7 @@ class StepMeter:
         return bool(wants_stop)
 
     def _begin(self, *, hears: bool = True) -> _Report:
-        """Begin the all-reduce of the losses; polls no command while another waits to be obeyed."""
+        """Begin the all-reduce of the losses. Polls no command while an earlier one is pending."""
         assert self._unread is None, "one report at a time"
         heartbeats.write_heartbeat(REPORTING)
         command = self._reporter.poll_command() if hears and self._agreed.command is None else None
@@ -222,7 +220,7 @@ class StepMeter:
         count = len(report.steps)
         *numbers, interval, sample_is_due = values[count:]
         agreed = commands.from_numbers(numbers)
-        # Rank 0 keeps its own object, which has the id.
+        # Rank 0 keeps its own Command object: only that object has the id.
         command = agreed and (report.command or agreed)
         self._agreed = _Agreement(
             interval=int(interval),
@@ -259,7 +257,7 @@ class StepMeter:
 
 @dataclass(kw_only=True)
 class _Report:
-    """A report that has begun; `numbers` waits for losses, the agreement, and the gradients' norm."""
+    """A report in progress; `numbers` waits for it and returns losses, agreement and the gradients' norm."""
 
     steps: list[StepNote]
     command: Command | None
@@ -270,7 +268,7 @@ class _Report:
 
 @dataclass
 class _Pieces:
-    """Long work in pieces: pieces done since the ranks last agreed, and pieces between two agreements."""
+    """Progress of long work: pieces done since the ranks last agreed, and pieces between two agreements."""
 
     num_done: int = 0
     agree_every: int = 1

@@ -79,7 +79,7 @@ class Task(ABC):
         return spec.num_classes
 
     def empty_targets(self, spec: DataSpec, batch_size: int, device: torch.device) -> Tensor:
-        """Return a tensor with the shape and type of a batch's targets: class numbers."""
+        """Return a tensor with the shape and dtype of a batch's targets: class indices."""
         del spec
         return torch.empty(batch_size, dtype=torch.int64, device=device)
 

@@ -35,7 +35,7 @@ from trainers.watch.flight_recorder import flight_record_text
 
 @dataclass(kw_only=True)
 class Holdings:
-    """Counts one rank's bytes of weights, gradients and optimizer state, each at its moment in a step.
+    """Counts one rank's bytes of weights, gradients and optimizer state, each at its point in a step.
 
     For a sharded tensor, this rank's part counts. Activations, buffers of collectives and memory of libraries
     are not counted.
@@ -108,7 +108,7 @@ class LiveProgress:
     gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
-        """Store the last step in one assignment, so that the sampler never sees half of it."""
+        """Store the last step in one assignment, so that the sampler never reads a partial update."""
         self.newest = (step, times)
         heartbeats.write_heartbeat(heartbeats.STEPPING, step)
 
@@ -225,7 +225,8 @@ class Telemetry:
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)
-                # An early sample covers too short a time to measure the load of other programs.
+                # An early sample cannot include the load of other programs: its interval is too short to
+                # measure it.
                 load = None if is_early else other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
                     others.publish(samples)
@@ -233,15 +234,15 @@ class Telemetry:
                     samples = others.gather()
                 if world.is_main:
                     self.report(samples, load)
-            # Sample on full seconds of the clock, so that the samples of all machines belong together.
+            # Sample at full seconds of the clock, so that the samples of all machines are simultaneous.
             is_early = self._live_progress.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
             self._live_progress.news.clear()
 
     def _read_board(self, board: SampleBoard, *, is_early: bool = False) -> list[dict[str, Any]]:
         """Return this machine's samples.
 
-        The first call waits for all ranks, because some begin later. An early call waits until all ranks have
-        counted their bytes.
+        The first call waits for all ranks, because they start sampling at different times. An early call
+        waits until all ranks have counted their bytes.
         """
         samples = board.read()
         until = time.monotonic() + SAMPLE_EVERY_S

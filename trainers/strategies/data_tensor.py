@@ -18,7 +18,7 @@ from trainers.strategies.zero3 import FullySharded
     "data_tensor",
     label="Data × tensor",
     description="A few ranks share one copy of the model; several such copies learn from different samples.",
-    sharing="Some ranks share a copy of the model between them; the copies average their gradients.",
+    sharing="A few ranks share one copy of the model; the copies average their gradients.",
 )
 class DataTensor(FullySharded):
     """Neighbouring ranks share one replica; FSDP2 shards each part again across the replicas."""

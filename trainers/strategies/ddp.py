@@ -23,7 +23,7 @@ from trainers.registry import register_strategy
 
 
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    # A wrapper, because DDP rejects torch's own hook by its name on the CPU, although gloo supports it now.
+    # DDP rejects the name of torch's hook on the CPU, although gloo supports bf16. Hence this wrapper.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -54,12 +54,13 @@ CUDA_GRAPH_CHECKS = (
     Check(
         holds="not cuda_graphs or nproc_per_node * num_nodes == 1",
         field="cuda_graphs",
-        allowed="false with more than one rank: gradients that others wait for cannot be captured",
+        allowed="false with more than one rank: an all-reduce between ranks cannot be captured in the graph",
     ),
     Check(
         holds="not cuda_graphs or gradient_accumulation_steps == 1",
         field="cuda_graphs",
-        allowed="false with gradient_accumulation_steps above 1: a replay overwrites the gradients before",
+        allowed="false with gradient_accumulation_steps above 1: each replay of the graph overwrites the "
+        "gradients of earlier micro-batches",
     ),
 )
 
@@ -108,8 +109,8 @@ class DataParallel(Strategy):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
         )
-        # Set after construction, when DDP has broadcast the buffers once. Its argument has another name in
-        # some versions of torch.
+        # Set after construction, which broadcasts the buffers once. The constructor's argument has another
+        # name in some versions of torch.
         self._ddp.broadcast_buffers = self._sends_buffers(network)
         if config.gradient_compression in _COMPRESSIONS:
             self._ddp.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
@@ -142,7 +143,7 @@ class DataParallel(Strategy):
         return contextlib.nullcontext() if enter is None else enter()
 
     def _share_memory(self, ddp: DistributedDataParallel) -> None:
-        """Average in shared memory if all ranks are CPU ranks of one machine: same sums, less time."""
+        """Average in shared memory if all ranks are CPU ranks of one machine: faster, with equal results."""
         patience_s = heartbeats.silence_limit(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
@@ -195,8 +196,7 @@ class DataParallel(Strategy):
     "ddp",
     label="DDP",
     description="Every rank holds the whole model; gradients are averaged while backward runs.",
-    sharing="After every backward pass DDP averages the gradients of all ranks, so each rank waits "
-    "until the slowest has its own ready.",
+    sharing="After every backward pass DDP averages the gradients of all ranks, so all wait for the slowest.",
 )
 class Ddp(DataParallel):
     """Plain DDP; adds CUDA graphs on one rank."""

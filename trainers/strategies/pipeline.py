@@ -31,8 +31,8 @@ LossOf = Callable[[Tensor], Tensor]
 @register_strategy(
     "pipeline",
     label="Pipeline",
-    description="Each rank has some of the layers; micro-batches pass from one rank to the next.",
-    sharing="Each rank has some of the layers; micro-batches pass from the first rank to the last and back.",
+    description="Each rank holds consecutive layers; micro-batches pass from one rank to the next.",
+    sharing="Each rank holds consecutive layers; micro-batches pass through all ranks and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains `network.pipeline_stages(world_size)`, one stage per rank."""
@@ -66,7 +66,7 @@ class Pipeline(ShardedStrategy):
         if not callable(getattr(network, "pipeline_stages", None)):
             return "it does not define stages (it has no pipeline_stages)"
         if has_batch_norm(network):
-            return "its batch norms would see the pieces of a batch instead of the batch"
+            return "its batch norms would normalise each micro-batch instead of the whole batch"
         return None
 
     def wrap(self, network: nn.Module) -> None:
@@ -189,7 +189,7 @@ class Pipeline(ShardedStrategy):
 
 
 class _NotYetComputed(nn.Module):
-    """The model that the loop calls; it returns its inputs, and `PipelineLoss.backward` computes later."""
+    """The model that the loop calls. Returns its inputs; `PipelineLoss.backward` computes later."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class _NotYetComputed(nn.Module):
 
 
 class PipelineLoss:
-    """The loss of a batch that is computed in `backward`, where the schedule runs both passes together."""
+    """The loss of a batch, computed in `backward`, where the schedule runs both passes together."""
 
     def __init__(
         self, pipeline: Pipeline, criterion: Criterion, inputs: Tensor, targets: Tensor, weight: float

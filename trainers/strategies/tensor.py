@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class TensorParallel(ShardedStrategy):
     """Splits the layers in the network's plan; all other parameters are replicated and stay equal.
 
-    They stay equal because every rank sees the same samples, and an all-reduce gives all ranks the same bits.
+    They stay equal because every rank computes on the same samples, and an all-reduce returns the same bits
+    on all ranks.
     """
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"

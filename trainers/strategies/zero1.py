@@ -16,7 +16,7 @@ from trainers.strategies.ddp import DataParallel
 @register_strategy(
     "zero1",
     label="ZeRO-1",
-    description="DDP, but each rank keeps the optimizer state of its part of the weights only.",
+    description="DDP, but each rank keeps only the optimizer state of its part of the weights.",
     sharing="Gradients are averaged as in DDP; then each rank updates its part of the weights and "
     "sends it to the others.",
 )

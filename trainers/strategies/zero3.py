@@ -57,7 +57,7 @@ class FullySharded(ShardedStrategy):
         whole = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
         fully_shard(network, mesh=mesh, mp_policy=whole, reshard_after_forward=self.frees_after_forward)
         if dist.get_backend(mesh.get_group()) == "gloo":
-            # With torch 2.8, gloo's reduce-scatter ignores AVG and returns the sum (pytorch issue 162338).
+            # With torch 2.8, gloo's reduce-scatter ignores AVG and returns the sum (PyTorch issue 162338).
             for module in network.modules():
                 if isinstance(module, FSDPModule):
                     module.set_force_sum_reduction_for_comms(True)

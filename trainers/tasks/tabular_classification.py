@@ -1,4 +1,4 @@
-"""Tabular classification: accuracy, and as a sample the decision surface (2 features) or validation rows."""
+"""Tabular classification: accuracy; as a sample the decision surface (2 features) or validation rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tabular regression: RMSE, and as a sample the learned curve (1 feature) or validation rows."""
+"""Tabular regression: RMSE, and a sample with the learned curve (1 feature) or validation rows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs a user's script with hooks that report what it does: torch, the standard library and `contract/`."""
+"""Runs a user's script with hooks. Imports only torch, the standard library and `contract/`."""

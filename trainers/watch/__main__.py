@@ -1,9 +1,9 @@
-"""Runs a script as `__main__`, watched: its steps become the events of a run.
+"""Runs a user's script as `__main__` with hooks that turn its steps into the events of a run.
 
     torchrun OPTIONS --nproc-per-node N -m trainers.watch --run-dir DIR [--on-cpu] ENTRY ARGUMENTS ...
     python -m trainers.watch --run-dir DIR ENTRY ARGUMENTS ...      for a script that starts its own ranks
 
-Without DIR the script would not be a run; a missing DIR is created, with a copy of the script's code.
+A missing DIR is created, with a copy of the script's code.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> NoReturn:
     )
     os.environ.pop("PYTHONSAFEPATH", None)
     if SUPERVISED in os.environ and rank >= 0:
-        die_with_parent()  # torchrun, whose end by SIGKILL no rank would notice
+        die_with_parent()  # ranks would not notice that torchrun was killed by SIGKILL
     fence.enter_by_environment(run.path)
     if options.folder is not None:
         os.chdir(options.folder)
@@ -80,11 +80,13 @@ def main() -> NoReturn:
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options; everything after ENTRY belongs to the script."""
-    parser = argparse.ArgumentParser(prog="trainers.watch", description="Run a script and watch it.")
+    parser = argparse.ArgumentParser(
+        prog="trainers.watch", description="Run a script with hooks that report its steps."
+    )
     parser.add_argument("--run-dir", type=Path, required=True, help="the run's directory")
     parser.add_argument("--folder", type=Path, help="the working folder of the script")
     parser.add_argument("--resume", type=int, metavar="STEP", help="the checkpoint for watch.load")
-    parser.add_argument("--on-cpu", action="store_true", help="requests for a GPU have no effect")
+    parser.add_argument("--on-cpu", action="store_true", help="run a script for GPUs on the CPU")
     parser.add_argument("entry", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     return parser.parse_args(arguments)
@@ -121,13 +123,13 @@ def _meeting() -> tuple[str, str] | None:
 
 
 def _code_dir(run: RunDirectory, entry: Path) -> Path:
-    """Return the folder of the script's own files: the stored code, or the folder of a script elsewhere."""
+    """Return the folder of the script's own files: the run's stored code, or the script's folder."""
     stored = run.path / code_module.FOLDER
     return stored if entry.is_relative_to(stored) else entry.parent
 
 
 def _package_of(entry: Path, code_dir: Path) -> str:
-    """Return the package of a script in a folder of the code that imports relatively, as for `python -m`."""
+    """Return the package of a script with relative imports, as `python -m` sets it; else an empty string."""
     try:
         nodes = ast.walk(ast.parse(entry.read_bytes()))
     except (SyntaxError, ValueError):
@@ -137,10 +139,9 @@ def _package_of(entry: Path, code_dir: Path) -> str:
 
 
 def prepare_path(entry: Path) -> None:
-    """Let the script import what it would import without us: its own folder, and no module of this project.
-
-    Ours are found by the path of their package, which is imported; a folder `tools` of the script would lose
-    to the package of this name in the project.
+    """Make the script import the same modules as without hooks: from its own folder, not from this project.
+    Modules of this project are found by the path of their imported package. If the project's folder were in
+    `sys.path`, its package `tools` would hide a folder `tools` of the script.
     """
     project = str(REPOSITORY)
     sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
@@ -155,9 +156,9 @@ def prepare_path(entry: Path) -> None:
 
 
 def make_way() -> None:
-    """Let a package `trainers` of the script be imported instead of ours.
-
-    From here on, `from trainers.x import y` finds ours if `trainers.x` or the module y is imported already.
+    """Make the script import its own package `trainers` instead of this project's package. From here on,
+    `from trainers.x import y` finds this project's module only if `trainers.x` or the module y is already
+    imported.
     """
     if PathFinder.find_spec("trainers") is not None:
         del sys.modules["trainers"]
@@ -175,14 +176,14 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
     exit_now, process = os._exit, os.getpid()
 
     def leave(status: int) -> NoReturn:
-        """End as `os._exit`, with what was recorded; not in a child, such as a worker of a data loader."""
+        """Write the records, then call `os._exit`; children, such as workers of a data loader, only exit."""
         if os.getpid() == process:
             _finish(status, {}, run, rank)
         exit_now(status)
 
     os._exit = leave
     try:
-        # `dont_inherit`: the script has its own `from __future__` imports, not ours.
+        # `dont_inherit`: the `from __future__` imports of this module must not apply to the script.
         exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
     except SystemExit as leaving:
         exit_code = _exit_code(leaving.code)
@@ -214,7 +215,7 @@ def _exit_code(code: Any) -> int:
 
 
 def report_error(error: BaseException, rank: int) -> dict[str, Any]:
-    """Remove our frames from an error, and write torchrun's error file; return its text."""
+    """Remove frames of the hooks from an error, and write torchrun's error file; return the error's text."""
     error.__traceback__ = _without_ours(error.__traceback__)
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"
@@ -234,7 +235,7 @@ def report_error(error: BaseException, rank: int) -> dict[str, Any]:
 
 
 def _without_ours(frames: TracebackType | None) -> TracebackType | None:
-    """Return a traceback that begins in the script, without the wrappers of our hooks."""
+    """Return a traceback that begins in the script, without the frames of the hooks."""
     kept = []
     while frames is not None:
         if not frames.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
@@ -255,8 +256,8 @@ def append_state(run: RunDirectory, state: str, reason: str) -> None:
 def end(exit_code: int) -> NoReturn:
     """End the process as Python does, but without unloading torch.
 
-    A process group that the script has left open can abort the process in its destructor, after everything
-    has succeeded.
+    If the script has not destroyed its process group, the group's destructor can abort the process after a
+    success.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for the script's threads
     atexit._run_exitfuncs()  # noqa: SLF001 - the script may have registered some

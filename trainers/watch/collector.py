@@ -1,4 +1,4 @@
-"""Merges what all ranks of a script have written into the events of the run, in rank 0's process."""
+"""Merges the records of all ranks of a script into the events of the run, in rank 0's process."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from trainers.watch import spool
 from trainers.watch.review import Review
 from trainers.watch.spool import Control, Row, SpoolReader
 
-# The ranks of one step may come at different times; a rank without steps is not waited for any longer.
+# Ranks finish a step at different times. After this time, stop waiting for a rank without steps.
 MOST_WAIT_S = 3.0
 REPORT_EVERY_S = 1.0
-# Learning rates of several parameter groups are reported at most this often.
+# Minimum interval between reports of the learning rates of several parameter groups.
 RATES_EVERY_S = 10.0
-# A rank that is past the step of a checkpoint is waited for no longer to write its part of it.
+# Maximum wait for a part of a checkpoint whose rank has already passed the checkpoint's step.
 MOST_SAVE_WAIT_S = 10.0
-# After this many steps, the number of batches in a step is known.
+# Number of steps after which the number of batches per step is known.
 STEPS_TO_KNOW = 3
-# Steps until a stop or a save takes effect: no rank may have done more when it learns of it.
+# Number of steps until a stop or a save takes effect: no rank may have passed that step already.
 FEWEST_STEPS_AHEAD, OF_SLOW_STEPS, SLOW_STEP_S = 3, 2, 1.0
 AHEAD_S = 0.5
-# On several machines, the others read the step from the shared folder.
+# The same time with several machines, which read the step from the shared folder.
 AHEAD_ON_MACHINES_S = 2.0
 
 Item = tuple[float, str, Mapping[str, Any]]
@@ -44,7 +44,7 @@ class Collector:
         self._run = RunDirectory(run_dir)
         self._config = self._run.read_config()
         every = self._config.checkpoint_every_steps or 1
-        self._due = (began_at // every + 1) * every  # the next periodic checkpoint
+        self._due = (began_at // every + 1) * every  # step of the next periodic checkpoint
         self._control = control
         self.num_ranks = min(num_ranks, spool.MAX_RANKS)
         self._readers = [SpoolReader(run_dir, rank) for rank in range(self.num_ranks)]
@@ -53,15 +53,15 @@ class Collector:
         self._events: list[Item] = []
         self._review = Review(self.num_ranks)
         self._samples: dict[int, dict[str, Any]] = {}
-        # Of each step before and after the ranks have averaged their weights.
+        # Hashes of the weights by step, before (False) and after (True) the ranks have averaged them.
         self._fingerprints: dict[tuple[int, bool], dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
-        # Checkpoints that are being written, by the step asked for: the notes of the ranks; the commands.
+        # Checkpoints that are being written: each rank's note, by requested step; pending save commands.
         self._parts: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
         self._asked: list[Command] = []
         self._is_save_asked = False
-        self._completed = 0  # the last step asked for that is saved or has failed
+        self._completed = 0  # the last requested step that was saved or has failed
         self.is_publishing = False
         checkpoint_files.remove_leftovers(self._run)
         self._replaced: list[str] = []
@@ -97,7 +97,7 @@ class Collector:
             del self._events[:written]
 
     def close(self) -> None:
-        """Write the reports of the other ranks until now, and close the file."""
+        """Write the remaining records of all ranks, and close the file."""
         deadline = time.monotonic() + MOST_WAIT_S
         while time.monotonic() < deadline and not all(
             self._control.of_rank(rank, spool.END) or not self._control.of_rank(rank, spool.STEP)
@@ -108,7 +108,7 @@ class Collector:
         self.pump(is_over=True)
         for finding in self._review.found(is_over=True):
             self._add("finding", finding)
-        self._answer_saves("the script ended before its next watch.save")
+        self._answer_saves("the script ended before its next call of watch.save")
         if self._events:
             self._file.append(self._events)
         self._file.close()
@@ -130,7 +130,7 @@ class Collector:
             self._add_steps(done)
 
     def _may_go_on(self) -> bool:
-        """Return True if the ranks without a next step have ended, or the others have waited too long."""
+        """Return True if the ranks without a further step have ended, or the wait for them was too long."""
         missing = [rank for rank, rows in enumerate(self._steps) if not rows]
         if all(self._control.of_rank(rank, spool.END) for rank in missing):
             return True
@@ -142,15 +142,15 @@ class Collector:
         if not self._is_running:
             self._is_running = True
             self._add(
-                "state", {"state": "running", "reason": "The script has done its first optimizer step."}
+                "state", {"state": "running", "reason": "The script has completed its first optimizer step."}
             )
         first, last = done[0][0], done[-1][0]
         began = first.ended_unix_s - first.step_time_s
         seconds = last.ended_unix_s - (began if math.isnan(self._ended_unix_s) else self._ended_unix_s)
         self._ended_unix_s = last.ended_unix_s
-        # An evaluation between two steps does not belong to them.
+        # Exclude an evaluation between two steps from the step time.
         seconds = min(seconds, sum(ranks[0].step_time_s for ranks in done))
-        # Ranks with parts of one model work on the same samples.
+        # Ranks that hold parts of one model work on the same samples.
         num_counted = 1 if self._review.is_split else self.num_ranks
         samples_of = [sum([row.samples for row in ranks[:num_counted]]) for ranks in done]
         samples = sum(samples_of)
@@ -207,7 +207,7 @@ class Collector:
                 self._add("eval", {**fields, "metrics": note["values"]})
         elif kind == "checkpoint":
             if note["wanted"] <= self._completed:
-                return  # another rank has failed already
+                return  # another rank has already reported an error
             self._parts[note["wanted"]][rank] = note | {"at": time.monotonic()}
         elif kind == "replaced" and rank == 0:
             where = f", line {note['line']}" if "line" in note else ""
@@ -218,7 +218,7 @@ class Collector:
                 self._rates = note["rates"]
 
     def _describe(self) -> None:
-        """Report the properties of the script, once and after each change."""
+        """Report the properties of the script, initially and after each change."""
         model, one_pass = self._about.get("model", {}), self._about.get("pass", {})
         batches_a_step = statistics.median(self._num_batches) if self._num_batches else 1
         num_batches, num_epochs = one_pass.get("num_batches"), one_pass.get("num_epochs")
@@ -227,10 +227,11 @@ class Collector:
         if (in_loop := self._about.get("optimizer", {}).get("num_steps")) not in (None, num_steps):
             num_steps, in_epoch = in_loop, in_loop // (num_epochs or 1)
             if steps_per_epoch is None or abs(in_epoch - steps_per_epoch) > 1:
-                # `for step in range(1000)`: the range around the loader is not one of epochs.
+                # As in `for step in range(1000)`: the range around the loader does not count epochs.
                 num_epochs = None
             else:
-                steps_per_epoch = in_epoch  # without the batches after the last step, or with them
+                # the count of the loop, which is exact about the batches after the last step
+                steps_per_epoch = in_epoch
         num_samples = one_pass.get("num_samples")
         fields = {
             "entry": self._config.script,
@@ -274,7 +275,7 @@ class Collector:
         try:
             new = list(self._incoming.read())
         except OSError:
-            return  # it cannot be read now
+            return  # the file cannot be read at the moment
         for each in new:
             if isinstance(each, Command):
                 self._obey(each)
@@ -290,17 +291,17 @@ class Collector:
             self._asked.append(command)
         elif command.name != "stop":
             without = "without watch.load and watch.save " if command.name == "checkpoint" else ""
-            message = f"A script {without}does not take the command {command.name}."
+            message = f"A script {without}does not support the command {command.name}."
             self._answer(command, accepted=False, message=message)
-        elif asks or saves:  # otherwise the supervisor ends the script, and answers
+        elif asks or saves:  # else the supervisor ends the script and answers the command
             if saves and not (self._is_save_asked and self._control.get(spool.SAVE_STEP) <= at_step):
-                # No rank has reached this step: a periodic checkpoint may be due only after it.
+                # No rank has reached `at_step`: a periodic checkpoint may be due only after it.
                 self._is_save_asked = True
                 self._control.set(spool.SAVE_STEP, at_step)
             self._control.set(spool.STOP_STEP, at_step)
             word, does = ("stop", "stops") if asks else ("save", "saves a checkpoint, and then gets SIGTERM,")
             self._add("state", {"state": "stopping", "reason": f"The script {does} after step {at_step:,}."})
-            self._answer(command, accepted=True, message=f"The script is told to {word} at step {at_step:,}.")
+            self._answer(command, accepted=True, message=f"The script will {word} at step {at_step:,}.")
 
     def _steps_ahead(self) -> int:
         is_slow = self._pace_s > SLOW_STEP_S
@@ -308,7 +309,7 @@ class Collector:
         return OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(ahead_s / self._pace_s))
 
     def _ask_when_due(self) -> None:
-        """Ask for a periodic checkpoint shortly before its step, so that until then a click gets its own."""
+        """Request a periodic checkpoint shortly before its step, so that a user's request can come first."""
         every = self._config.checkpoint_every_steps
         if every is None or self._is_save_asked or not self._control.get(spool.SAVES):
             return
@@ -319,7 +320,7 @@ class Collector:
             self._due += every
 
     def _ask_to_save(self, at_step: int) -> None:
-        # A requested step does not change until it is saved: some ranks may have read it.
+        # Do not change a requested step before the checkpoint is saved: some ranks may have read it.
         if not self._is_save_asked:
             self._is_save_asked = True
             self._control.set(spool.SAVE_STEP, at_step)
@@ -344,7 +345,7 @@ class Collector:
             if not is_over and not (is_past and waited_s > MOST_SAVE_WAIT_S):
                 return
             ranks = ", ".join(map(str, missing))
-            problem = f"watch.save was not called by rank {ranks}, and every rank has to call it"
+            problem = f"watch.save was not called by rank {ranks}; every rank must call it"
         elif len(steps) > 1:
             problem = problem or "the ranks called watch.save after different numbers of optimizer steps"
         del self._parts[wanted]
@@ -363,7 +364,7 @@ class Collector:
                 plain_files.remove(checkpoint_files.partial_path(self._run, each))
             message = f"A checkpoint was not saved: {problem}."
             is_stopping = self._control.get(spool.STOP_STEP)
-            hint = "The script ends without it." if is_stopping else "The script continues."
+            hint = "The script ends without this checkpoint." if is_stopping else "The script continues."
             words = {"code": "checkpoint_failed", "message": message, "hint": hint}
             self._add("warning", {**words, "rank": None, "traceback": None})
         self._answer_saves(problem, step)

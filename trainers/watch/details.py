@@ -1,8 +1,8 @@
-"""Records for lessons in code: the samples, weights, gradients and all-reduces of each step.
+"""Records the samples, weights, gradients and all-reduces of each step for lessons in code.
 
-Only with `spool.DETAILS` in the environment: the hooks read every tensor that passes, which is too slow for
-anything but small models. Each fact becomes a note of its rank (`spool`), which `ddp_gui.learn.code_facts`
-reads when the run has ended.
+Active only with `spool.DETAILS` in the environment: the hooks read all of these tensors, which is fast enough
+only for small models. Each fact becomes a note of its rank (`spool`), which `ddp_gui.learn.code_facts` reads
+after the run has ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MOST_LINE = 300
 MOST_PARTS = 10
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
 
-# The flight recorder leaves out the first; of messages, collectives alone are read from it.
+# Calls to count because they are not read from the flight recorder: it does not record `monitored_barrier`,
+# and only its collectives are read.
 _UNRECORDED = ("monitored_barrier", "send", "recv", "isend", "irecv")
 
 
@@ -47,7 +48,7 @@ class Details:
         self._losses: list[float] = []
         self._criteria: list[float] = []
         self._num_losses = self._num_criteria = 0
-        # Of the flight recorder, then of this rank; those since the last optimizer step.
+        # Number of the next record, count of this rank's collectives; those since the last optimizer step.
         self._next_record = self._num_collectives = 0
         self._collectives: list[tuple[str, int]] = []
         self._local = 0.0
@@ -99,7 +100,7 @@ class Details:
             self._end_pending(is_training=False)
 
     def _take_loader(self, loader: DataLoader[Any]) -> None:
-        """Note the lengths of a loader's data, and of those of which it is a part."""
+        """Note the length of a loader's data set, and of the data sets of which it is a subset."""
         each: Any = loader.dataset
         sizes: list[int] = []
         while isinstance(each, Sized) and not isinstance(each, str) and len(sizes) < MOST_PARTS:
@@ -130,7 +131,7 @@ class Details:
         if self._recorder.is_in_backward:
             return
         self._end_pending(is_training=True)
-        if not self._losses:  # what was reduced before belongs to no gradient of this step
+        if not self._losses:  # earlier collectives do not belong to the gradients of this step
             self._read_collectives()
             self._collectives.clear()
         if isinstance(tensors, Tensor) and tensors.numel() == 1:
@@ -139,7 +140,7 @@ class Details:
 
     @hook
     def _take_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
-        """Sum up each gradient as backward computes it on this rank: DDP averages it afterwards."""
+        """Sum each gradient as backward computes it on this rank, before DDP averages it."""
         for parameter in parameters_of(optimizer):
             if parameter.requires_grad and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
@@ -177,13 +178,13 @@ class Details:
         self._losses, self._criteria, self._local, self._collectives = [], [], 0.0, []
 
     def _read_collectives(self) -> None:
-        """Add name and bytes of the collectives since the last call."""
+        """Add the names and sizes of the collectives since the last call."""
         new, self._next_record = flight_recorder.collectives_since(self._next_record)
         self._num_collectives += len(new)
         self._collectives += [(each.name, each.num_bytes) for each in new]
 
     def _count_unrecorded(self, *_args: Any, **_kwargs: Any) -> None:
-        """Count a call by which a rank can wait for another one, and which is not read from the recorder."""
+        """Count a call that can wait for another rank and is not read from the flight recorder."""
         self._num_collectives += 1
 
     # Files and output
@@ -220,7 +221,7 @@ def _hash_of(optimizer: Any) -> int:
 
 
 def _projection(gradient: Tensor) -> float:
-    """Return a linear function of a gradient: that of a mean is the mean of those of its parts."""
+    """Return a linear function of a gradient: its mean over ranks is that of the mean gradient."""
     local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
     flat = local.detach().cpu().double().flatten()
     return float((flat * torch.arange(1, flat.numel() + 1, dtype=torch.float64).cos()).sum())

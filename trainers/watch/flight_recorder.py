@@ -1,4 +1,4 @@
-"""torch's flight recorder of collectives: the only module that reads its private functions."""
+"""Reads torch's flight recorder of collectives; only this module uses its private functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) 
     try:
         done = gradients_done()
     except RuntimeError as error:  # a CUDA error, after which the device is unusable
-        log.warning("the progress of the GPU is not known: %r", error)
+        log.warning("the progress of the GPU is unknown: %r", error)
         done = None
     return heartbeats.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
 
@@ -60,7 +60,7 @@ def recorded_groups() -> tuple[Group, ...] | None:
 def collectives_since(record: int) -> tuple[list[Collective], int]:
     """Return this rank's collectives from a record on, oldest first, and the number of the next record.
 
-    torch keeps the newest 2,000 records, so their count stops growing.
+    torch keeps only the latest 2,000 records, so the length of the list cannot serve as a position.
     """
     dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
     entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
@@ -70,7 +70,7 @@ def collectives_since(record: int) -> tuple[list[Collective], int]:
 
 
 def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
-    """Return the ranks of each process group by torch's name for it; the dump has them for NCCL only."""
+    """Return the ranks of each process group by torch's name; the dump contains the ranks for NCCL only."""
     world = getattr(distributed_c10d, "_world", None)
     if world is None:
         return None

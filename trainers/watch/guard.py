@@ -1,4 +1,4 @@
-"""Keeps errors of the hooks out of the script that they watch, and installs hooks after an import."""
+"""Prevents errors of hooks from affecting the user's script, and installs hooks after an import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ failed: set[str] = set()
 
 
 def hook(function: _Hook) -> _Hook:
-    """Make a hook safe in a script: its first error is printed, and none is raised."""
+    """Make a hook safe: print its first error, and raise none in the script."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -27,7 +27,7 @@ def hook(function: _Hook) -> _Hook:
         except Exception:  # noqa: BLE001 - watching must never end the script
             if function.__name__ not in failed:
                 failed.add(function.__name__)
-                print("An error of Rankscope, not of the script, which continues:", file=sys.stderr)
+                print("Internal error of Rankscope; the script itself continues:", file=sys.stderr)
                 traceback.print_exc()
             return None
 
@@ -35,7 +35,7 @@ def hook(function: _Hook) -> _Hook:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function after the first import of a module, wherever it happens."""
+    """Calls a function after the first import of a module by any code."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then

@@ -1,13 +1,12 @@
-"""Hooks into torch that report the actions of a script to the recorder.
+"""Hooks into torch that report the steps of a script to the recorder.
 
-torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
-functions where it has none: `torch.autograd.backward` and `.grad`, `GradScaler.scale` and `.step`,
-`clip_grad_norm_`, `zero_grad`, the iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the
-constructors of DDP, DataParallel and `Join`, `init_process_group` and `destroy_process_group`, reductions,
-`send` and `recv` with their variants, `torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and
-`__float__`. Tests pin them for the installed torch.
-
-They are installed when the script itself imports torch, so that what it sets up before that has its effect.
+Uses torch's public hooks where they exist (optimizer steps, gradients of a parameter), and otherwise wraps
+these functions: `torch.autograd.backward` and `.grad`, `GradScaler.scale` and `.step`, `clip_grad_norm_`,
+`zero_grad`, the iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP,
+DataParallel and `Join`, `init_process_group` and `destroy_process_group`, reductions, `send` and `recv` with
+their variants, `torch.save`, `torch.compile`, `Tensor.item`, `.tolist`, `.cpu` and `__float__`. Tests check
+these functions in the installed torch. The hooks are installed when the script imports torch, so that the
+script's settings before this import take effect.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from trainers.watch.settings import Settings
 
 
 def install(settings: Settings) -> Any:
-    """Install all hooks; return the recorder. torch is imported."""
+    """Install all hooks; return the recorder. Call it after torch was imported."""
     from trainers.watch.recorder import Recorder
 
     recorder = Recorder(settings.run_dir, settings.code_dir, settings.resume_step)
@@ -48,7 +47,7 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> An
 
 
 def before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
-    """Call `note` with the arguments of each call of a function before it."""
+    """Call `note` with the arguments before each call of a function."""
 
     def make(original: Any) -> Any:
         safe = hook(note)
@@ -63,7 +62,7 @@ def before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
 
 
 def after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
-    """Call `note` with the result and the arguments of each call of a function after it."""
+    """Call `note` with the result and the arguments after each call of a function."""
 
     def make(original: Any) -> Any:
         safe = hook(note)
@@ -101,7 +100,7 @@ def _watch_steps(recorder: Any) -> None:
         return watched
 
     def note_compiling(*_args: Any, **_kwargs: Any) -> None:
-        """Keep compiled step functions from tracing into the hooks; only now: it imports torch._dynamo."""
+        """Keep torch.compile from tracing into the hooks; called late, because it imports dynamo."""
         if handles:
             for handle in handles:
                 handle.remove()
@@ -118,7 +117,7 @@ def _watch_steps(recorder: Any) -> None:
         def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             inputs = inputs if isinstance(inputs, (torch.Tensor, Sequence)) else tuple(inputs)
             first = inputs[0] if isinstance(inputs, Sequence) and inputs else inputs
-            # A gradient with a graph of its own is a part of a loss, as in a gradient penalty.
+            # A gradient with a graph (`create_graph`) is part of a loss, as in a gradient penalty.
             is_part = args[2:3] == (True,) or kwargs.get("create_graph", False)
             takes = passes if isinstance(first, nn.Parameter) and not is_part else grad
             return takes(outputs, inputs, *args, **kwargs)
@@ -145,7 +144,7 @@ def _watch_steps(recorder: Any) -> None:
 
 def _around_backward(recorder: Any, backward: Any, *, by_grad: bool = False) -> Any:
     def watched(*args: Any, **kwargs: Any) -> Any:
-        if recorder.is_in_backward:  # activation checkpointing runs one inside another
+        if recorder.is_in_backward:  # activation checkpointing runs a backward pass inside another
             return backward(*args, **kwargs)
         recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()), by_grad=by_grad)
         try:
@@ -164,7 +163,7 @@ def _watch_reads(recorder: Any) -> dict[str, Any]:
 
     def around_read(read: Any) -> Any:
         def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            # Optimizers on CPUs read a number for each parameter: one look has to be enough.
+            # This check must be fast: optimizers on CPUs read a number for each parameter.
             if not recorder.read_keys or (recorder.is_in_step and not recorder.num_backwards_in_step):
                 return read(tensor, *args, **kwargs)
             began = time.perf_counter()
@@ -180,7 +179,7 @@ def _watch_reads(recorder: Any) -> dict[str, Any]:
         return watched
 
     reads = {name: getattr(Tensor, name) for name in ("item", "tolist", "cpu", "__float__")}
-    # Detached: a warning of torch about `float(loss)` would name our line.
+    # Detach the tensor: otherwise torch warns about `float(loss)` with the line of this hook.
     wrap(Tensor, "__float__", lambda read: lambda tensor: read(tensor.detach()))
     for name in reads:
         wrap(Tensor, name, around_read)
@@ -243,7 +242,8 @@ def _watch_modules_and_files(recorder: Any) -> None:
         recorder.note_model(model, "ddp", **recorder.place())
         trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
         if trained:
-            # Its gradient is usually the last one: from then on backward waits for the all-reduce alone.
+            # The first parameter's gradient is usually the last: after it, backward only waits for the
+            # all-reduce.
             trained[0].register_post_accumulate_grad_hook(recorder.note_last_gradient)
 
     def note_data_parallel(*_args: Any, **_kwargs: Any) -> None:
@@ -257,7 +257,7 @@ def _watch_modules_and_files(recorder: Any) -> None:
     after(DistributedDataParallel, "__init__", note_ddp)
     before(DataParallel, "__init__", note_data_parallel)
     before(torch, "save", lambda *args, **kwargs: recorder.note_file(saved_file(args, kwargs)))
-    # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
+    # An audit hook, because a replacement of `open` would become a method in a class that stores it.
     sys.addaudithook(note_opened)
 
 
@@ -284,7 +284,7 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
                 os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.meeting
                 _meet(given, None)
             elif is_local and settings.store:
-                # A file that only this user can open: no port is opened or needed.
+                # A file that only this user can open, instead of a network port.
                 _meet(given, dist.PrefixStore(f"group_{num_begun}", dist.FileStore(settings.store)))
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             num_begun += 1
@@ -310,7 +310,7 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
 
 def _meet(given: dict[str, Any], store: Any) -> None:
-    """Let the ranks meet through a store, or where torchrun says, instead of an address of the script."""
+    """Replace the script's rendezvous address by a store, or by the address from torchrun."""
     rank, world_size = int(given.get("rank", -1)), int(given.get("world_size", -1))
     given["rank"] = rank if rank >= 0 else int(os.environ["RANK"])
     given["world_size"] = world_size if world_size > 0 else int(os.environ["WORLD_SIZE"])
@@ -318,7 +318,7 @@ def _meet(given: dict[str, Any], store: Any) -> None:
 
 
 def _is_local(init_method: str | None) -> bool:
-    """True if the address by which the ranks meet is one of this machine."""
+    """True if a rendezvous address belongs to this machine."""
     if init_method is None or init_method.startswith("env://"):
         return os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1", _own_name())
     return init_method.startswith(("tcp://localhost:", "tcp://127.0.0.1:", "tcp://[::1]:"))

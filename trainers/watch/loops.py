@@ -1,4 +1,4 @@
-"""How long a script is going to train, from the `for … in range(…)` around its training loop."""
+"""Derives the number of epochs and steps of a script from the source of its training loop."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MOST_FRAMES = 30
 _RANGES = ("range", "trange")
 _Block = ast.For | ast.While | ast.If
 _OWN_FILES = f"{Path(__file__).parent}{os.sep}"
-# The frames that call a script, and above which are those of its parent process if that was forked.
+# Files whose frames call a script. The frames above belong to the parent process if the process was forked.
 _STARTS = tuple(f"{_OWN_FILES}{name}" for name in ("__main__.py", "session.py"))
 _PACKAGES = tuple(f"{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _TORCH = tuple(f"{folder}torch{os.sep}" for folder in _PACKAGES)
 _NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError, NotImplementedError)
-# A condition that is true in each k-th pass, with `or` in the last one too.
+# Matches a condition that is true in every k-th iteration; with `or`, also in the last iteration.
 _EACH_KTH = re.compile(r"(?:not )?(\w+|\(\w+ \+ 1\)) % ([\w.]+)(?: == ([\w. -]+?))?( or .* == .*)?")
 
 
 def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
-    """Return the length of the innermost range that encloses the line at which a frame stands.
+    """Return the length of the innermost range loop around a frame's current line.
 
-    A range with a variable as its beginning continues after `num_done` epochs. If the frame's own function
-    has no range, those of its callers are searched, up to a `while`: `while True: for batch in loader` has no
-    end. The arguments of the range may be numbers, variables, their attributes and entries; they are looked
-    up, nothing is called.
+    A range that starts at a variable is assumed to continue after `num_done` epochs. If the frame's function
+    has no range, its callers are searched up to a `while`, because `while True: for batch in loader` has no
+    end. The arguments of the range may be numbers, variables, attributes and entries, which are read without
+    calling code.
     """
     for loop, where in _enclosing_blocks(frame):
         if isinstance(loop, ast.While):
@@ -42,10 +42,12 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
 
 
 def num_steps(frame: FrameType | None) -> int | None:
-    """Return how often a line runs: in loops over a range or a data loader, or up to a number of steps.
+    """Return how often a frame's line runs, in loops over a range or a data loader, or up to a number of
+    steps.
 
-    A number of steps is that of `while step < 1000` or `if step == 1000: break`. None if another loop is
-    around it, if a library calls it, or under a condition that is not known to be true in each k-th pass.
+    The number of steps comes from `while step < 1000` or `if step == 1000: break`. None if the line is in
+    another kind of loop, if a library calls it, or if it depends on a condition other than "every k-th
+    iteration".
     """
     number: int | None = 1
     limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
@@ -58,7 +60,7 @@ def num_steps(frame: FrameType | None) -> int | None:
         guards = (each for each in before if isinstance(each, ast.If))
         conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
         lengths = [_length_of(block, where, with_loaders=True), None]
-        if limit is not None and _sets(block, counter):  # it begins again in each pass of this loop
+        if limit is not None and _sets(block, counter):  # the counter restarts in each iteration of this loop
             number, limit = _least(number, limit), None
         if limit is None:
             counter, lengths[1] = _until_break(block, where)
@@ -74,7 +76,7 @@ def _least(*numbers: int | None) -> int | None:
 
 
 def _sets(loop: ast.For | ast.While, variable: str) -> bool:
-    """True if a loop assigns to a variable, also as that of a loop in it."""
+    """True if a loop assigns to a variable, also as the variable of an inner loop."""
     targets: list[ast.AST] = []
     for each in ast.walk(loop):
         if isinstance(each, ast.Assign):
@@ -87,7 +89,7 @@ def _sets(loop: ast.For | ast.While, variable: str) -> bool:
 def _num_true(
     test: ast.expr, is_else: bool, loop: ast.For | ast.While, frame: FrameType, length: int
 ) -> int | None:
-    """Return how often `(i + 1) % k == 0` or the like is true in a loop; None for other conditions."""
+    """Return how often a condition like `(i + 1) % k == 0` is true in a loop; None for others."""
     for each in loop.body:  # `is_last = (i + 1) % k == 0`
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
             test = each.value
@@ -95,7 +97,7 @@ def _num_true(
     if (found := _EACH_KTH.fullmatch(text)) is None:
         return None
     counter, k, remainder, or_last = found.groups()
-    # `i % k` alone is true in the other passes.
+    # `i % k` without a comparison is true in all other iterations.
     if is_else == (remainder is not None or text.startswith("not ")):
         return None
     counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
@@ -109,10 +111,9 @@ def _num_true(
 
 
 def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameType]]:
-    """Yield the loops and conditions around a frame's line and those of its callers, each with its frame.
-
-    The innermost comes first. Callers are searched up to a library other than torch, which may repeat the
-    script's functions.
+    """Yield the loops and conditions around the line of a frame and of its callers, each with its frame. The
+    innermost comes first. The search ends at a library other than torch, which may call the script's
+    functions repeatedly.
     """
     for _ in range(MOST_FRAMES):
         if frame is None or _is_library(frame.f_code.co_filename):
@@ -133,7 +134,7 @@ def _has_any(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _blocks_around(frame: FrameType) -> Iterator[_Block]:
-    """Yield the loops and conditions whose body has a frame's line, outermost first."""
+    """Yield the loops and conditions whose body contains a frame's line, outermost first."""
     path, line = frame.f_code.co_filename, frame.f_lineno
     if path.startswith(("<", _OWN_FILES)) or _has_any(path, _PACKAGES):
         return
@@ -141,7 +142,8 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
         return
-    # Blocks of the frame's own function only: one around its definition does not run it.
+    # Only blocks of the frame's own function: a block around the function's definition does not repeat its
+    # calls.
     first = frame.f_code.co_firstlineno
     for node in ast.walk(tree):
         is_around = isinstance(node, _Block) and first <= node.lineno
@@ -152,7 +154,7 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
 def _length_of(
     loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
 ) -> int | None:
-    """Return how often a loop over a range or a loader runs, or one up to a number; None if not known."""
+    """Return how often a loop over a range or a loader, or up to a number, runs; None if unknown."""
     try:
         if isinstance(loop, ast.While):
             match loop.test:
@@ -173,7 +175,7 @@ def _length_of(
         over = _value(named, frame)
         over = getattr(over, "__dict__", {}).get("iterable", over)
         if isinstance(over, list | tuple) and over and all(hasattr(each, "param_groups") for each in over):
-            return 1  # the step is that of the first of some optimizers
+            return 1  # a loop over optimizers: the steps of the first one count
         is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(over).__mro__)
         return len(over) if type(over) is range or is_loader else None
     except _NOT_FOUND:
@@ -181,7 +183,7 @@ def _length_of(
 
 
 def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int | None]:
-    """Return the counter of `if step > 1000: break` in a loop, and how often a line of it runs until then."""
+    """Return the counter in `if step > 1000: break`, and how often the frame's line runs before."""
     for each in loop.body:
         match each:
             case ast.If(
@@ -198,9 +200,8 @@ def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int 
 def _num_until(
     loop: ast.For | ast.While, now: ast.expr, end: ast.expr, at: int, frame: FrameType, *, is_included: bool
 ) -> int | None:
-    """Return how often a frame's line runs until a counter, compared in the line `at`, has reached its end.
-
-    None if the loop does not add 1 to it.
+    """Return how often a frame's line runs until a counter, which line `at` compares, reaches its limit. None
+    if the loop does not add 1 to the counter.
     """
     adds, line = next((each.lineno for each in loop.body if _adds_one(each, now)), None), frame.f_lineno
     if isinstance(loop, ast.For) and ast.unparse(now) in map(ast.unparse, ast.walk(loop.target)):
@@ -212,7 +213,7 @@ def _num_until(
 
 
 def _adds_one(statement: ast.stmt, variable: ast.expr) -> bool:
-    """True for `variable += 1`: a loop up to a number of samples or tokens adds more at once."""
+    """True for `variable += 1`. A counter of samples or tokens adds more per iteration."""
     match statement:
         case ast.AugAssign(target=target, op=ast.Add(), value=ast.Constant(value=1)):
             return ast.unparse(target) == ast.unparse(variable)
@@ -228,7 +229,7 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Subscript):
         found = _value(node.value, frame)
         if type(found) is not dict:
-            raise TypeError("only dicts are looked into")
+            raise TypeError("only entries of dicts are read")
         return found[_value(node.slice, frame)]
     if isinstance(node, ast.Attribute):
         # `vars`, because a property could run code of the script.

@@ -1,7 +1,7 @@
-"""Runs a script written for GPUs on CPU ranks: its requests for GPUs have no effect, and the page lists them.
+"""Runs a script written for GPUs on CPU ranks. Its requests for GPUs have no effect; the page lists them.
 
-Wrappers around the functions that take a device. A mode for all functions of torch (`TorchFunctionMode`)
-would catch more, but costs a third of the time of a small step, against half a percent.
+Wraps the functions that take a device, which costs half a percent of the time of a small step. A mode for all
+functions of torch (`TorchFunctionMode`) would catch more requests, but costs a third.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainers.watch.guard import after_import
 
 CPU = torch.device("cpu")
 _Generator = torch.Generator  # before it is replaced
-# Functions that create a tensor on the device that they are given.
+# Functions that create a tensor on the device given as an argument.
 _FACTORIES = (
     "arange", "as_tensor", "empty", "empty_like", "eye", "full", "full_like", "linspace", "load", "normal",
     "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
@@ -41,7 +41,7 @@ _TENSOR_FACTORIES = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zer
 
 
 def is_gpu(device: Any) -> bool:
-    """True if an argument names a GPU: "cuda", "cuda:0", a device, or the number of one."""
+    """True if an argument selects a GPU: "cuda", "cuda:0", a device, or a GPU's number."""
     if isinstance(device, torch.device):
         return device.type == "cuda"
     if isinstance(device, str):
@@ -50,10 +50,10 @@ def is_gpu(device: Any) -> bool:
 
 
 def replace_gpus(recorder: Any, num_ranks: int) -> None:
-    """Replace the functions; the recorder notes each line that asked for a GPU.
+    """Replace the functions; the recorder notes each line that requests a GPU.
 
     Args:
-        num_ranks: as many GPUs the script counts.
+        num_ranks: number of GPUs that `torch.cuda.device_count` reports to the script.
     """
 
     def without_device(function: Any, what: str, *, takes_position: bool) -> Any:
@@ -101,7 +101,7 @@ def replace_gpus(recorder: Any, num_ranks: int) -> None:
 
 
 def _replace_constructors(recorder: Any) -> None:
-    """Let DDP, FSDP 1 and DataLoader ignore the devices that they are given."""
+    """Make DDP, FSDP 1 and DataLoader ignore their device arguments."""
     make_ddp, make_loader = DistributedDataParallel.__init__, torch.utils.data.DataLoader.__init__
 
     @functools.wraps(make_ddp)
@@ -146,7 +146,7 @@ def _replace_constructors(recorder: Any) -> None:
 
 
 def _replace_groups(recorder: Any) -> None:
-    """Let process groups and meshes for GPUs be those of CPU ranks."""
+    """Make process groups and device meshes for GPUs use CPU ranks."""
     make_group, make_mesh = distributed_c10d.new_group, device_mesh.init_device_mesh
 
     @functools.wraps(make_group)
@@ -169,7 +169,7 @@ def _replace_groups(recorder: Any) -> None:
 
 
 def _replace_devices(recorder: Any) -> None:
-    """Let generators and `with torch.device` be those of the CPU, and an `assert` of a GPU be true."""
+    """Make generators and `with torch.device` use the CPU, and let an `assert` that requires a GPU pass."""
     enter_device = DeviceContext.__init__
 
     def context_on_cpu(self: Any, device: Any) -> None:
@@ -181,21 +181,21 @@ def _replace_devices(recorder: Any) -> None:
     DeviceContext.__init__ = context_on_cpu  # type: ignore[method-assign]
 
     class GeneratorOnCpu(torch.Generator, metaclass=_AnyGenerator):
-        """A class, because scripts name it in annotations."""
+        """Replaces `torch.Generator`; a class, because scripts use the name in annotations."""
 
         def __new__(cls, device: Any = CPU) -> Any:
             if is_gpu(device):
                 recorder.replace("torch.Generator on a GPU uses the CPU", 2)
             return super().__new__(cls, CPU)  # type: ignore[call-arg]
 
-    # Pickles name the class that scripts see.
+    # Pickles must contain the class name that scripts see.
     GeneratorOnCpu.__module__, GeneratorOnCpu.__qualname__ = "torch", "Generator"
     setattr(torch, "Generator", GeneratorOnCpu)  # noqa: B010 - mypy refuses an assignment
 
     is_available = torch.cuda.is_available
 
     def is_available_or_asserted() -> bool:
-        """True in an `assert` of the script, which would end it."""
+        """Return True in an `assert` of the script, which would otherwise end the script."""
         if not recorder.is_called_by_script(2):
             return is_available()
         caller = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
@@ -220,7 +220,7 @@ class HostEvent:
         return 1000 * (end._at_s - self._at_s)
 
     def query(self) -> bool:
-        """Return True: the CPU has done what came before."""
+        """Return True: earlier work on the CPU is already done."""
         return True
 
     def wait(self, stream: Any = None) -> None:
@@ -236,29 +236,29 @@ class _AnyGenerator(type(_Generator)):  # type: ignore[misc]
 
 
 class HostDevice(contextlib.nullcontext[None]):
-    """The CPU, in place of a `torch.cuda.device`; a class, as torch asks for its instances."""
+    """The CPU, in place of a `torch.cuda.device`; a class, because torch checks for its instances."""
 
     idx = 0
 
 
 class HostStream(contextlib.nullcontext[None]):
-    """The order in which the CPU computes, in place of a `torch.cuda.Stream`."""
+    """The CPU's order of work, in place of a `torch.cuda.Stream`."""
 
     def _do_nothing(self, *_of_stream: Any) -> None:
-        """Do nothing: what came before is done."""
+        """Do nothing: earlier work on the CPU is already done."""
 
     wait_stream = wait_event = record_event = synchronize = _do_nothing
 
     def query(self) -> bool:
-        """Return True: the CPU has done what came before."""
+        """Return True: earlier work on the CPU is already done."""
         return True
 
 
 def _replace_cuda(recorder: Any, num_ranks: int) -> None:
-    """Let `torch.cuda` count the ranks as GPUs, and do nothing with them.
+    """Make `torch.cuda` report one GPU per rank, with functions that do nothing.
 
-    `is_available` stays False, except in an `assert`: a script that calls it can train on the CPU, and
-    libraries would use functions of CUDA that cannot be replaced.
+    `is_available` stays False, except in an `assert`: a script that checks it can train on the CPU, and
+    libraries that get True would use functions of CUDA that cannot be replaced.
     """
 
     def without_effect(name: str, result: Any) -> Any:
@@ -282,11 +282,11 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     for name in ("Stream", "current_stream", "default_stream"):
         setattr(torch.cuda, name, HostStream)
     torch.Tensor.record_stream = without_effect(".record_stream", None)  # type: ignore[method-assign]
-    for name in ("manual_seed", "manual_seed_all"):  # torch.manual_seed calls it: nothing to note
+    for name in ("manual_seed", "manual_seed_all"):  # torch.manual_seed calls these, so they are not noted
         setattr(torch.cuda, name, lambda *_args, **_kwargs: None)
 
     class Event(HostEvent):
-        """A class, because scripts also name it in annotations and derive from it."""
+        """Replaces `torch.cuda.Event`; a class, because scripts use it in annotations and derive from it."""
 
         def __init__(self, *_args: Any, **_kwargs: Any) -> None:
             recorder.replace("torch.cuda.Event uses the host's clock", 2)
@@ -294,7 +294,7 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     setattr(torch.cuda, "Event", Event)  # noqa: B010 - mypy refuses an assignment
 
     def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
-        """Answer the script itself; torch's own code, such as its optimizers, gets the truth."""
+        """Replace a function's result for the script only; torch's own code gets the true result."""
         original = getattr(module, name)
 
         @functools.wraps(original)
@@ -321,7 +321,7 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
 
 
 def _replace_autocast(recorder: Any) -> None:
-    """Let autocast and GradScaler for GPUs do nothing: the CPU computes in float32."""
+    """Make autocast and GradScaler for GPUs do nothing: the CPU computes in float32."""
     make_scaler, enter = torch.amp.GradScaler.__init__, torch.amp.autocast.__init__
 
     @functools.wraps(make_scaler)

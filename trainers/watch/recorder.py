@@ -1,10 +1,10 @@
-"""What one rank of a script does, as its hooks report it.
+"""Records the steps of one rank of a script, as its hooks report them.
 
-The training thread only stores numbers and keeps losses on their device. In a loop of its own that takes 7 us
-per step, but several times as long within training, which displaces code that runs once per step from the
-caches. On a GPU it also records CUDA events, because the host's clock does not time kernels. A thread of this
-process writes them to the spool four times a second, answers the supervisor's questions, and on rank 0 merges
-all ranks into events.
+The training thread only stores numbers and keeps losses on their device. This takes 7 us per step in an
+isolated loop, but several times as long within training, which evicts this code from the CPU caches between
+steps. On a GPU the thread also records CUDA events, because the host's clock cannot time kernels. Another
+thread writes the records to the spool four times a second and answers the supervisor's questions; on rank 0
+it also merges the records of all ranks into events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _functorch as functorch  # it has no public function for what is asked here
+from torch._C import _functorch as functorch  # there is no public function for these queries
 from torch.utils.data import default_collate
 
 from trainers.contract import heartbeats
@@ -50,35 +50,35 @@ from trainers.watch.spool import Control, SpoolWriter
 
 WRITE_EVERY_S = 0.25
 SAMPLE_EVERY_S = 1.0
-# A gradient norm that the script does not compute is computed at most this often, and takes at most this
-# share of the time.
+# The recorder computes missing gradient norms: at most this often, and within this share of the time.
 NORM_EVERY_S = 0.25
 NORM_SHARE = 0.003
-# Steps whose weights are hashed: each rank decides by its count alone, so that all hash the same steps.
+# Steps whose weights are hashed. Only the step count decides, so all ranks hash the same steps.
 FIRST_FINGERPRINTS = frozenset({1, 10, 50})
 FINGERPRINT_EVERY = 100
 # Samples are compared between ranks by hashes of the first batches.
 MOST_COMPARED_SAMPLES = 4096
 MOST_HASHED_BYTES = 4096
 MOST_LOCATED_PASSES = 4
-# A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
+# A GAN steps its critic a few times per step of its generator. After more steps of another optimizer, it
+# counts as the new main optimizer.
 MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
-# A step with more backward passes has no end.
+# A step with more backward passes counts as one that never ends.
 MOST_LOSSES_OF_STEP = 1000
 MOST_MARKS = 4096
 # DDP regroups the gradients after its first steps.
 STEPS_TO_BUCKETS = 5
 BEGIN = "begin"
 MOST_FILES = 1000
-# A file that the script's own code opens: through at most this many frames of libraries and of ours.
+# A file counts as opened by the script if at most this many frames of libraries and hooks are in between.
 MOST_FRAMES_TO_OPEN = 9
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 NAN = math.nan
 _PARTS = tuple(name for name in spool.Row._fields if name.endswith("_time_s"))
 
 clock = time.perf_counter
-_read_item = Tensor.item  # before it is watched
+_read_item = Tensor.item  # the original, before hooks wrap it
 _NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.")
 
 
@@ -86,8 +86,8 @@ class Recorder:
     """The state of one rank, written by its hooks.
 
     Attributes:
-        rank, world_size: as the script's process group has them; before, as torchrun gave them.
-        step: optimizer steps done, of the optimizer that stepped first.
+        rank, world_size: from the script's process group; before the group exists, from torchrun.
+        step: completed steps of the optimizer that stepped first.
     """
 
     def __init__(self, run_dir: Path, code_dir: Path, resume_step: int | None = None) -> None:
@@ -97,7 +97,7 @@ class Recorder:
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = self._began_at = 0
         self.epoch = -1
-        # Weak: a script that drops its model or optimizer gets the memory back.
+        # Weak references, so that a script can free its model and optimizer.
         self._model: Callable[[], nn.Module | None] = lambda: None
         self._optimizer: Callable[[], Any] = lambda: None
         self.is_evaluating = False
@@ -123,7 +123,7 @@ class Recorder:
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
         self._step_began = clock()
         self._optimizer_began = 0.0
-        # The GPU of the losses, and the parts of the current step on it, each with the event at its end.
+        # The GPU of the losses, and the parts of the current step, each with the CUDA event at its end.
         self._gpu: torch.device | None = None
         self._marks: list[tuple[str, Any]] = []
         self._side_stream: Any = None
@@ -137,13 +137,13 @@ class Recorder:
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = self._passes_before = self._passes_at_load = 0
         self._num_epochs: int | None = None
-        # What a read of the loss is recognised by, and the losses of its step.
+        # Keys by which a read of the loss is recognised, and the losses of that step.
         self.read_keys: tuple[int, ...] = ()
         self._losses_read = self._losses
         self._num_reads = self._num_waits = self._waits_from = 0
         self._waited_s = 0.0
         self._wait_place: dict[str, Any] = {}
-        # Numbers of parameters, and of values reduced since the last step: local SGD averages its weights.
+        # Number of parameters, and of values reduced since the last step, to detect local SGD.
         self._num_weights = self._num_reduced = 0
         self._average_place: dict[str, Any] = {}
         self._is_average_compared = True
@@ -173,7 +173,7 @@ class Recorder:
     # Life
 
     def begin(self) -> None:
-        """Start to write, as the rank that is known now."""
+        """Start to write records, for the current rank."""
         if self._thread is not None:
             return
         self._stop.clear()
@@ -192,14 +192,14 @@ class Recorder:
 
     @hook
     def join_group(self, rank: int, world_size: int, backend: str, *, by_script: bool) -> None:
-        """Note that the script's process group exists; the rank is certain from here on."""
+        """Note the script's process group, from which the rank is certain."""
         if self._thread is None:
             self.rank, self.world_size = rank, world_size
             if settings.SUPERVISED in os.environ:
                 redirect_output(RunDirectory(self.run_dir).rank_log(rank))
             self.begin()
         elif (rank, world_size) != (self.rank, self.world_size):
-            return  # a group of a part of the ranks, or after another one
+            return  # a group of some of the ranks, or a second group
         about = {"rank": rank, "world_size": world_size, "backend": backend, "by_script": by_script}
         self.note("group", **about, **self.place())
 
@@ -211,7 +211,7 @@ class Recorder:
         self._notes.clear()
 
     def end(self, status: int, **about: Any) -> None:
-        """Write the records that are still in memory, and how the script ended on this rank."""
+        """Write the remaining records, and how the script ended on this rank."""
         if self._thread is None or self._writer is None or self.control is None:
             return
         self._beat(ENDING)
@@ -222,7 +222,7 @@ class Recorder:
         self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")) or [], **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
-        # A large checkpoint takes longer, and is lost if the process ends before it is complete.
+        # Wait longer for a large checkpoint, which would be lost if the process ended now.
         while self._thread.is_alive() and self._collector is not None and self._collector.is_publishing:
             self._thread.join(timeout=1.0)
         self._thread = None
@@ -245,7 +245,7 @@ class Recorder:
         return None
 
     def place(self, frame: FrameType | None = None) -> dict[str, Any]:
-        """Return file and line of a frame, by default the innermost in the user's code; else empty."""
+        """Return file and line of a frame, by default the innermost in the user's code, or {}."""
         frame = frame or self.user_frame()
         if frame is None:
             return {}
@@ -285,24 +285,25 @@ class Recorder:
             self._note_training_pass()
 
     def _is_of_step(self, *, by_grad: bool) -> bool:
-        """True if a backward pass computes a gradient of the step's own loss."""
+        """True if a backward pass computes the gradient of the step's own loss."""
         if self.is_in_step and self._is_in_step():
             self.num_backwards_in_step += 1
             if self.num_backwards_in_step > 1:
-                return False  # LBFGS evaluates several times in one step: the first is the step's loss
+                # LBFGS evaluates the loss several times per step; the first value is the step's loss
+                return False
         if self._losses and by_grad != self._is_by_grad:
             if by_grad:
                 return False
-            self._losses.clear()  # of steps within the script's loss, as in meta-learning
+            self._losses.clear()  # losses of inner steps, as in meta-learning
         self._is_by_grad = by_grad
         return True
 
     def _take_loss(self, loss: Tensor) -> None:
-        """Keep a loss, and what a read of it is recognised by."""
+        """Keep a loss, and the keys by which a read of the loss is recognised."""
         if self._gpu is not None or (self.world_size > 1 and self._num_reads < MOST_NOTED_READS):
             self.read_keys += (address_of(loss), _undivided(loss))
         local = loss.to_local() if hasattr(loss, "to_local") else loss
-        # The script may reduce its loss in place afterwards. On a CPU a clone takes ten times as long.
+        # Copy: the script may reduce its loss in place. On a CPU, `clone` takes ten times as long as `item`.
         self._losses.append(_read_item(local) if local.is_cpu else local.detach().clone())
         if local.is_cuda:
             self._gpu = local.device
@@ -313,7 +314,7 @@ class Recorder:
         now = clock()
         self.is_in_backward = False
         self._backward_s += now - self._backward_began
-        self._optimizer_began = now  # of a step whose closure calls backward
+        self._optimizer_began = now  # for a step whose closure calls backward
         if self.wait_from is not None:
             self._wait_s += now - self.wait_from
         if self._gpu is not None:
@@ -324,7 +325,7 @@ class Recorder:
         """Note that an optimizer begins its step."""
         if self._stepping() is not optimizer:
             if self._is_in_step():
-                return  # the step of a ZeroRedundancyOptimizer calls that of its own optimizer
+                return  # the step of a ZeroRedundancyOptimizer calls the step of its inner optimizer
             self._stepping = weakref.ref(optimizer)
         self._optimizer_began = clock()
         self.is_in_step, self.num_backwards_in_step = True, 0
@@ -340,7 +341,7 @@ class Recorder:
 
     @hook
     def end_step(self, optimizer: Any, *_of_step: Any) -> None:
-        """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
+        """Complete a step. Steps of further optimizers, as in a GAN, belong to the first one's step."""
         if optimizer is not self._stepping():
             return
         now = clock()
@@ -357,7 +358,8 @@ class Recorder:
             rate = rate.detach().clone()
         if self._gpu is not None:
             self._mark("optimizer")
-        losses = self._losses or self._zeroed_losses  # of a script that zeroes its gradients too early
+        # the latter if the script zeroes its gradients too early
+        losses = self._losses or self._zeroed_losses
         self._rows.append(
             (
                 self.step, max(self.epoch, 0), losses, rate, self.norm, self._samples,
@@ -381,11 +383,11 @@ class Recorder:
             self._note_waits()
 
     def is_outermost(self, optimizer: Any) -> bool:
-        """True unless the step is one within that of another optimizer, as in a ZeroRedundancyOptimizer."""
+        """True unless the step runs inside another optimizer's step, as in a ZeroRedundancyOptimizer."""
         return optimizer is self._stepping()
 
     def _is_in_step(self) -> bool:
-        """True within the step that began last; one that raised has no end, and its loss is forgotten."""
+        """True while an optimizer step runs. Discards the loss of a step that raised an error."""
         if not self.is_in_step:
             return False
         optimizer = self._stepping()
@@ -407,7 +409,7 @@ class Recorder:
 
     @hook
     def drop_losses(self, owner: Any, *_of_zeroing: Any, **_named: Any) -> None:
-        """Put aside losses whose gradients are zeroed before a step, such as those of SAM's first pass."""
+        """Set aside losses whose gradients are zeroed before a step, as in the first pass of SAM."""
         if not self._losses or self.is_in_step:
             return
         optimizer, model = self._optimizer(), self.model
@@ -420,7 +422,7 @@ class Recorder:
 
     @hook
     def skip_step(self) -> None:
-        """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
+        """Note that a gradient scaler has skipped a step, so that the loss belongs to no step."""
         self._losses.clear()
         self._zeroed_losses = []
         self._samples = 0
@@ -437,7 +439,7 @@ class Recorder:
             if is_training:
                 self.saving.begin_fetch()
         if self.step == self._began_at and self._samples == 0:
-            self._step_began = now  # the first step has no end of another one before it
+            self._step_began = now  # the first step has no previous step whose end could be its beginning
         if not is_training and self.step > 0 and not self.is_evaluating and not self._is_without_grad:
             self._is_without_grad = True  # an evaluation in training mode
             self.note("mode", is_training=False, at=time.time(), **self.place())
@@ -464,7 +466,7 @@ class Recorder:
         self._take_samples(batch)
 
     def _take_samples(self, batch: Any) -> None:
-        """Count the samples of a batch; hash those of the first pass, or of a script without a loader."""
+        """Count the samples of a batch. Hash them in the first pass, or if the script has no loader."""
         first = batch[0] if isinstance(batch, list) and batch else None
         if not isinstance(first, Tensor) or not first.dim():  # most batches need no search
             first = next((each for each in tensors_of(batch) if each.dim()), None)
@@ -482,7 +484,7 @@ class Recorder:
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
         place = self.place(frame) if frame else {}
         if self._pass and not self._pass["is_training"]:
-            self._samples = 0  # `next(iter(loader))`, to look at a batch
+            self._samples = 0  # the earlier batch came from `next(iter(loader))` and was not trained on
         self._num_epochs = loops.num_epochs(frame, self._passes_at_load) or self._num_epochs
         if self._is_training_now():
             self.saving.begin_pass()
@@ -491,7 +493,7 @@ class Recorder:
 
     @hook
     def follow(self, iterator: Any) -> None:
-        """Take the iterator of the pass that has begun."""
+        """Store the iterator of the current pass."""
         if self._is_training_now():
             self.saving.follow(iterator)
 
@@ -502,17 +504,17 @@ class Recorder:
 
     @property
     def num_passes(self) -> int:
-        """The number of passes over training data that have begun, with those before a resume."""
+        """The number of passes over training data that have begun, including passes before a resume."""
         return self._passes_before + self._num_passes
 
     def continue_from(self, step: int, *, num_passes: int) -> None:
-        """Count on from a checkpoint: the steps and the completed passes at its time."""
+        """Continue the counts of steps and completed passes from a checkpoint."""
         self.step = self._began_at = step
         self._passes_before = self._passes_at_load = num_passes
 
     @hook
     def note_indices(self, sampler: Any, indices: list[int]) -> None:
-        """Note the samples that a sampler deals to this rank in a pass."""
+        """Note the samples that a sampler assigns to this rank in a pass."""
         sampler._watched_order = zlib.crc32(array("q", indices).tobytes())  # noqa: SLF001 - ours
 
     @hook
@@ -532,7 +534,7 @@ class Recorder:
 
     @hook
     def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
-        """Note the outermost module: the one in DDP or FSDP, else that of the first optimizer."""
+        """Note the outermost module: the module in DDP or FSDP, else the module of the first optimizer."""
         inner = getattr(model, "module", model) if kind == "ddp" else model
         self._model = weakref.ref(model)
         parameters = list(inner.parameters())
@@ -555,7 +557,7 @@ class Recorder:
 
     @hook
     def note_last_gradient(self, _parameter: Any) -> None:
-        """Note that the gradient which is usually the last one of this rank is complete."""
+        """Note that the usually last gradient of this rank is complete."""
         if self.world_size == 1:
             return
         self.wait_from = clock()
@@ -564,30 +566,30 @@ class Recorder:
 
     @hook
     def note_norm(self, norm: Any) -> None:
-        """Keep the gradient norm that the script computes; that of a shard says nothing."""
+        """Keep the gradient norm that the script computes, unless it is the norm of a shard only."""
         if isinstance(norm, Tensor) and not hasattr(norm, "to_local"):
             self.norm = norm.detach()
 
     @hook
     def note_read(self, number: Any, value: Tensor, began: float) -> None:
-        """Note that the script reads a number from its loss: from its memory, or before it was divided."""
+        """Note that the script reads its loss as a number, also before dividing it."""
         is_noted = self._num_reads < MOST_NOTED_READS and isinstance(number, float)
         if not (is_noted or value.is_cuda) or not self._losses_read:
             return
         if ({address_of(value), _number_of(value.grad_fn)} - {0}).isdisjoint(self.read_keys):
             return
-        # An integer has the address of a freed loss.
+        # An integer tensor may reuse the address of a freed loss.
         if value.is_cuda and value.is_floating_point():
             self._waited_s += clock() - began
             self._num_waits += 1
             self._wait_place = self._wait_place or self.place()
-        if is_noted and (place := self.place()):  # not a read of our own
+        if is_noted and (place := self.place()):  # a read by the script, not by the recorder
             self._num_reads += 1
             step = self.step + (self._losses_read is self._losses)
             self.note("read", step=step, value=number, loss=self._losses_read[-1], **place)
 
     def _note_waits(self) -> None:
-        """Note how long reads of the loss made the host wait for the GPU since the last call."""
+        """Note the time that the host waited for the GPU in reads of the loss since the last call."""
         num_steps = self.step - self._waits_from
         if self._num_waits:
             about = {"waited_s": self._waited_s, "num_steps": num_steps}
@@ -598,7 +600,7 @@ class Recorder:
     def _unused_parameters(self, error: str) -> list[str]:
         """Return the names of the parameters that an error of DDP lists by their numbers."""
         found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", error)
-        # The numbers are those of the model that failed: with several, it is unknown which one.
+        # The numbers refer to the model that failed, which is unknown if the script has several models.
         if found is None or self.model is None or self._num_wrapped > 1:
             return []
         trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
@@ -606,37 +608,34 @@ class Recorder:
 
     @hook
     def note_collective(self, *args: Any, **_kwargs: Any) -> None:
-        """Note a collective of the script: it may take the mean of its loss, or of the weights."""
-        if self.is_in_backward:  # of tensor parallelism by hand, unless the weights turn out to be equal
+        """Note a collective of the script, which may average the loss or the weights."""
+        if self.is_in_backward:  # hand-written tensor parallelism, unless the weights turn out to be equal
             self.note_message()
             return
         self.has_reduced = True
-        if self.step > self._began_at and not self._backward_s:  # after a step, and before the next backward
+        if self.step > self._began_at and not self._backward_s:  # between a step and the next backward
             self._num_reduced += sum(each.numel() for each in args[:2] if isinstance(each, Tensor))
             if not self._average_place and self._num_reduced >= self._num_weights / 2:
                 self._average_place = self.place()
 
     @hook
     def _end_averaging(self) -> None:
-        """Compare the weights after the ranks have averaged them, once after each comparison without that."""
+        """Hash the weights after the ranks have averaged them, once after each hash without averaging."""
         if self._num_reduced >= self._num_weights / 2 and not self._is_average_compared:
             self._fingerprint(is_averaged=True, **self._average_place)
         self._num_reduced = 0
 
     def note_message(self, *_args: Any, **_kwargs: Any) -> None:
-        """Note that ranks send messages to each other while they train, as those of a pipeline do."""
+        """Note that ranks send messages to each other during training, as in a pipeline."""
         if not self._sends_messages and self._backward_began:
             self._sends_messages = True
             self.note("messages")
 
     @hook
     def note_group_destroyed(self, group: Any = None) -> None:
-        """Note that the script leaves its process group.
-
-        A reference that is never released keeps the group: the destructor of ProcessGroupGloo takes the
-        group's mutex while it has the GIL, and gloo's thread, which has the mutex, needs the GIL to release
-        its last all-reduce. A rank whose function releases the group would wait forever (torch 2.13, at a
-        high load).
+        """Note that the script destroys its process group, and keep the group alive to avoid a deadlock. The
+        destructor of ProcessGroupGloo waits for the group's mutex while it holds the GIL; gloo's thread holds
+        that mutex and waits for the GIL to release its final all-reduce (torch 2.13, under high load).
         """
         if group is None:
             self.is_group_destroyed = True
@@ -655,7 +654,7 @@ class Recorder:
         self.note("file", path=full, **self.place(frame))
 
     def replace(self, what: str, skip: int) -> None:
-        """Note that a request for a GPU has no effect, once for each line."""
+        """Note that a request for a GPU has no effect, once per line."""
         frame = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
         key = (what, frame.f_code, frame.f_lineno)
         if key not in self._replaced:
@@ -673,7 +672,7 @@ class Recorder:
         if self.model is None and (found := _outermost_module(optimizer)) is not None:
             self.note_model(found, "none")
         modules = () if self.model is None else self.model.modules()
-        # FSDP 1: parameters are a rank's own shards, which look like any other tensor.
+        # With FSDP 1, parameters are a rank's own shards, as plain tensors.
         self._has_flat_shards = any(type(each).__name__ == "FullyShardedDataParallel" for each in modules)
         group = optimizer.param_groups[0]
         sizes = [sum(each.numel() for each in one["params"]) for one in optimizer.param_groups]
@@ -687,13 +686,13 @@ class Recorder:
         on_gpu = self._gpu is not None
         self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else facilities.resident_bytes()
         if _is_tensor_parallel(optimizer, self.model):
-            self.note("split")  # the ranks of a group need the same samples
+            self.note("split")  # the ranks of a tensor-parallel group get the same samples
         if self._samples == 0 and self.model is not None:
-            # Without a data loader the inputs of the model are counted.
+            # Without a data loader, count the inputs of the model.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
 
     def _is_written(self, number: float) -> bool:
-        """True if a number is on the command line, or in the file of `__main__` or of the step."""
+        """True if a number occurs on the command line, or in the file of `__main__` or of the step."""
         frame = self.user_frame()
         paths = {
             str(getattr(sys.modules["__main__"], "__file__", "")),
@@ -705,7 +704,7 @@ class Recorder:
     @hook
     def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is not None:
-            return  # not a batch: a trace of the model, or a function of `torch.func` within one
+            return  # not a batch, but a trace of the model or a function of `torch.func`
         is_again = self.num_backwards_in_step > 0 and self._is_in_step()  # LBFGS evaluates the same batch
         if model.training and torch.is_grad_enabled() and not self._pass and not is_again:
             self._take_samples([*args, *kwargs.values()])
@@ -715,7 +714,7 @@ class Recorder:
         gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
         is_odd = any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients)
         if not gradients or is_odd or self._has_flat_shards:
-            self._norm_due = math.inf  # a shard's norm would not be that of the gradient
+            self._norm_due = math.inf  # the norm of a shard is not the norm of the gradient
             return
         with torch.no_grad():
             norms = torch._foreach_norm(gradients)  # noqa: SLF001 - as clip_grad_norm_ does
@@ -731,7 +730,7 @@ class Recorder:
         total = torch.zeros((), dtype=torch.int64)
         for number, parameter in enumerate(parameters_of(optimizer), start=1):
             if hasattr(parameter, "to_local"):
-                return  # ranks hold different parts
+                return  # the ranks hold different parts
             bits = parameter.detach().flatten().contiguous().view(torch.uint8)
             if bits.numel() % 4 == 0:
                 bits = bits.view(torch.int32)
@@ -739,7 +738,7 @@ class Recorder:
         self.note("fingerprint", step=self.step, hash=total, is_averaged=is_averaged, **about)
 
     def _hash_samples(self, tensors: list[Tensor]) -> None:
-        """Hash each sample by all of its tensors, so that ranks with the same samples can be recognised."""
+        """Hash each sample with all its tensors, to detect ranks with the same samples."""
         num = tensors[0].shape[0]
         if not HAS_NUMPY or not num or not all(_is_plain(each) and each.shape[0] == num for each in tensors):
             return
@@ -779,13 +778,13 @@ class Recorder:
 
     @hook
     def set_epoch(self, epoch: int) -> None:
-        """Note the epoch that the script told its sampler; the first one may be 1, or any other number."""
+        """Note the epoch that the script passes to its sampler, which may begin with any number."""
         if not self._is_epoch_set:
             self._first_epoch = epoch - self.num_passes
         self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
 
     def _mark(self, part: str) -> None:
-        """Record on the GPU that a part of the step ends here; nothing while a CUDA graph is captured."""
+        """Record a CUDA event at the end of a part of the step, except during the capture of a CUDA graph."""
         if len(self._marks) >= MOST_MARKS or torch.cuda.is_current_stream_capturing():
             return
         event = torch.cuda.Event(enable_timing=True)
@@ -793,7 +792,7 @@ class Recorder:
         self._marks.append((part, event))
 
     def _note_stepless(self) -> None:
-        """Note that losses belong to no step: the script changes its weights without a torch optimizer."""
+        """Note losses without a step: the script updates its weights without an optimizer of torch."""
         if not self.num_optimizer_steps:
             self.note("stepless")
             del self._losses[:-1]
@@ -802,7 +801,7 @@ class Recorder:
     # The thread
 
     def _work(self) -> None:
-        assert self._writer is not None and self.control is not None, "they were opened before"
+        assert self._writer is not None and self.control is not None, "`begin` has opened them"
         sampled_at = -math.inf
         while True:
             is_over = self._stop.wait(WRITE_EVERY_S)
@@ -849,7 +848,7 @@ class Recorder:
             self._writer.add_note(kind, **values)
 
     def _read(self, numbers: Sequence[Tensor | float]) -> list[float]:
-        """Return scalars; those on a GPU in one copy, on a stream that does not wait for the training's."""
+        """Return scalars as floats; those on a GPU in one copy, on a stream that training does not delay."""
         tensors = [each for each in numbers if isinstance(each, Tensor)]
         if self._gpu is None or len(tensors) < len(numbers) or any(e.device != self._gpu for e in tensors):
             return [float(each) for each in numbers]
@@ -932,7 +931,7 @@ def _gpu_times(marks: Sequence[tuple[str, Any]]) -> tuple[float, float, float, f
 
 
 def _read_gpu(device: torch.device) -> dict[str, Any]:
-    """Return what NVML says of a GPU, with its index on the machine; without NVML, what torch knows."""
+    """Return a GPU's readings from NVML and its index on the machine; without NVML, only torch's readings."""
     properties = torch.cuda.get_device_properties(device)
     handle = None
     try:
@@ -950,7 +949,7 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
 
 
 def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
-    """Return a hash of each sample of a batch of CPU tensors, of the same number of samples each."""
+    """Return a hash of each sample of a batch, given as CPU tensors with the same number of samples."""
     num = tensors[0].shape[0]
     hashes = [0] * num
     for tensor in tensors:
@@ -961,7 +960,7 @@ def hashes_of(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def address_of(tensor: Tensor) -> int:
-    """Return where the values of a tensor are, or the tensor itself if it wraps others."""
+    """Return the address of a tensor's values, or the id of the tensor if it wraps other tensors."""
     try:
         return tensor.data_ptr()
     except RuntimeError:
@@ -969,32 +968,32 @@ def address_of(tensor: Tensor) -> int:
 
 
 def _number_of(node: Any) -> int:
-    """Return the number of a node of autograd's graph, negative as no address is; 0 if it has none."""
+    """Return the number of an autograd node, negative to differ from addresses; 0 without a node."""
     return -1 - node._sequence_nr() if hasattr(node, "_sequence_nr") else 0  # noqa: SLF001
 
 
 def _undivided(loss: Tensor) -> int:
-    """Return the number of the node whose result was divided or multiplied by a number to get a loss."""
+    """Return the number of the node whose result was divided or multiplied to get the loss, or 0."""
     node = loss.grad_fn
-    # By the type: `name()` takes 3 us to find it.
+    # Compare the type, because `name()` takes 3 us.
     if node is None or type(node).__name__ not in ("DivBackward0", "MulBackward0"):
         return 0
     return _number_of(node.next_functions[0][0])
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """True if numpy can read the values of a tensor: they are on the CPU, in rows, and its own."""
+    """True if numpy can read a tensor: on the CPU, strided, not lazily conjugated, no subclass."""
     is_own = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_conj() and not tensor.is_neg()
     return is_own and tensor.device.type == "cpu" and tensor.layout is torch.strided
 
 
 def _mesh_size(parameter: Any) -> int:
-    """Return the number of ranks over which a parameter is sharded or replicated; 1 if it is no DTensor."""
+    """Return the number of ranks of a DTensor's device mesh; 1 for other tensors."""
     return parameter.device_mesh.size() if hasattr(parameter, "to_local") else 1
 
 
 def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
-    """True if parameters are sharded otherwise than by FSDP, which shards one dimension of its mesh."""
+    """True if parameters are sharded by something other than FSDP, which shards one dimension of its mesh."""
     modules = () if model is None else model.modules()
     most = any(type(each).__name__.startswith("FSDP") for each in modules)
     return any(
@@ -1012,9 +1011,9 @@ def _length(sized: Any) -> int | None:
 
 
 def _outermost_module(optimizer: Any) -> nn.Module | None:
-    """Return the module that holds the parameters of an optimizer and is part of no other one."""
+    """Return the outermost module with the parameters of an optimizer."""
     wanted = set(map(id, parameters_of(optimizer)))
-    # By the type: `isinstance` would ask objects for their class, which lazy ones import.
+    # Compare types: `isinstance` reads `__class__`, which triggers the import of lazy objects.
     modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
     inner = {id(child) for each in modules for child in each.__dict__.get("_modules", {}).values()}
     found = [

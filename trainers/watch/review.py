@@ -1,8 +1,8 @@
-"""Findings about a running script: what its ranks do that DDP scripts should not, each with its line.
+"""Findings about a running script: common mistakes with DDP, each with its line.
 
-Every rule looks at what has happened, not at the text of the script. `Review` collects the notes of all
-ranks and returns each finding once. A "mistake" makes results wrong or wastes the ranks; a "remark" may be
-intended.
+Rules examine the recorded behaviour of the ranks, not the source of the script. `Review` collects the notes
+of all ranks and returns each finding once. A "mistake" makes results wrong or wastes the ranks; a "remark"
+may be intended.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from typing import Any, NamedTuple
 
 from trainers.watch import spool
 
-# Ranks that draw from the same samples share many of them; padding of a sampler repeats a few.
+# Shared samples, as a fraction and a count, that indicate that ranks draw from the same samples. Padding by a
+# sampler repeats only a few.
 SHARED_SAMPLES, FEWEST_SHARED = 0.05, 8
-# Samples that are equal to each other (constant inputs, masks) cannot be told apart.
+# Minimum share of distinct samples: equal samples (constant inputs, masks) cannot be compared.
 DISTINCT_SAMPLES = 0.5
-# Shared samples, in relation to the samples that are equal within a rank.
+# Minimum ratio of samples shared between ranks to samples that are equal within a rank.
 EQUAL_SAMPLES = 2
 SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
 MOST_KEPT = 200
-# Steps between two calls of `found`, in which reads are compared with them.
+# Maximum number of steps whose losses are kept for the next call of `found`.
 MOST_LOSSES = 2000
-# Replicas that differ are judged after this many further steps, or at the end: local SGD averages them.
+# Differing replicas are reported after this many further steps or at the end: local SGD averages them.
 STEPS_TO_AVERAGE = 32
-# Reads of the loss on a GPU: for each step, over this many steps.
+# Reads of the loss on a GPU are reported from this number per step, over this many steps.
 READS_A_STEP, STEPS_TO_READ = 0.9, 40
 
 Finding = dict[str, Any]
-# A message, and the note that has file and line; None: nothing was found.
+# A message, and the note with file and line; None if the rule finds nothing.
 Found = tuple[str, Mapping[str, Any]] | None
 
 
 class Rule(NamedTuple):
-    """How a finding is found, its level and lesson, and what to do; perhaps only when the script is over."""
+    """A rule: its function, level, lesson and advice; `at_end`: applied only after the script has ended."""
 
     find: Callable[[Review], Found]
     level: str
@@ -49,7 +50,7 @@ class Rule(NamedTuple):
 
 
 _RULES: dict[str, Rule] = {}
-# The page shows the latest finding of a code.
+# Findings that replace another one: the page shows only the latest finding of each code.
 _REPLACES = {"averages_weights": "replicas_differ"}
 
 
@@ -67,13 +68,13 @@ mistake, remark = functools.partial(rule, "mistake"), functools.partial(rule, "r
 
 
 class Review:
-    """What the ranks of a script have noted, and the findings that follow from it."""
+    """Collects the notes of a script's ranks, and derives findings."""
 
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
         self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         self.losses: OrderedDict[int, Sequence[float]] = OrderedDict()
-        # The first step after which the weights differ; the note of an average that made them equal again.
+        # The first step after which the weights differ; the note of the averaging that made them equal again.
         self.differs_after: int | None = None
         self.average: Mapping[str, Any] | None = None
         self.num_steps = 0
@@ -89,7 +90,7 @@ class Review:
             del self.notes[kind][rank][:-MOST_KEPT]
 
     def take_fingerprints(self, note: Mapping[str, Any], hashes: Sequence[str]) -> None:
-        """Add the hashes of all ranks' weights after a step; the note is that of one rank."""
+        """Add the hashes of all ranks' weights after a step, with one rank's note."""
         if len(set(hashes)) == 1:
             self._has_equal_weights = True
             if note["is_averaged"] and self.differs_after is not None:
@@ -106,7 +107,7 @@ class Review:
                 self.losses.popitem(last=False)
 
     def found(self, *, is_over: bool = False) -> Iterator[Finding]:
-        """Yield the findings that are new; some are certain only when the script is over."""
+        """Yield the new findings; some are certain only after the script has ended."""
         self.is_over = is_over
         self._match_reads()
         for code, rule in _RULES.items():
@@ -121,40 +122,40 @@ class Review:
             }  # fmt: skip
 
     def _match_reads(self) -> None:
-        """Add to each loss that rank 0 has read the one of its step, and the mean, while these are kept."""
+        """Match each loss that rank 0 has read with the loss of its step and the mean over the ranks."""
         for note in self.notes["read"][0]:
             losses, ratio = self.losses.get(note["step"]), note["value"] / (note["loss"] or math.nan)
-            # It may be one of several backward passes, and read before it was divided by their number.
+            # The read value may belong to one of several backward passes, before the division by their
+            # number.
             if losses and 0.5 < ratio < 1e6 and math.isclose(ratio, round(ratio), rel_tol=1e-6):
                 note |= {"own": losses[0], "mean": sum(losses) / len(losses)}
 
     def newest(self, kind: str) -> dict[int, dict[str, Any]]:
-        """Return the latest note of a kind of each rank that has one."""
+        """Return each rank's latest note of a kind."""
         return {rank: notes[-1] for rank, notes in self.notes[kind].items() if notes}
 
     @property
     def is_split(self) -> bool:
-        """True if the ranks have parts of one model, and not replicas.
-
-        Messages between ranks are a sign of a pipeline unless DDP or FSDP is over all ranks, or their weights
-        are equal after a step: other scripts send them too, for example in a ring that averages gradients.
+        """True if the ranks hold parts of one model instead of replicas. Messages between ranks indicate a
+        pipeline, unless DDP or FSDP covers all ranks, or their weights are equal after a step. Other scripts
+        also send messages, for example in a ring that averages gradients.
         """
         is_shared = self.first("model").get("num_sharing", 1) == self.num_ranks
         is_pipeline = bool(self.newest("messages")) and not is_shared and not self._has_equal_weights
         return is_pipeline or bool(self.newest("split"))
 
     def first(self, kind: str) -> Mapping[str, Any]:
-        """Return the latest note of a kind of rank 0; empty if it has none."""
+        """Return rank 0's latest note of a kind; empty if there is none."""
         return self.newest(kind).get(0, {})
 
 
 @mistake(
     "01-what-a-rank-is",
-    "DistributedDataParallel with one process for each GPU is faster, and developed further.",
+    "Use DistributedDataParallel with one process per GPU, as PyTorch recommends: it is faster.",
 )
 def _data_parallel(review: Review) -> Found:
     notes = review.newest("data_parallel")
-    message = "The script uses DataParallel: one process with a thread for each GPU."
+    message = "The script uses DataParallel: one process with one thread per GPU."
     return (message, next(iter(notes.values()))) if notes else None
 
 
@@ -169,7 +170,8 @@ def _one_gpu(review: Review) -> Found:
 
 
 @mistake(
-    "03-same-replicas", "Wrap the model in DistributedDataParallel, and call and change the wrapped one only."
+    "03-same-replicas",
+    "Wrap the model in DistributedDataParallel, and use only the wrapped model afterwards.",
 )
 def _replicas_differ(review: Review) -> Found:
     step = review.differs_after
@@ -180,9 +182,9 @@ def _replicas_differ(review: Review) -> Found:
     if review.num_steps < step + (STEPS_TO_AVERAGE if not review.is_over else is_wrapped):
         return None
     why = (
-        "The model is in DDP, so something else changes them: parameters used outside of it."
+        "The model is wrapped in DDP, so parameters are probably used or changed outside of the wrapper."
         if is_wrapped
-        else "The model is not wrapped in DistributedDataParallel, so each rank trains its own."
+        else "The model is not wrapped in DistributedDataParallel, so each rank trains its own model."
     )
     at = review.first("model" if is_wrapped else "optimizer")
     return f"After step {step:,} the ranks' weights differ. {why}", at
@@ -190,14 +192,14 @@ def _replicas_differ(review: Review) -> Found:
 
 @remark(
     "03-same-replicas",
-    "Intended with local SGD. DistributedDataParallel averages the gradients of each step instead.",
+    "This is correct for local SGD. DistributedDataParallel averages the gradients of each step instead.",
 )
 def _averages_weights(review: Review) -> Found:
     message = "Each rank trains its own weights, and the ranks average them every few steps"
     return None if review.average is None else (f"{message} (local SGD).", review.average)
 
 
-@mistake("02-who-sees-what", "Give the DataLoader a DistributedSampler(dataset), and leave out shuffle=True.")
+@mistake("02-who-sees-what", "Give the DataLoader a DistributedSampler(dataset), and remove shuffle=True.")
 def _same_samples(review: Review) -> Found:
     seen = [(note["hashes"], note["num_samples"]) for _, note in sorted(review.newest("samples").items())]
     if len(seen) < max(2, review.num_ranks) or review.is_split:
@@ -206,16 +208,18 @@ def _same_samples(review: Review) -> Found:
         return None
     (first, _), (second, _), *_ = seen
     shared, number = len(first & second), max(1, min(len(first), len(second)))
-    # Data with equal samples: about as many are equal between two ranks as within both of them.
+    # In data with equal samples, about as many are equal between two ranks as within each rank.
     num_equal = sum(num_samples - len(hashes) for hashes, num_samples in seen[:2])
     if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number, EQUAL_SAMPLES * num_equal):
         return None
     message = f"{round(100 * shared / number)}% of rank 1's samples in its first pass were also rank 0's"
     at = review.first("pass") or review.first("optimizer")
-    return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", at
+    return f"Ranks train on the same samples: {message}. They repeat work instead of sharing it.", at
 
 
-@mistake("02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch: it reshuffles.")
+@mistake(
+    "02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch to reshuffle the data."
+)
 def _no_set_epoch(review: Review) -> Found:
     for before, now in itertools.pairwise(review.notes["pass"].get(0, [])):
         is_same = now["order"] is not None and now["order"] == before["order"] and now["shuffles"]
@@ -233,7 +237,7 @@ def _uneven_inputs(review: Review) -> Found:
     if not is_known or not is_wrapped or len(set(counts.values())) < 2 or review.newest("joins"):
         return None
     words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
-    message = f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "
+    message = f"Ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "
     return f"{message}the others waiting in their all-reduce.", review.first("pass")
 
 
@@ -246,20 +250,20 @@ def _same_file(review: Review) -> Found:
     for path, by_rank in writers.items():
         if len(by_rank) >= 2:
             ranks = ", ".join(map(str, sorted(by_rank)))
-            message = f"Ranks {ranks} write the same file, {path}: its final content is left to chance."
+            message = f"Ranks {ranks} write the same file, {path}: its final content is unpredictable."
             return message, by_rank[min(by_rank)]
     return None
 
 
-@remark(None, "On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) averages over all ranks.")
+@remark(None, "On GPUs, nn.SyncBatchNorm.convert_sync_batchnorm(model) computes them over all ranks.")
 def _small_batch_norm(review: Review) -> Found:
     model, batch = review.first("model"), review.first("pass").get("batch_size")
     if review.num_ranks < 2 or not model.get("num_batch_norms") or batch is None or batch > SMALL_BATCH_NORM:
         return None
-    return f"BatchNorm averages over each rank's own batch, which has only {batch} samples.", model
+    return f"BatchNorm computes its statistics over each rank's batch of only {batch} samples.", model
 
 
-@remark("07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.")
+@remark("07-rank-0-alone", "Evaluate a part of the data on each rank, and sum the counts with all_reduce.")
 def _evaluates_alone(review: Review) -> Found:
     changes = review.notes["mode"]
     alone = [note for note in changes.get(0, ()) if not note["is_training"]]
@@ -271,17 +275,18 @@ def _evaluates_alone(review: Review) -> Found:
     ]
     if review.num_ranks < 2 or not alone or others or max(took_s, default=0.0) < LONG_EVALUATION_S:
         return None
-    message = f"Only rank 0 evaluates, up to {max(took_s):.1f} s: the others wait at their next all-reduce."
+    message = f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; others wait in their next all-reduce."
     return message, alone[0]
 
 
 @remark(
-    "04-global-batch", "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up."
+    "04-global-batch",
+    "If the learning rate was chosen for one GPU, multiply it by the number of ranks, and use a warm-up.",
 )
 def _rate_not_scaled(review: Review) -> Found:
     optimizer, number = review.first("optimizer"), review.num_ranks
     is_plain = optimizer.get("name") == "SGD" and review.first("model").get("wrapper") == "ddp"
-    # A rate that the script multiplies by the number of ranks does not stand in its text.
+    # If the script multiplies the rate by the number of ranks, the rate does not occur in its source.
     if number < 4 or not is_plain or not optimizer["is_rate_written"]:
         return None
     message = (
@@ -309,27 +314,28 @@ def _shown_loss(review: Review) -> Found:
     share, step, note = max(shares, key=lambda each: each[0])
     is_part = not math.isclose(note["own"], note["value"], rel_tol=1e-6)
     which = ", the sum of its backward passes," if is_part else ""
-    message = f"The loss that rank 0 reads is its own: {note['own']:.4g}{which} at step {step:,}"
-    message = f"{message}, where the mean over the ranks is {note['mean']:.4g}."
+    message = f"Rank 0 reads only its own loss: {note['own']:.4g}{which} at step {step:,}"
+    message = f"{message}, while the mean over the ranks is {note['mean']:.4g}."
     return None if share < LOSS_DIFFERS else (message, note)
 
 
 @remark(
-    None, "Keep loss.detach() on the GPU, and read it every few steps: until a read, the host queues ahead."
+    None,
+    "Keep loss.detach() on the GPU, and read it only every few steps, so that the host can queue work ahead.",
 )
 def _reads_each_step(review: Review) -> Found:
     for note in review.newest("waits").values():
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
-            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step for it"
-            message = f"The loss is read from the GPU in each step: {waited}, and queued no work then"
+            waited = f"the host waited {1000 * note['waited_s'] / number:.2f} ms a step"
+            message = f"The loss is read from the GPU in each step: {waited}, without queueing work"
             return f"{message} (mean of {number} steps).", note
     return None
 
 
 @mistake(
     "03-same-replicas",
-    "Use them in the loss, remove them, or give DDP find_unused_parameters=True.",
+    "Use these parameters in the loss, remove them, or pass find_unused_parameters=True to DDP.",
     at_end=True,
 )
 def _unused_parameters(review: Review) -> Found:
@@ -342,17 +348,21 @@ def _unused_parameters(review: Review) -> Found:
     )
 
 
-@remark(None, "Change the weights with an optimizer of torch.optim: its steps are counted.")
+@remark(None, "Update the weights with an optimizer of torch.optim, whose steps are counted.")
 def _no_steps(review: Review) -> Found:
-    message = "No optimizer of torch.optim has made a step: steps, losses and progress cannot be shown."
+    message = "No optimizer of torch.optim has made a step, so the page cannot show steps, losses, progress."
     return (message, review.first("model")) if review.newest("stepless") else None
 
 
-@remark(None, "Call it at the end: without it, a rank that exits late can abort with an error.", at_end=True)
+@remark(
+    None,
+    "Call this function last. Otherwise a rank that exits late can abort with an error.",
+    at_end=True,
+)
 def _no_destroy(review: Review) -> Found:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
-    # A library that begins the group ends it in its own way.
+    # If a library creates the group, the library also destroys it.
     if not review.first("group").get("by_script") or len(ends) < review.num_ranks or not is_left:
         return None
     return "The script ended without dist.destroy_process_group().", review.first("group")

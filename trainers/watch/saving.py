@@ -4,9 +4,10 @@ Rank 0 writes the script's values, each rank the state of its random generators;
 completes the checkpoint when all ranks have written. No collective is used: every rank saves at its first
 call of `watch.save` at or after the step in `spool.SAVE_STEP`, which is set before any rank reaches it.
 
-Two random states give the numbers of an uninterrupted run: the one at the save, and, if the script was
-iterating a data loader, the one at the beginning of that pass, which determined its order. After a load the
-pass begins with the latter, and each of its further batches with the former, until one is trained on.
+To draw the same random numbers as an uninterrupted run, a checkpoint has two random states: the state at the
+save and, if the script was iterating a data loader, the state at the beginning of that pass, which determined
+the order. After a load, the pass begins with the second state. Each further batch starts from the first
+state, until a batch is trained on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from trainers.contract.manifests import SCRIPT_VALUES, STATE
 from trainers.contract.rundir import RunDirectory
 from trainers.watch import spool
 
-# Types that `torch.load(weights_only=True)` reads; exact ones, because subclasses are pickled as others.
+# Types that `torch.load(weights_only=True)` accepts; not subclasses, which are pickled differently.
 _PLAIN = {type(None), bool, int, float, complex, str, Tensor, nn.Parameter, torch.Size, torch.dtype}
 _MAPPINGS = {dict, OrderedDict, Counter}
 _SEQUENCES = {list, tuple, set}
@@ -44,10 +45,10 @@ class Saving:
         self._resume_step = resume_step
         self._is_loaded = False
         self._saved_for = 0
-        # The current pass over a loader: its iterator, and the random state before that was made.
+        # The current pass over a loader: its iterator, and the random state before the iterator was created.
         self._iterator: Callable[[], Any] = lambda: None
         self._at_pass: dict[str, Any] = {}
-        # After a load, while a pass is repeated up to its save: the random states at its beginning and there.
+        # After a load, until the pass has reached the save: the random states at its beginning and the save.
         self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
 
@@ -84,7 +85,7 @@ class Saving:
         return values
 
     def save(self, values: Mapping[str, Any]) -> None:
-        """Write this rank's part of a checkpoint if one has been asked for since the last one."""
+        """Write this rank's part of a checkpoint if a new one was requested."""
         recorder, control = self._recorder, self._recorder.control
         if control is None or not self._is_loaded:
             return
@@ -151,18 +152,18 @@ class Saving:
             self._at_pass = _random_state()
 
     def follow(self, iterator: Any) -> None:
-        """Take the iterator of the pass that has begun: the pass is over when it is no longer referenced."""
+        """Keep a weak reference to the pass's iterator: the pass is over when the iterator is freed."""
         if self._is_loaded:
             self._iterator = weakref.ref(iterator)
 
     def begin_fetch(self) -> None:
-        """Restore the random state for a batch that may be the first that is trained on."""
+        """Restore the random state before a batch, which may be the first one that is trained on."""
         if self.pending is not None and self._num_fetched:
             _restore_random_state(self.pending[1])
         self._num_fetched += 1
 
     def end_skipping(self, *, is_pass_over: bool) -> None:
-        """Note that a batch is trained on, or that the pass ends: from here on nothing is restored."""
+        """Note that a batch is trained on, or that the pass ends. From now on no random state is restored."""
         if self.pending is not None and is_pass_over:
             _restore_random_state(self.pending[1])
         if is_pass_over:
@@ -188,7 +189,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _obstacle(value: Any) -> str | None:
-    """Return what in a value cannot be loaded as data, or None."""
+    """Return the part of a value that cannot be loaded as data, as text, or None."""
     if hasattr(value, "to_local"):
         return "a tensor that is sharded over the ranks (gather it with get_model_state_dict)"
     if type(value) in _MAPPINGS:

@@ -1,7 +1,7 @@
-"""The one watched script of this process: installs the hooks, follows it into child processes, ends it.
+"""The user's script of this process: installs the hooks, also in child processes, and records its end.
 
-Ranks that a script starts itself (`mp.spawn`, `multiprocessing.Process`) are watched too: the function that
-the child calls is replaced by one that installs the hooks first.
+Ranks that a script starts itself (`mp.spawn`, `multiprocessing.Process`) get hooks, too: the function that a
+child process calls is replaced by a function that first installs them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.watch import guard, hooks, spool
 from trainers.watch.settings import Settings
 
-# The name of the module in which the copied `watch.py` finds its functions.
+# Name of the module in which the user's copy of `watch.py` finds its functions.
 BRIDGE = "_ddp_live_watch"
 
 _settings: Settings | None = None
@@ -30,7 +30,7 @@ _recorder: Any = None
 
 
 def begin(settings: Settings) -> None:
-    """Watch the script of this process from its import of torch on."""
+    """Install the hooks when the script of this process imports torch."""
     global _settings
     _settings = settings
     guard.after_import("torch", _install)
@@ -48,12 +48,12 @@ def _install() -> None:
             Details(_recorder).install()
         sys.modules[BRIDGE] = _bridge(_recorder)
     except Exception:  # noqa: BLE001 - an error here must not end the script
-        print("The script cannot be watched with this torch; it runs unwatched:", file=sys.stderr)
+        print("Rankscope's hooks do not work with this torch; the script runs without them:", file=sys.stderr)
         traceback.print_exc()
 
 
 def _bridge(recorder: Any) -> ModuleType:
-    """Return the module in which the copied `watch.py` finds its functions."""
+    """Return the module in which the user's copy of `watch.py` finds its functions."""
     module = ModuleType(BRIDGE)
 
     def log(values: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def defer_signals() -> Iterator[None]:
 
 @dataclass
 class Watched:
-    """A function for a child process: installs the hooks there, then calls the script's function."""
+    """A function for a child process: installs the hooks, then calls the script's function."""
 
     target: Callable[..., Any]
     settings: Settings
@@ -134,7 +134,7 @@ class Watched:
 
 
 def begin_in_child(settings: Settings) -> None:
-    """Watch a child process; a forked one has the hooks already."""
+    """Install the hooks in a child process; a forked child already has them."""
     if _settings is None or (_recorder is None and "torch" in sys.modules):
         begin(settings)
 
@@ -149,7 +149,7 @@ def _follow_children() -> None:
         target = getattr(self, "_target", None)
         if _settings is not None and target is not None and _may_be_a_rank(target):
             self._target = Watched(target, _settings)
-            sys.path.append(str(REPOSITORY))  # a child that is not forked finds this module there
+            sys.path.append(str(REPOSITORY))  # so that a child that is not forked can import this module
             try:
                 start(self)
             finally:

@@ -11,15 +11,15 @@ SUPERVISED, STORE = "TRAINERS_SUPERVISED", "TRAINERS_STORE"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where a script runs.
+    """Settings of a script's process.
 
     Attributes:
         run_dir: the run's directory.
         code_dir: the folder of the script's own files.
-        on_cpu: requests for a GPU have no effect.
+        on_cpu: True if requests for a GPU have no effect.
         num_ranks: the number of ranks on each machine.
-        resume_step: the checkpoint that `watch.load` loads; None: the run begins.
-        store: the file through which the ranks of this machine meet; empty: as the script says.
+        resume_step: the checkpoint that `watch.load` loads; None: a new run.
+        store: the file for the rendezvous of this machine's ranks; empty: the script's own rendezvous.
         meeting: torchrun's MASTER_ADDR and MASTER_PORT; None: all ranks are on this machine.
     """
 

@@ -1,10 +1,10 @@
-"""Files in a run's folder `watch/` through which the ranks of a script, and its supervisor, share numbers.
+"""Files in a run's folder `watch/` by which the ranks of a script and the supervisor share numbers.
 
 Each rank appends its steps and its notes to files of its own; the process of rank 0 reads them, merges the
-ranks, and writes the run's events. No process group of the script is used: a collective of ours could change
-the order of the script's collectives.
+ranks, and writes the run's events. No process group of the script is used, because additional collectives
+could change the order of the script's collectives.
 
-`steps_<rank>_<part>.bin` holds a `Row` of doubles for each step, `notes_<rank>.jsonl` one JSON object a line,
+`steps_<rank>_<part>.bin` contains a `Row` of doubles per step, `notes_<rank>.jsonl` one JSON object per line,
 and `control` the numbers of `Control`. No locks are needed: each number has one writer.
 """
 
@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "watch"
-# In the environment of a script: each rank also notes what a lesson in code asks for (`details.py`).
+# Environment variable: each rank also records the facts for lessons in code (`details.py`).
 DETAILS = "WATCH_DETAILS"
-# One optimizer step of one rank. Times are seconds; NaN is unknown.
+# One optimizer step of one rank. Times are in seconds; NaN means unknown.
 Row = namedtuple(
     "Row",
     "step epoch loss lr grad_norm samples ended_unix_s step_time_s data_time_s forward_time_s "
     "backward_time_s optimizer_time_s wait_time_s num_batches",
 )
 _ROW = struct.Struct(f"{len(Row._fields)}d")
-# A file of steps that exceeds this is continued in another one, so that the reader can delete it.
+# Maximum size of a file of steps; then a new file begins, so that the reader can delete the old one.
 PART_BYTES = 4 * 2**20
 MAX_RANKS = 1024
 _MOST_NOTE_BYTES = 2**20
 
-# Values that all ranks share, then two for each rank.
+# Indices of the values that all ranks share; two values for each rank follow.
 ASKS, STOP_STEP, SAVES, SAVE_STEP = range(4)
 _COMMON = 8
 STEP, END = range(2)
@@ -48,16 +48,15 @@ class Control:
     """Numbers that the processes of a run share.
 
     `ASKS` is 1 after the script has called `watch.should_stop`, `SAVES` after `watch.load` and `watch.save`.
-    `STOP_STEP` is the step from which on `should_stop` returns True, 0 for never, and `SAVE_STEP` the one
-    from which on the next `save` writes: every rank compares them with its own count of steps, so that all
-    ranks obey at the same step.
+    From `STOP_STEP` on, `should_stop` returns True (0: never). From `SAVE_STEP` on, the next `save` writes a
+    checkpoint. Every rank compares these with its own step count, so that all ranks act at the same step.
 
-    Memory is shared only within a machine. On several machines each has a file of its own; `exchange` copies
-    the requests from machine 0 to the others, and the numbers of their ranks to machine 0.
+    Memory is shared only within a machine. With several machines, each machine has its own file; `exchange`
+    copies requests from machine 0 to the others, and the numbers of their ranks to machine 0.
 
     Args:
         machine: this machine's number.
-        ranks_a_machine: 0: all ranks are on this machine.
+        ranks_a_machine: number of ranks per machine; 0: all ranks are on this machine.
     """
 
     def __init__(
@@ -91,10 +90,10 @@ class Control:
         return self._num_machines > 1
 
     def exchange(self) -> None:
-        """Copy the numbers that other machines have written; each call opens their files, as NFS requires.
+        """Copy the numbers from the files of other machines; each call reopens the files, as NFS requires.
 
         Raises:
-            OSError: if the shared folder does not answer.
+            OSError: if the shared folder cannot be accessed.
         """
         if not self.has_other_machines:
             return
@@ -103,7 +102,7 @@ class Control:
             data = _read_from(self._path(other), 0)
             there.frombytes(data[: len(data) - len(data) % 8])
             if len(there) < len(self._numbers):
-                continue  # it has not been created yet
+                continue  # the file does not exist yet
             first, num_own = _COMMON + 2 * other * self._ranks_a_machine, 2 * self._ranks_a_machine
             own = range(first, first + num_own)
             for place in own if self._machine == 0 else (STOP_STEP, SAVE_STEP):
@@ -130,12 +129,12 @@ class Control:
         self._numbers[_COMMON + 2 * rank + which] = value
 
     def newest_step(self, num_ranks: int) -> int:
-        """Return the highest number of steps that a rank has done."""
+        """Return the highest step count of all ranks."""
         return max(self.of_rank(rank, STEP) for rank in range(min(num_ranks, MAX_RANKS)))
 
 
 def read_ends(run_dir: Path, num_ranks: int) -> list[int]:
-    """Return for each rank whether its script is live, done or failed; empty if nothing was recorded."""
+    """Return LIVE, DONE or FAILED for each rank's script; empty if nothing was recorded."""
     if not (run_dir / FOLDER / "control").is_file():
         return []
     control = Control(run_dir)
@@ -146,7 +145,7 @@ class SpoolWriter:
     """Appends the steps and notes of one rank.
 
     Args:
-        syncs: another machine reads them, so `sync` writes them to the file server.
+        syncs: True if another machine reads the files, so `sync` must write them to the file server.
     """
 
     def __init__(self, run_dir: Path, rank: int, *, syncs: bool = False) -> None:
@@ -163,11 +162,11 @@ class SpoolWriter:
         if os.fstat(self._steps).st_size > PART_BYTES:
             self._part += 1
             following = _append(self._folder / _steps_name(self._rank, self._part))
-            os.close(self._steps)  # on NFS this writes the rest to the server
+            os.close(self._steps)  # on NFS, closing the file writes the rest to the server
             self._steps = following
 
     def sync(self) -> None:
-        """Make what was appended visible to other machines, if there are some."""
+        """Make the appended records visible to other machines, if `syncs`."""
         if self._syncs:
             os.fsync(self._steps)
             os.fsync(self._notes)
@@ -180,7 +179,7 @@ class SpoolWriter:
 
 
 class SpoolReader:
-    """Reads what one rank has appended since the last call, and deletes files of steps that it has read."""
+    """Reads the records that one rank appended since the last call; deletes files of steps once read."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
         self._folder = run_dir / FOLDER
@@ -190,7 +189,7 @@ class SpoolReader:
     def steps(self) -> Iterator[Row]:
         """Yield the new steps, oldest first."""
         while True:
-            # The writer begins another file only after this size.
+            # The writer begins a new file only after this size.
             is_full = self._offset > PART_BYTES
             has_next = is_full and (self._folder / _steps_name(self._rank, self._part + 1)).exists()
             path = self._folder / _steps_name(self._rank, self._part)

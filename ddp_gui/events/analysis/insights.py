@@ -20,10 +20,10 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.events import Event, State
 
-# Load of other programs matters only if no cores are idle.
+# Thresholds in percent: load of other programs matters only if no cores are idle.
 MUCH_PERCENT = 30.0
 FULL_IDLE_PERCENT = 10.0
-# Five samples of a second each, so that opening a browser page does not count.
+# Window of the moving median: five samples, one per second, so that opening a browser page does not count.
 SMOOTHED_SAMPLES = 5
 MOST_SPANS = 50
 
@@ -44,7 +44,7 @@ class Span:
 
 
 def contended_spans(load: Table) -> list[Span]:
-    """Return when other programs used the processor, oldest first.
+    """Return the spans in which other programs used the processor, oldest first.
 
     Args:
         load: the columns `others` and `idle`, one row about every second.
@@ -82,7 +82,7 @@ def _smoothed(values: Numbers) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Slowed:
-    """A rank that sleeps in each step from `after_step` to `until_step`; None: it still does."""
+    """A rank that sleeps in each step from `after_step` to `until_step` (None: still sleeps)."""
 
     rank: int
     delay_ms: int
@@ -91,7 +91,7 @@ class Slowed:
 
 
 def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
-    """Return when ranks were slowed down, from the answers to `slow_rank`; a new start ends all delays."""
+    """Return the spans in which ranks were slowed down. A new start of the run ends all delays."""
     found: list[Slowed] = []
     active: dict[int, int] = {}  # by rank, the index in `found`
     for mark in marks:
@@ -119,7 +119,7 @@ def _slow_rank_arguments(mark: Event) -> tuple[int, int] | None:
 
 
 def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
-    """Return a sentence about the last time that a rank was slowed down.
+    """Return a sentence about the latest span in which a rank was slowed down.
 
     Args:
         ended_at: the last step of an ended run; None for a live run.
@@ -130,10 +130,10 @@ def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
     lets, when = "lets", f"since step {first:,}"
     if until is not None:
         lets, when = "let", f"from step {first:,} to {until:,}"
-    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    more = f" (the last of {len(spans)} slowdowns)" if len(spans) > 1 else ""
     return (
-        f"A user {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
-        "do not compare this run's times with those of other runs."
+        f"A user {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: do not "
+        "compare this run's times with those of other runs."
     )
 
 
@@ -141,7 +141,7 @@ WARM_UP_STEPS = 10  # the first steps allocate, compile and fill caches
 NEWEST_STEPS = 100
 FEWEST_STEPS = 30
 MUCH_DATA_TIME = 0.25
-SHORT_STEP_S = 0.004  # below this, fetching is a large share of a step in any case
+SHORT_STEP_S = 0.004  # in shorter steps, fetching always takes a large share
 HARDLY_FALLEN = 0.95
 CLEARLY_RISEN = 0.3
 CLEARLY_SLOWER = 1.5
@@ -150,12 +150,12 @@ FULL_MEMORY = 0.95
 IDLE_GPU_PERCENT = 40.0
 SAMPLES_TO_JUDGE_GPU = 20
 LOADER_WORKERS = 4
-MUCH_CONTENDED = 0.15  # of the run's time
+MUCH_CONTENDED = 0.15  # as a share of the run's time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A suggested fix as one click: a change of the running job, or a new run with other values."""
+    """A suggested fix, as a button: a change of the running job, or a new run with other values."""
 
     kind: Literal["set_learning_rate", "again"]
     label: str
@@ -182,7 +182,7 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
     """Register a rule; rules are in order of urgency.
 
     Args:
-        while_it_runs: it applies only to live runs.
+        while_it_runs: True if the rule applies only to live runs.
     """
 
     def decorate(function: Rule) -> Rule:
@@ -195,7 +195,8 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
 def find(series: Series, config: Config, state: State) -> list[Insight]:
     """Return the current insights on a run, the most urgent first."""
     if config.is_script:
-        # The findings of the review are shown next to the code; the other rules are about fields of the form.
+        # Scripts: the page shows findings of the review next to the code, and the other rules concern fields
+        # of the form.
         return [found for found in [_not_a_number(series, config)] if found is not None]
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
@@ -204,7 +205,7 @@ def find(series: Series, config: Config, state: State) -> list[Insight]:
 
 
 def of_disk(run_path: Path) -> list[Insight]:
-    """Return the insight for a live run whose disk cannot be written; tests the disk."""
+    """Test the disk of a live run; return an insight if it is not writable."""
     try:
         with tempfile.TemporaryFile(dir=run_path) as file:
             file.write(bytes(4096))
@@ -214,9 +215,9 @@ def of_disk(run_path: Path) -> list[Insight]:
         if error.errno == errno.ENOSPC:
             what, advice = "The disk is full", "free some space"
         else:
-            what = f"The folder of this run cannot be written any more ({error.strerror})"
+            what = f"The folder of this run is no longer writable ({error.strerror})"
             advice = "make it writable again, or stop the run without saving"
-    message = f"{what}: training continues, but nothing is saved. To fix it, {advice}."
+    message = f"{what}: training continues, but nothing is saved. To fix this, {advice}."
     return [Insight(code="disk_takes_nothing", message=message, evidence="a check of the disk")]
 
 
@@ -228,15 +229,14 @@ def of_damage(num_lines: int) -> list[Insight]:
     return [
         Insight(
             code="events_damaged",
-            message=f"{num_lines:,} {them} be read (damaged, altered or missing): their content "
-            "is not shown.",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing), so the page omits them.",
             evidence="events.jsonl",
         )
     ]
 
 
 def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
-    """For an ended run, replace a change of the rate by a new run."""
+    """For an ended run, replace a change of the learning rate by a new run."""
     if insight.action is None or insight.action.kind == "again":
         return insight
     return replace(insight, action=_lower_rate_from_the_start(config))
@@ -251,13 +251,13 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     first = int(finite[-1]) + 1 if len(finite) else 0
     step = int(series.steps.x("step")[first])
     evidence = f"the step event of step {step:,} and those after it"
-    if len(finite) == 0:  # before any update, so independent of the learning rate
+    if len(finite) == 0:  # NaN before any update, so independent of the learning rate
         message = f"The loss is NaN from step {step:,} on: check the data for values that are not numbers."
         return Insight(code="not_a_number", message=message, evidence=evidence)
     return Insight(
         code="not_a_number",
-        message=f"The loss is NaN since step {step:,}: the weights are lost. "
-        "The usual cause is a learning rate that is too high.",
+        message=f"The loss has been NaN since step {step:,}: the weights are lost. The usual cause is a "
+        "learning rate that is too high.",
         evidence=evidence,
         action=_lower_rate_from_the_start(config),
     )
@@ -269,8 +269,8 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
     if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
         return None
     loss, lowest = series.steps.column("loss"), means.index(min(means))
-    was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the newest"
-    if lowest > 0:  # compare a mean with a mean, and a step with a step
+    was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the latest"
+    if lowest > 0:  # compare medians with medians, and a step with a step
         tenths = [f"{part[0]:,} to {part[-1]:,}" for part in np.array_split(series.steps.x("step"), 10)]
         was = f"{short(means[lowest])} over steps {tenths[lowest]}"
         now = f"{short(means[-1])} over steps {tenths[-1]} (medians)"
@@ -288,10 +288,10 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
     if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]) or means[0] == 0:
         return None
     if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
-        return None  # it rises, which another rule reports
+        return None  # the loss rises, which another rule reports
     compared = learning.compare(series)
     if compared is not None and compared.is_better:
-        return None  # it began well: a pretrained model, for example
+        return None  # a good start, for example of a pretrained model
     first, last, num_steps = learning.loss_at_ends(series, 1)
     jump = learning.loss_jump(series)
     return Insight(
@@ -305,7 +305,7 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=False)
 def _memorises(series: Series, config: Config) -> Insight | None:
-    """Validation gets worse while the training loss falls."""
+    """Report a validation loss that rises while the training loss falls."""
     best = learning.overfits_since(series)
     if best is None:
         return None
@@ -326,7 +326,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=False)
 def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
-    """A user slowed down a rank on purpose, so the measured times do not represent the job."""
+    """Report that a user slowed down a rank, so the measured times are not representative."""
     spans = slowed_spans(series.marks)
     if not spans:
         return None
@@ -341,7 +341,7 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """A straggler: one rank's own work takes clearly longer than the other ranks', several times in a row."""
+    """Report a straggler: in successive events, one rank's own work takes clearly longer than the others'."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
@@ -350,7 +350,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     if len(ranks) > 1:
         return None
     if any(span.until_step is None for span in slowed_spans(series.marks)):
-        return None  # on purpose
+        return None  # slowed down on purpose
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
         code="slow_rank",
@@ -367,7 +367,7 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
         for rank in ranks
         if rank.get("step_time_s") is not None and rank.get("wait_time_s") is not None
     ]
-    # Without the waiting time of all ranks, waiting would be counted as work.
+    # If the waiting time of a rank is unknown, waiting would count as work.
     if len(own) < 2 or len(own) < len(ranks):
         return None
     longest, rank = max(own)
@@ -377,7 +377,7 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
 
 @rule(while_it_runs=False)
 def _others_use_the_processor(series: Series, _config: Config) -> Insight | None:
-    """Ranks on the CPU share it with other programs, so their times do not represent the job."""
+    """Report that other programs use the CPU of the ranks, so the measured times are not representative."""
     if _is_on_gpus(series):
         return None
     found = contended_spans(series.load)
@@ -389,7 +389,7 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
         code="others_use_the_processor",
         message=f"For {taken_s:.0f} of {all_s:.0f} s other programs took {share:.0f}% of the processor: "
         "do not compare this run's times with those of other runs.",
-        evidence="the processor's load by other programs; that time is grey in the throughput chart",
+        evidence="the load of the processor by other programs (grey in the throughput chart)",
     )
 
 
@@ -421,9 +421,9 @@ def _memory_is_full(series: Series, config: Config) -> Insight | None:
         if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY:
             return Insight(
                 code="memory_is_full",
-                message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: "
-                "a little more and the run fails.",
-                evidence="the newest devices event",
+                message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: the run "
+                "fails if it needs slightly more.",
+                evidence="the latest devices event",
                 rank=device["rank"],
                 action=_again("Start again with half the batch", batch_size=max(1, config.batch_size // 2)),
             )
@@ -442,7 +442,7 @@ def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
         return None
     return Insight(
         code="gpu_is_idle",
-        message=f"The GPUs are busy only {mean:.0f}% of the time: a larger batch gives them more to do.",
+        message=f"The GPUs are busy only {mean:.0f}% of the time: a larger batch uses them better.",
         evidence=f"the last {SAMPLES_TO_JUDGE_GPU} devices events",
         action=_again("Start again with four times the batch", batch_size=4 * config.batch_size),
     )
@@ -453,7 +453,7 @@ def _evidence_of_loss(series: Series) -> str:
 
 
 def _lower_rate(series: Series, config: Config) -> Action:
-    """Offer a lower rate now; if that was already tried, a restart, because the weights are too far off."""
+    """Offer a lower rate now; if that was already tried, a new run, because the weights are too far off."""
     if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
         return _lower_rate_from_the_start(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")

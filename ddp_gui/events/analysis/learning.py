@@ -36,13 +36,13 @@ WORSE_EVALUATIONS = 3
 CLEARLY_WORSE = 1.1
 MUCH_WORSE = 1.3
 HARDLY_WORSE = 1.03
-SMALL_RISE = 0.05  # the ratio of losses near zero is noisy
+SMALL_RISE = 0.05  # minimum difference: the ratio of losses near zero is noisy
 FEWEST_STEPS_OF_A_RUN = 10
 BETTER_LOSS_RATIO = 0.9
 NEWEST_STEPS = 30
 STEPS_AT_EACH_END = 10  # the default window of the loss chart's smoothing
 FAR_ABOVE = 2.0
-STEPS_OF_A_JUMP = 5  # a batch with an outlier raises the loss of one step
+STEPS_OF_A_JUMP = 5  # more than one step, because an outlier in a batch raises the loss of one step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +63,12 @@ class Comparison:
 
     @property
     def is_better(self) -> bool:
-        """True if it is better by more than the standard error."""
+        """True if the evaluation is better by more than the standard error."""
         return self.num_errors > 1
 
     @property
     def has_one_answer(self) -> bool:
-        """True if the trivial predictor is always right: there is nothing to learn."""
+        """True if the trivial predictor is always correct, so there is nothing to learn."""
         perfect = {"accuracy": 1.0, "perplexity": 1.0}.get(self.trivial["metric"], 0.0)
         return bool(abs(self.trivial["value"] - perfect) < 1e-9)
 
@@ -76,11 +76,11 @@ class Comparison:
 def compare(series: Series, evaluation: Event | None = None) -> Comparison | None:
     """Return the comparison of an evaluation with the trivial predictor.
 
-    None without an evaluation, if its metric is NaN, or if an old version of the program did not record the
-    trivial predictor.
+    None if there is no evaluation, if its metric is NaN, or if an old version of the program did not record
+    the trivial predictor.
 
     Args:
-        evaluation: None: the last one.
+        evaluation: the evaluation; None: the last one.
     """
     trivial = series.plan.get("trivial")
     evaluation = series.evaluations.last if evaluation is None else evaluation
@@ -115,8 +115,8 @@ def loss_in_parts(series: Series) -> list[float] | None:
 def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
     """Return the loss of the first step and the median of each tenth except the first.
 
-    None if a tenth has no finite number. The first step's loss precedes any update: with a rate that is far
-    too high, the second step's loss is already off.
+    None if a tenth has no finite number. Only the first step's loss precedes any update: with a learning rate
+    that is far too high, the second step's loss is already far off.
     """
     parts = [part[np.isfinite(part)] for part in np.array_split(loss, min(10, len(loss)))]
     if any(len(part) == 0 for part in parts):
@@ -125,10 +125,10 @@ def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
 
 
 def loss_jump(series: Series) -> str | None:
-    """Return a sentence about five successive steps with a loss far above its beginning, or None.
+    """Return a sentence about five successive steps with a loss far above the initial loss, or None.
 
-    The beginning is the first step's loss, or the trivial predictor's if that is higher: a model may begin
-    with a small loss on an easy batch.
+    The initial loss is the first step's loss, or the trivial predictor's loss if higher, because the first
+    batch may be easy.
     """
     loss = series.steps.column("loss")
     finite = np.flatnonzero(np.isfinite(loss))
@@ -185,8 +185,8 @@ def training_loss_at(series: Series, step: int) -> float | None:
 def overfits_since(series: Series) -> Event | None:
     """Return the last good evaluation of an overfitting model, or None if it does not overfit.
 
-    Once reported, overfitting stays reported until the validation is nearly as good again (hysteresis):
-    validation fluctuates, and the message must not come and go with it.
+    Reported overfitting stays reported until the validation is nearly as good again (hysteresis), so that the
+    message does not appear and disappear as the validation fluctuates.
     """
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     best, num_after, is_reported = None, 0, False
@@ -209,7 +209,7 @@ def overfits_since(series: Series) -> Event | None:
 
 
 def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
-    """Return True if the main metric fell by more than chance explains for this number of samples."""
+    """Return True if the main metric got worse by more than chance explains for this number of samples."""
     name = events.primary_metric(event["metrics"])
     before, after = best["metrics"].get(name), event["metrics"].get(name)
     if name is None or before is None or after is None:
@@ -219,7 +219,7 @@ def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
 
 
 def metric_noise(series: Series, value: float) -> float:
-    """Return by how much a metric may differ by chance: two standard errors of a share, else 1/50."""
+    """Return how much a metric may differ by chance: two standard errors of a share, else 1/50."""
     num = series.plan.get("num_validation") or 0
     if 0 <= value <= 1 and num:
         return 2 * math.sqrt(max(value * (1 - value), 1 / num) / num)

@@ -20,11 +20,11 @@ class Pace:
     """The duration of a complete step, and the resulting samples per second.
 
     Attributes:
-        step_time_s: the mean over the window while the run is live, the median once it has ended.
+        step_time_s: the mean over the window while the run is live, the median after its end.
         samples_per_s: of all ranks together: the global batch divided by `step_time_s`.
         num_steps: complete steps in the window.
         mean_step_time_s: the mean over the window; equals `step_time_s` while the run is live.
-        is_whole_run: the window is the entire run, not only the last seconds.
+        is_whole_run: True if the window is the entire run, False if it is only the last seconds.
     """
 
     step_time_s: float
@@ -37,9 +37,9 @@ class Pace:
 def speed_up(run: Pace | None, base: Pace | None) -> float | None:
     """Return the ratio of two runs' samples per second, or None if either is unknown.
 
-    The only definition of speed-up: for lessons, for the lab report and, as `speedUp` in
-    `assets/js/runs/scaling.js`, for the page. Once a run has ended, its speed is that of the median
-    step: in a run of seconds one disturbed step would change the mean.
+    Lessons, the lab report and the page (`speedUp` in `assets/js/runs/scaling.js`) use this
+    definition. The speed of an ended run comes from the median step, because one disturbed step would change
+    the mean of a short run.
     """
     return None if run is None or base is None else run.samples_per_s / base.samples_per_s
 
@@ -48,11 +48,11 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     """Return the duration of a complete step, or None if it is not known yet or the run was too short."""
     global_batch = series.plan.get("global_batch")
     if not isinstance(global_batch, int) or global_batch < 1:
-        return None  # not known yet, or a damaged file
+        return None  # not known yet, or the file is damaged
     return of_steps(
         series.steps,
         global_batch=global_batch,
-        # A script may not tell how many samples it has.
+        # The number of samples of a script may be unknown.
         num_train=series.plan.get("num_train") or global_batch,
         since_step=series.planned_at_step,
         is_over=is_over,
@@ -68,15 +68,15 @@ def of_steps(
         steps: the columns of its step events.
         global_batch: samples that all ranks together process in a complete step.
         num_train: samples in an epoch; if not divisible by the global batch, an epoch's last step has fewer.
-        since_step: `global_batch` applies from this step on; before, the run had another one.
-        is_over: the run has ended.
+        since_step: `global_batch` applies from this step on; before, the run had another value.
+        is_over: True if the run has ended.
     """
     first = int(np.searchsorted(steps.x("step"), since_step))
     times = steps.column("step_time")[first:].astype(np.float64)
     epochs = steps.column("epoch")[first:]
     if num_train % global_batch:
-        # The last step of an epoch is smaller: left out. So is the newest step, because only the next one
-        # shows whether it ended its epoch.
+        # Exclude the last step of an epoch, which is smaller, and the latest step, which may be the last of
+        # its epoch.
         is_whole = np.diff(epochs, append=np.nan) == 0
         times = times[is_whole]
     times = times[np.isfinite(times) & (times > 0)]
@@ -98,7 +98,7 @@ def of_steps(
 
 
 MAX_SLICES = 40
-# Below this number, a 95th percentile is almost the largest sample.
+# Minimum number of samples for a 95th percentile, which is otherwise almost the maximum.
 FEWEST_FOR_P95 = 20
 DIGITS = 4
 EXACT = 9

@@ -1,4 +1,4 @@
-"""Whether a run learns, with the reason: a provisional line for a live run, a verdict at the end.
+"""Judges whether a run learns: a provisional line for a live run, a verdict at the end, each with the reason.
 
 "Learned" means better on the validation split than the trivial predictor of the `plan` event, by more than
 its standard error. Otherwise the verdict names the one cause that the run's own numbers show.
@@ -38,10 +38,10 @@ NEARLY_PERFECT = 0.995
 STILL_FALLING = 0.97
 ABOVE_CHANCE = 1.5
 FEWEST_CLASSES = 3
-CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
+CLEARLY_BETTER = 2.0  # standard errors; exceeded by chance in one of 40 cases
 ABOVE_TRIVIAL = 1.05
 BELOW_TRIVIAL = 0.9
-EXTREME = 100.0  # ratio of spreads (roots of the mean squared error): not caused by a random split
+EXTREME = 100.0  # ratio of spreads (roots of the mean squared error) that a random split does not cause
 LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
@@ -50,7 +50,7 @@ class Verdict:
     """A verdict: a short title, then the numbers that support it.
 
     Attributes:
-        cause: why the run did not learn, or not well; None if it did, or no cause was observed.
+        cause: why the run did not learn, or not well; None if it learned, or the cause is unknown.
     """
 
     code: Code
@@ -60,7 +60,7 @@ class Verdict:
 
 
 def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | None:
-    """Return the verdict on a run's learning, or None if it failed or has not begun.
+    """Return the verdict on a run's learning, or None if the run failed or has no step yet.
 
     Args:
         found: the run's insights.
@@ -88,7 +88,7 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
             code="did_not_learn",
             cause="not_a_number",
             title=f"{failed}: the loss is NaN from the first step on.",
-            reason="No weight had been changed by then, so the rate is not the cause: check the data for "
+            reason="No weight had been updated, so the learning rate is not the cause. Check the data for "
             "values that are missing, infinite or extremely large.",
         )
     rose = learning.loss_jump(series)
@@ -96,8 +96,8 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
     if rose is None and newest <= learning.FAR_ABOVE * float(finite[0]):
         title = f"{failed}: the loss became NaN."
         reason = (
-            f"{_losses(series)} It had not risen before. The usual causes are a learning rate that is too "
-            "high and a value in the data that is infinite or extremely large."
+            f"{_losses(series)} The loss had not risen before. The usual causes are a learning rate that is "
+            "too high, and an infinite or extremely large value in the data."
         )
         return Verdict(code="did_not_learn", cause="not_a_number", title=title, reason=reason)
     reason = (
@@ -121,11 +121,11 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < TELLING_STEPS or medians is None:
-        reason = f"{_steps(series.steps.length)} so far; the loss is judged from step {TELLING_STEPS:,} on."
+        reason = f"{_steps(series.steps.length)} so far. The loss is judged from step {TELLING_STEPS:,} on."
         return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
     best = learning.overfits_since(series)
     if best is not None:
-        return _overfitted(series, best, "It only overfits now.")
+        return _overfitted(series, best, "The model now only overfits.")
     if is_better or (compared is None and medians[-1] < insights.HARDLY_FALLEN * abs(medians[0])):
         reason = " ".join(filter(None, (_change(series), _comparison_text(compared))))
         return Verdict(code="learning", title="It is learning.", reason=reason)
@@ -138,7 +138,7 @@ def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     reason = f"{_comparison_text(compared)} {_change(series)}"
     best, jump = learning.overfits_since(series), learning.loss_jump(series)
     if best is not None and jump is not None:
-        # The validation of such a run fluctuates with the loss, which is not overfitting.
+        # If the loss jumps, the validation fluctuates, too, which is not overfitting.
         title = "Learned, but the loss jumped: the learning rate is too high."
         return Verdict(code="learnt", cause="rate_too_high", title=title, reason=f"{jump} {reason}")
     if best is not None:
@@ -158,7 +158,7 @@ def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
 
 
 def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
-    """Return the verdict on a run that ended no better than the trivial predictor, with the cause."""
+    """Return the verdict, with the cause, on a run that ended no better than the trivial predictor."""
 
     def verdict(code: Code, cause: Cause, title: str, *reasons: str) -> Verdict:
         return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
@@ -166,19 +166,19 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     words, trivial, num_steps = _comparison_text(compared), compared.trivial, series.steps.length
     trivial_loss = learning.trivial_train_loss(trivial)
     if compared.has_one_answer:
-        return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
+        return verdict("did_not_learn", "one_answer", "Nothing to learn: the target is always the same.")
     if not trivial["inputs_differ"]:
         title = "Did not learn: all inputs are the same."
-        reason = "Nothing in them tells one sample from another."
+        reason = "The model cannot distinguish the samples."
         return verdict("did_not_learn", "constant_input", title, reason)
     spread = (max(trivial_loss, 1e-300) / max(trivial["loss"], 1e-300)) ** 0.5
     if trivial["predictor"] == "mean" and not 1 / EXTREME < spread < EXTREME:
         wide, narrow = ("training", "validation") if spread > 1 else ("validation", "training")
         reason = (
-            f"The numbers to predict are spread {short(max(spread, 1 / spread))} times as widely in the "
-            f"{wide} split as in the {narrow} split: a few are extremely large and decide the loss."
+            f"The targets are spread {short(max(spread, 1 / spread))} times as widely in the {wide} split "
+            f"as in the {narrow} split. A few extremely large targets dominate the loss."
         )
-        title = "Did not learn: extreme values among the numbers to predict."
+        title = "Did not learn: the targets contain extreme values."
         return verdict("did_not_learn", "outlier", title, reason)
     jump = learning.loss_jump(series)
     if jump is not None or "loss_rises" in codes:
@@ -192,12 +192,17 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return verdict("memorised", "overfitting", title, reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if medians is None or num_steps < learning.FEWEST_STEPS_OF_A_RUN:
-        return verdict("too_short", "too_few_steps", "Too short to judge.", f"It had {_steps(num_steps)}.")
+        return verdict(
+            "too_short", "too_few_steps", "Too short to judge.", f"The run had {_steps(num_steps)}."
+        )
     if _falls_to_the_end(series, medians):
-        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_change(series)}"
+        title, reason = (
+            "Too few steps: train longer.",
+            f"The loss was still falling at the end. {_change(series)}",
+        )
         return verdict("still_improving", "too_few_steps", title, reason)
     if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
-        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_change(series)}"
+        title, reason = "Did not learn: too few steps.", f"The run had {_steps(num_steps)}. {_change(series)}"
         return verdict("did_not_learn", "too_few_steps", title, reason)
     if medians[-1] > ABOVE_TRIVIAL * trivial_loss:
         title = "Did not learn: too few steps, or a rate that is too low."
@@ -207,7 +212,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
 
 
 def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str, str]:
-    """Return title and reason if the data may not determine the answer.
+    """Return title and reason if the inputs may not determine the target.
 
     Args:
         last: the training loss at the end.
@@ -216,15 +221,17 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
     if trivial["metric"] == "accuracy" and newest is not None and newest < STILL_FALLING * trivial["loss"]:
         reason = (
             "The probabilities are better than the frequencies of the classes (validation loss "
-            f"{short(newest)} against {short(trivial['loss'])}), but too few predictions are right: one "
-            "class may be too frequent, or the inputs may not determine the answer."
+            f"{short(newest)} against {short(trivial['loss'])}), but too few predictions are correct. One "
+            "class may be too frequent, or the inputs may not determine the target."
         )
         return "No better than the most frequent class.", reason
-    title = "Did not learn: the inputs may not determine the answer."
+    title = "Did not learn: the inputs may not determine the target."
     trivial_loss = learning.trivial_train_loss(trivial)
     if last < BELOW_TRIVIAL * trivial_loss:
-        return title, f"It only memorized the training data. {_change(series)}"
-    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial_loss)}."
+        return title, f"The model only memorised the training data. {_change(series)}"
+    words = (
+        f"The training loss ended at {short(last)}; the trivial predictor's loss is {short(trivial_loss)}."
+    )
     return title, words
 
 
@@ -240,14 +247,14 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or medians is None:
-        reason = f"{_steps(series.steps.length)} are too few to tell."
+        reason = f"{_steps(series.steps.length)} are too few to judge."
         return Verdict(code="too_short", title="Too short to judge.", reason=reason)
     best = learning.overfits_since(series)
     if best is not None:
         return _overfitted(series, best, f"Overfitted: validation got worse from step {best['step']:,} on.")
     chance = _no_better_than_chance(series)
     if chance is not None and _falls_to_the_end(series, medians):
-        reason = f"{chance} But the loss was falling to the end."
+        reason = f"{chance} But the loss was still falling at the end."
         return _still_improving(reason)
     if chance is not None:
         jump = learning.loss_jump(series)
@@ -258,7 +265,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
     reason = _change(series)
     if _still_improves(series, medians):
         return _still_improving(reason)
-    # The insights on a script's run do not include `loss_does_not_fall`.
+    # A script's insights do not include `loss_does_not_fall`.
     has_fallen = medians[0] - medians[-1] > (1 - insights.HARDLY_FALLEN) * abs(medians[0])
     if series.evaluations.best is None and not has_fallen:
         if series.steps.length < TELLING_STEPS:
@@ -294,7 +301,7 @@ def _no_better_than_chance(series: Series) -> str | None:
     """Return a sentence if a classification is hardly better than guessing, or None."""
     names = series.plan.get("class_names") or ()
     accuracy = series.evaluations.last.get("metrics", {}).get("accuracy")
-    # With two classes half is right by guessing, and three quarters may be all that is possible.
+    # With two classes, guessing gives one half, and three quarters may be the maximum.
     if accuracy is None or len(names) < FEWEST_CLASSES or accuracy > ABOVE_CHANCE / len(names):
         return None
     guessed = 1 / len(names)
@@ -321,10 +328,10 @@ def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Compar
 
 
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the validation loss ends lowest: clearly below half-way, and below the first loss.
+    """Return True if the last validation loss is the lowest, clearly below half-way and below the first loss.
 
-    If there is only one evaluation, its loss must be below the training loss of the first tenth of the run,
-    and the training loss must still fall in the last tenth.
+    The first loss is the training loss of the first step. If there is only one evaluation, its loss must be
+    below it, and the training loss must still fall in the last tenth.
     """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:
@@ -341,7 +348,7 @@ def _change(series: Series) -> str:
     words = f"The training loss {change} {short(last)} ({learning.compared_steps_text(num_steps)})"
     best = series.evaluations.best
     if best is None or learning.compare(series) is not None:
-        return f"{words}."  # the comparison includes the evaluation
+        return f"{words}."  # the comparison text already includes the evaluation
     return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 
@@ -350,7 +357,7 @@ def _losses(series: Series) -> str:
     loss = series.steps.column("loss")
     newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
     first = short(loss[0]) if np.isfinite(loss[0]) else "NaN"
-    words = f"The training loss was {first} in the first step and is {newest} in the newest"
+    words = f"The training loss was {first} in the first step and is {newest} in the latest"
     metrics = series.evaluations.last.get("metrics", {})
     name = events.primary_metric(metrics)
     if name is None or metrics[name] is None or series.plan.get("trivial") is not None:

@@ -1,1 +1,1 @@
-"""A run as one script of torch and numpy: data, model, loop, and the form in which the page shows it."""
+"""Exports a run as one script that uses only torch and numpy, with data, model and training loop."""

@@ -1,7 +1,7 @@
-"""The data sets of the catalogue as source text: what `trainers/datasets` reads, as tensors of two splits.
+"""The data sets of the catalogue as source text, which reads the same tensors as `trainers/datasets`.
 
-The texts are in assets/code/data. Each assigns `train_x`, `train_y`, `valid_x` and `valid_y`; image data is
-kept as bytes, and its code also defines a function `prepare`. A test compares them with those of
+The texts are in assets/code/data. Each text assigns `train_x`, `train_y`, `valid_x` and `valid_y`. Image data
+stays in bytes, and its text also defines a function `prepare`. A test compares the tensors with those of
 `trainers/datasets`, bit by bit.
 """
 
@@ -33,12 +33,12 @@ REGRESSION = "tabular_regression"
 MARKS = re.escape(string.punctuation + "“”‘’«»‹›„–—…।॥¿¡、。，！？：；（）「」")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _NOT_PREPARED = (
-    "Your own data has not been prepared yet, and the script would read it prepared. Inspect it, or start a "
-    "run with it."
+    "The script reads your own data in prepared form, but it has not been prepared yet. Inspect your data, "
+    "or start a run with it."
 )
 _OWN = (
-    "your own data as the run reads it: prepared by the page, in PREPARED, which is removed after 30 days "
-    "without use; inspecting the data prepares it again"
+    "your own data in the form that the page has prepared, in the folder PREPARED, which is deleted after "
+    "30 days without use; inspecting the data prepares it again"
 )
 
 
@@ -48,7 +48,7 @@ class DataCode:
 
     Attributes:
         text: the statements that read it.
-        about: text for the script's header that names the data and its source.
+        about: name and source of the data, for the script's header.
         target_std: an expression for the deviation of a standardised target, for a regression.
     """
 
@@ -66,12 +66,12 @@ def data_code(config: Config, dataset: Dataset) -> DataCode:
     """Return the text of a data set.
 
     Raises:
-        NotAsCodeError: if it has none, or own data has not been prepared.
+        NotAsCodeError: if the data set has no text, or the user's own data has not been prepared.
     """
     if dataset.name not in WRITERS:
         raise NotAsCodeError(
-            f"Data set {dataset.name} cannot be exported as code: it is a plug-in, whose code is its file "
-            f"in trainers/datasets. There are: {', '.join(sorted(WRITERS))}."
+            f"Data set {dataset.name} cannot be exported as code: it is a plug-in, and its code is a file "
+            f"in trainers/datasets. Data sets that can be exported: {', '.join(sorted(WRITERS))}."
         )
     return WRITERS[dataset.name](config, dataset)
 
@@ -88,7 +88,7 @@ def _code(
     target_std: str = "target_std",
     **values: Any,
 ) -> DataCode:
-    """Return the text of a template; `values` are those that only this template has."""
+    """Return the text of a template; `values` are additional values for this template."""
     text = render(
         f"data/{template}",
         config=config,
@@ -123,13 +123,13 @@ def _package(name: str, file: str, pip_name: str) -> str:
     """Return the path of a file in an installed package, without importing it.
 
     Raises:
-        NotAsCodeError: if it is not there.
+        NotAsCodeError: if the package is not installed.
     """
     spec = importlib.util.find_spec(name)
     for folder in () if spec is None else spec.submodule_search_locations or ():
         if (path := Path(folder) / file).exists():
             return str(path)
-    raise NotAsCodeError(f"The data set is not installed: it comes with the package {pip_name}.")
+    raise NotAsCodeError(f"The data set is not installed; it is part of the package {pip_name}.")
 
 
 def _mnist(config: Config, dataset: Dataset) -> DataCode:
@@ -151,7 +151,7 @@ def _table(config: Config, dataset: Dataset) -> DataCode:
 
 def _points(config: Config, dataset: Dataset) -> DataCode:
     width = 1 if dataset.name == "sine" else 2
-    return _code(config, dataset, dataset.name, "no file: it makes the points", (width,))
+    return _code(config, dataset, dataset.name, "no file, but generates the points", (width,))
 
 
 def _austen(config: Config, dataset: Dataset) -> DataCode:
@@ -195,7 +195,7 @@ def _names(config: Config, dataset: Dataset) -> DataCode:
 
 
 def prepared_folder(fingerprint: str) -> Path | None:
-    """Return the folder of prepared own data (`trainers/data/own/cache.py`), or None if it is not there."""
+    """Return the folder of prepared own data (`trainers/data/own/cache.py`), or None if it does not exist."""
     wanted = os.environ.get("TRAINERS_CACHE")
     cache = Path(wanted).expanduser().resolve() if wanted else private_files.cache_folder("prepared")
     if cache is None or not _FINGERPRINT.fullmatch(fingerprint):

@@ -19,7 +19,7 @@ class DataShape:
 
     Attributes:
         inputs: shape of a sample.
-        num_outputs: the number of scores of a prediction.
+        num_outputs: the number of scores per prediction.
         vocabulary: number of tokens, for texts.
     """
 
@@ -52,12 +52,12 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """How a model is written.
+    """How the text of a model is generated.
 
     Attributes:
         sizes: the values of each size; the first is the default.
         flags: values of all sizes.
-        values: returns further values, from a size's values and the shape of the data.
+        values: function of a size's values and the data's shape that returns further values.
         about: fields of `ModelCode`.
     """
 
@@ -72,16 +72,17 @@ def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
     """Return the text of a model in a size; "" is the default size.
 
     Raises:
-        NotAsCodeError: if there is none.
+        NotAsCodeError: if the model or size has no text.
     """
     if name not in KINDS:
         raise NotAsCodeError(
-            f"Model {name} cannot be exported as code: it needs more packages than torch and numpy, or is a "
-            f"plug-in, whose code is its file in trainers/models. There are: {', '.join(sorted(KINDS))}."
+            f"Model {name} cannot be exported as code: it needs packages other than torch and numpy, or is "
+            "a plug-in, whose code is a file in trainers/models. Models that can be exported: "
+            f"{', '.join(sorted(KINDS))}."
         )
     kind = KINDS[name]
     if size and size not in kind.sizes:
-        raise NotAsCodeError(f"Model {name} has no size {size!r}. There are: {', '.join(kind.sizes)}.")
+        raise NotAsCodeError(f"Model {name} has no size {size!r}. Its sizes: {', '.join(kind.sizes)}.")
     values = dict(kind.sizes[size or next(iter(kind.sizes))])
     if kind.values is not None:
         values |= kind.values(values, shape)
@@ -92,14 +93,14 @@ def model_code(name: str, size: str, shape: DataShape) -> ModelCode:
         num_inputs=math.prod(shape.inputs),
         num_outputs=shape.num_outputs,
         vocabulary=shape.vocabulary,
-        # Vocabularies of characters are counted by the script, or small.
+        # The script computes the size of character vocabularies, or they are small.
         has_rare_words=shape.vocabulary.isdecimal() and int(shape.vocabulary) > 1000,
     )
     classes, start, build = f"\n{text}".rpartition("\nmodel = ")
     return ModelCode(classes=classes.strip("\n"), build=f"{start}{build}".strip("\n"), **kind.about)
 
 
-# Of transformers.
+# Values of transformers.
 _NO_FLAGS = {
     "is_causal": False,
     "is_masked": False,

@@ -1,7 +1,7 @@
-"""A configuration as one script, `train.py`: its text is assets/code/train.py.jinja.
+"""Writes a configuration as one script, `train.py`, from the template assets/code/train.py.jinja.
 
-The script computes what `trainers/loop.py` computes, operation by operation: on CPU ranks in fp32 its losses
-have the same bits. `tests/integration/test_as_code.py` compares them.
+The script executes the same operations as `trainers/loop.py`. On CPU ranks in fp32, its losses have the same
+bits; `tests/integration/test_as_code.py` compares them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from trainers.contract.config.sections import NO_MISTAKE
 SHARDED = ("zero2", "zero3")
 WRAPPED = ("ddp", "zero1")
 STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
-# As in trainers/evaluation.py: without gradients a batch may be larger.
+# Same limit as in trainers/evaluation.py: without gradients, a batch can be larger.
 MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 SAME = "On CPU ranks in fp32, with as many ranks and threads, its losses have the same bits as the run's."
-CLOSE = "On CPU ranks in fp32 its losses differ from the run's by about 1e-6: sums in another order."
+CLOSE = "On CPU ranks in fp32, its losses differ from the run's by about 1e-6: sums in another order."
 # Strategies whose losses equal those of DDP on two ranks: a sum of two terms does not depend on their order.
 EXACT_RANKS = 2
 _HEADING = re.compile(r"^#@ (.+)\n", re.MULTILINE)
-# Each import of the script, and the text by which its use is found.
+# Each import of the script, and the text by which its use is detected.
 _IMPORTS = {
     "import ast": "ast.",
     "import bz2": "bz2.",
@@ -72,7 +72,7 @@ _LOADING = ("BatchSampler", "DataLoader", "DistributedSampler", "RandomSampler",
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the script, which is a cell of the notebook; the first has no title."""
+    """A part of the script and a cell of the notebook; the first one has no title."""
 
     title: str
     text: str
@@ -113,11 +113,11 @@ def write(
     """Return the script of a configuration.
 
     Args:
-        run_id: the run whose settings these are; None for the form.
-        num_threads: threads of each CPU rank of that run, if they are known.
+        run_id: the run with these settings; None for the form.
+        num_threads: threads of each CPU rank of that run, if known.
 
     Raises:
-        NotAsCodeError: if a part of it cannot be written; the text is the reason.
+        NotAsCodeError: if a part of it cannot be written; the message is the reason.
     """
     _refuse(config)
     data = data_module.data_code(config, dataset)
@@ -144,8 +144,8 @@ def _refuse(config: Config) -> None:
         )
     if name not in STRATEGIES:
         raise NotAsCodeError(
-            f"Strategy {name} cannot be exported as code: the script would be too long to explain it. "
-            f"There are: {', '.join(STRATEGIES)}."
+            f"Strategy {name} cannot be exported as code: the script would be too long. Strategies that can "
+            f"be exported: {', '.join(STRATEGIES)}."
         )
     if name == "tensor" and config.max_grad_norm is not None:
         raise NotAsCodeError("Gradient clipping with strategy tensor cannot be exported as code: choose ddp.")
@@ -156,7 +156,7 @@ def _refuse(config: Config) -> None:
 def _values(
     config: Config, dataset: Dataset, data: DataCode, model: ModelCode, num_replicas: int
 ) -> dict[str, Any]:
-    """Return what the template asks of the configuration; the rest is in `config`, `data` and `model`."""
+    """Return the derived values for the template, in addition to `config`, `data` and `model`."""
     has_ranks, may_be_gpu = config.world_size > 1, config.device != "cpu"
     is_sharded, is_tensor = (
         has_ranks and config.strategy in SHARDED,
@@ -180,7 +180,7 @@ def _values(
         "accumulates": accumulates,
         "stops_early": config.early_stopping_patience is not None,
         "is_uneven": is_uneven,
-        # The factor of a batch's loss in the loss of its step.
+        # Weight of a batch's loss in the loss of its step.
         "weight": "weight" if is_uneven else "1 / ACCUMULATE" if accumulates else "",
         "is_augmented": data.is_image and (config.random_flip or config.random_crop > 0),
         "is_channels_last": model.has_convolutions
@@ -200,7 +200,7 @@ def _values(
 
 
 def _is_uneven(config: Config, dataset: Dataset, num_replicas: int) -> bool:
-    """Return True if some steps have batches of several sizes, so that each needs a weight."""
+    """Return True if some steps have batches of different sizes, so that each batch needs a weight."""
     num_train = dataset.num_samples(config.sequence_length)
     steps = config.steps_per_epoch(num_train, num_replicas)
     if config.max_steps is not None and config.max_steps < steps:
@@ -264,7 +264,8 @@ def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None
     left_out += ["torch.compile"] if config.compile else []
     paragraph = (
         f"From the settings {source}; needs torch and numpy only. It reads {data.about}. "
-        f"{SAME if is_exact else CLOSE} Left out: {', '.join(left_out)}; only the last weights are saved."
+        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. "
+        "It saves only the final weights."
     )
     paragraphs = [paragraph]
     if config.mistake != NO_MISTAKE:
@@ -308,17 +309,15 @@ def describe(
     run_id: str | None = None,
     num_threads: int | None = None,
 ) -> dict[str, Any]:
-    """Return the script as the page shows it: its text, the notebook, and all lines with their signs.
+    """Return the script for the page: its text, the notebook, and all lines with diff signs.
 
-    The signs compare it with the same training on one device: "+" marks the lines that several ranks need,
-    "-" those that one device has instead. If the configuration cannot be written, `reason` says why.
+    The signs compare the script with the same training on one device: "+" marks lines that several ranks
+    need, "-" lines of the script for one device. If the configuration cannot be written, `reason` says why.
     """
     about = {"num_ranks": config.world_size, "command": _command(config)}
     try:
         if dataset is None or strategy is None:
-            raise NotAsCodeError(
-                f"Data set {config.dataset} or strategy {config.strategy} is not there any more."
-            )
+            raise NotAsCodeError(f"Data set {config.dataset} or strategy {config.strategy} no longer exists.")
         script = write(config, dataset, strategy, run_id=run_id, num_threads=num_threads)
         alone = write(
             for_one_rank(config), dataset, replace(strategy, ranks_per_replica="one"), run_id=run_id
@@ -329,7 +328,7 @@ def describe(
         "reason": None,
         "train_py": script.text,
         "notebook": notebook(script, config),
-        # The header is prose, so its differences do not count as lines that several ranks need.
+        # Exclude the header, which is prose, from the comparison.
         "lines": [(" ", line) for line in script.head.splitlines()] + changes(alone.body, script.body),
         **about,
     }
@@ -350,12 +349,12 @@ def changes(before: str, after: str) -> list[tuple[str, str]]:
 
 
 _NOTE = (
-    "These cells are the file `train.py`. A notebook is one process, so here they run as a single rank; for "
-    "{ranks} ranks save the file and start it with `{command}`."
+    "These cells are the file `train.py`. A notebook is one process, so they run as a single rank. For "
+    "{ranks} ranks, save the file and start it with `{command}`."
 )
 _ONE_RANK = """import os
 
-# What torchrun sets for each rank; here for the only one.
+# torchrun sets these variables for each rank; a notebook has only one rank.
 os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}"""
 

@@ -1,4 +1,4 @@
-"""The templates of scripts in assets/code: Python texts with the statements and expressions of Jinja."""
+"""Renders the templates of scripts in assets/code: Python texts with statements and expressions of Jinja."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _OPENING = ("def ", "class ", "@")
 
 
 class NotAsCodeError(ValueError):
-    """The configuration cannot be written as one script; the text is the reason."""
+    """The configuration cannot be written as one script; the message is the reason."""
 
 
 def render(name: str, **values: Any) -> str:
-    """Return a template filled in; a name that it lacks is an error."""
+    """Return a rendered template. A variable of the template without a value is an error."""
     return _environment().get_template(f"{name}.jinja").render(values)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # Delimiters that do not occur in the scripts. No escaping: the output is Python, and texts in it that
-    # users can choose are written by `literal`.
+    # Delimiters that do not occur in the scripts. No escaping, because the output is Python; `literal` quotes
+    # texts that users can choose.
     found = jinja2.Environment(  # nosec B701
         loader=jinja2.FileSystemLoader(ASSETS / "code"),
         trim_blocks=True,

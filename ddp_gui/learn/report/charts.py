@@ -1,4 +1,4 @@
-"""Charts of the lab report, as data that `assets/js/learn/report/charts.js` draws, and tables of numbers."""
+"""Charts of the lab report, as data for `assets/js/learn/report/charts.js`, and tables of numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Curve:
     y: Numbers
 
     def drawn(self, max_points: int) -> dict[str, Numbers]:
-        """Return at most `max_points`, rounded and chosen so that every peak and dip stays visible."""
+        """Return at most `max_points` rounded points, selected so that every peak and dip stays visible."""
         chosen = thin(self.x, self.y, max_points)
         return {"x": shown_x(self.x[chosen]), "y": shown(self.y[chosen])}
 
@@ -97,7 +97,7 @@ DASHES = (None, "8 4", "2 3", "8 3 2 3", "14 5")
 
 
 def line_sample(index: int) -> Html:
-    """Return a short piece of a line; the periods of colour and dash differ, so pairs repeat late."""
+    """Return a short line. Colours and dashes have different periods, so that pairs rarely repeat."""
     color, dashes = f"var(--c{index % NUM_COLORS})", DASHES[index % len(DASHES)]
     path = tag("path", d="M1 5H39", class_="line", stroke=color, stroke_dasharray=dashes)
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
@@ -110,7 +110,7 @@ _TOO_SHORT = "too short to measure"
 
 @dataclass(frozen=True, kw_only=True)
 class ShownRun:
-    """A run in a figure: its display name and its index there."""
+    """A run in a figure, with its display name and its index in the figure."""
 
     name: str
     index: int
@@ -154,7 +154,7 @@ def chart_of_curve(
     """Draw one curve of all runs; None if no run has it.
 
     Args:
-        guess: predicted curve, drawn below the others.
+        guess: predicted curve, drawn below the other curves.
         about: the lesson's picture, with its caption, marks and scale.
     """
     about = about or {}
@@ -190,7 +190,7 @@ def chart_of_curve(
 
 
 def _ends_of(curve: str, line: Mapping[str, Any]) -> str:
-    """Return the first and the last value of a line of a curve for users who cannot see it."""
+    """Return the first and last values of a line as text, for users of screen readers."""
     known = line["y"][np.isfinite(line["y"])].tolist()
     if not known:
         return ""
@@ -251,7 +251,7 @@ def _or_too_short(words: str) -> str:
     return _TOO_SHORT if words == markup.UNKNOWN else words
 
 
-# Rows of a table: the title and a function of the run and the baseline (the first run).
+# Rows of a table, each with a title and a function of the run and the baseline (the first run).
 ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
     "loss": ("Training loss, last", lambda run, _: markup.loss(run.last_loss)),
     "validation": ("Validation", lambda run, _: validation_text(run)),

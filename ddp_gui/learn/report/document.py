@@ -26,7 +26,7 @@ from ddp_gui.run import try_page
 from trainers.files import installation
 
 _BROKEN = "broken on purpose"
-# Limits notes and messages: a run can write text of any length, which must not inflate the report.
+# Maximum length of notes and messages, because a run can write text of any length.
 _MAX_WORDS = 2_000
 
 
@@ -34,7 +34,7 @@ def draw_run(run: Measured, *, has_results: bool) -> Html:
     """Return a run as an HTML article.
 
     Args:
-        has_results: with its confusion matrix, outputs of its model, and events.
+        has_results: True to include the confusion matrix, outputs of the model, and events.
     """
     about = run.about
     run_id = about["run_id"]
@@ -51,7 +51,7 @@ def draw_run(run: Measured, *, has_results: bool) -> Html:
         _verdict(run),
         _remarks(run),
         _run_numbers(run),
-        tag("h4", "What differs from the defaults"),
+        tag("h4", "Differences from the defaults"),
         _changes(about["fields"]),
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
         results.draw_results(run) if has_results else None,
@@ -64,7 +64,7 @@ def draw_run(run: Measured, *, has_results: bool) -> Html:
 
 
 def hash_line(run: Measured, hashed: Hashed) -> str:
-    """Return a line for `sha256sum --check`, with a path relative to the folder that contains the runs."""
+    """Return a line for `sha256sum --check`, with a path relative to the runs directory."""
     return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
 
 
@@ -119,7 +119,7 @@ def _run_numbers(run: Measured) -> Html:
 
 
 def _devices(run: Measured) -> str:
-    """Describe the ranks' devices, as recorded in the run's events."""
+    """Return the ranks' devices as text, from the run's events."""
     seen: dict[str, int] = {}
     for device in run.devices:
         name = str(device.get("name") or ("GPU" if device.get("kind") == "cuda" else "CPU"))
@@ -138,7 +138,7 @@ def _devices(run: Measured) -> str:
 def _changes(fields: Sequence[Mapping[str, Any]]) -> Html:
     changed = [field for field in fields if not field["is_default"]]
     if not changed:
-        return tag("p", "Nothing: all fields have their defaults.", class_="soft")
+        return tag("p", "None: all fields have their defaults.", class_="soft")
     return tag(
         "ul",
         [tag("li", field["label"], " ", tag("b", _value(field["value"]))) for field in changed],
@@ -186,7 +186,8 @@ def _hash_note(run: Measured) -> Html:
 
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/drawn_curve.js`.
+# Descriptions by the mean distance of a drawn curve, as a share of the axis; same as in
+# `assets/js/learn/drawn_curve.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
@@ -198,9 +199,9 @@ class DoneLesson:
     """A lesson of a report, with the outcomes of its runs.
 
     Attributes:
-        own, tried: the lesson's runs and those of its questions' attempts that still exist.
+        own, tried: the existing runs of the lesson, and of the attempts of its questions.
         is_revealed: True if all of the lesson's own runs have ended; a deleted run counts as ended.
-        outcome: of the predicted choice; None if the prediction is a drawn curve.
+        outcome: outcome of the predicted choice; None if the prediction is a drawn curve.
         questions: outcome of each question.
     """
 
@@ -229,7 +230,7 @@ class DoneLesson:
 
     @property
     def num_right_answers(self) -> int:
-        """The number of correct answers: as measured, or as the lesson says if not measured."""
+        """The number of correct answers, by measurement, or by the lesson if there is no measurement."""
         return sum(
             question["answer"] is not None and question["answer"] == _right_answer(question, found)
             for question, found in zip(self.lesson["questions"], self.questions, strict=True)
@@ -296,12 +297,12 @@ def draw_code_lesson(lesson: Lesson) -> Html:
 
 
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
+    """Return the choice to mark as correct: the measured one, or the lesson's without a condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
 
 
 def _own_words() -> Html:
-    """Return an empty box for the learner's own text, typed before printing or written on paper."""
+    """Return an empty box for the learner's own text, to be typed before printing or written on paper."""
     label = "In my own words"
     room = tag(
         "div",
@@ -315,7 +316,7 @@ def _own_words() -> Html:
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the answer to mark as right: the measured one, or the lesson's if it was not measured."""
+    """Return the answer to mark as correct: the measured answer, or the lesson's answer if not measured."""
     return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
 
 
@@ -355,7 +356,7 @@ def _prediction(done: DoneLesson) -> Html:
 
 
 def _explained(asked: Mapping[str, Any], right: int | None, found: Outcome) -> list[Html]:
-    """Return the reasons for doubt, and the explanation if the choice that it explains is right."""
+    """Return the reasons for doubt, and the explanation if the choice that it explains is correct."""
     reasons = [tag("p", words, class_="soft") for words in found.reasons]
     is_explained = right == asked["right"]
     return [*reasons, tag("p", inlines(asked["because"]), class_="because")] if is_explained else reasons
@@ -385,7 +386,7 @@ def _outcome_sentence(done: DoneLesson) -> str:
         if (value := measured.value_at(float(x))) is not None
     ]
     if not pairs:
-        return "There is no measurement to compare the prediction with."
+        return "No measurement is available to compare the prediction with."
     distance = sum(abs(y - value) for y, value in pairs) / len(pairs)
     share = distance / (asked["high"] - asked["low"])
     words = next(words for most, words in _CLOSENESS if share < most or most == float("inf"))
@@ -410,7 +411,7 @@ def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) ->
     """Return the choices of a question as a list.
 
     Args:
-        right: the choice to mark as right; None if it is unknown or the question was not answered.
+        right: the choice to mark as correct; None if it is unknown or the question was not answered.
     """
     items = []
     for number, words in enumerate(asked["choices"]):
@@ -431,7 +432,7 @@ def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) ->
 
 def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html:
     if not runs:
-        return tag("p", "None of its runs was started, or they were deleted.", class_="soft")
+        return tag("p", "No run of this lesson was started, or the runs were deleted.", class_="soft")
     curve_pictures = [picture for picture in lesson["pictures"] if picture["curve"]]
     tables = [picture for picture in lesson["pictures"] if picture["numbers"]]
     links = [
@@ -457,7 +458,7 @@ def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html
 def _charts(
     lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[ShownRun], max_points: int
 ) -> list[Html | None]:
-    """Return a lesson's charts. The drawn prediction is added to its curve's chart, or gets its own chart."""
+    """Return a lesson's charts. A drawn prediction is in its curve's chart, or in a separate chart."""
     asked, predicted = lesson["prediction"], lesson["predicted"]
     is_drawn = asked["kind"] == "curve" and predicted is not None
     guess = _guess(asked, predicted) if is_drawn else None
@@ -504,7 +505,7 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/drawings", "learn/report")
 SCRIPT = "learn/report/charts.js"
-# Plotly takes 0.65 MB of it, compressed; a point takes 13 bytes, so that 1.4 MB remain for text.
+# Limits of a file: Plotly takes 0.65 MB, compressed, and a point 13 bytes, so 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
 MAX_POINTS_IN_ALL = 70_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
@@ -514,12 +515,12 @@ _COMPARED = ("loss", "validation", "num_steps", "global_batch", "throughput", "t
 
 
 def stream_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file's bytes, made in a separate process so that the page stays responsive."""
+    """Yield the file's bytes. A separate process makes them, so that the page stays responsive."""
     return module_output("ddp_gui.learn.report.document", gathered)
 
 
 def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file's parts from gathered inputs (`request.gather_inputs`); the events are read here."""
+    """Yield the file's parts from gathered inputs (`request.gather_inputs`). Reads the runs' events."""
     runs, unread = _read(gathered["runs"])
     lessons = [DoneLesson(each | {"key": number}, runs) for number, each in enumerate(gathered["lessons"], 1)]
     max_points = min(
@@ -560,7 +561,7 @@ def _head(name: str, kind: str) -> str:
 
 
 def head(title: str, styles: Sequence[str], script: str) -> str:
-    """Return a file up to its body; it may load nothing and execute only the script and Plotly."""
+    """Return a file up to its body. The file may load nothing and execute only the script and Plotly."""
     style = try_page.styles_of(styles)
     policy = front.file_page([script, shell.vendored("plotly-basic.min.js").decode()], style)
     inside = tag(
@@ -580,7 +581,7 @@ def end(script: str) -> str:
     """Return the end of a file: Plotly, compressed, and the script."""
     plotly = base64.b64encode(shell.compressed("plotly-basic.min.js")).decode()
     return (
-        "<noscript><p>The charts need scripts, which are turned off here.</p></noscript>"
+        "<noscript><p>The charts need JavaScript, which is turned off.</p></noscript>"
         f'<script type="text/plain" id="packed-plotly">{plotly}</script>'
         f"<script type=module>{script}</script></body></html>\n"
     )
@@ -625,7 +626,7 @@ def _total(lessons: Sequence[DoneLesson], num_known: int) -> Html:
 
 
 def _others(runs: Sequence[Measured], max_points: int) -> Html:
-    """Return charts of runs without a lesson, grouped such that lines stay distinguishable."""
+    """Return charts of runs without a lesson, in groups in which all lines are distinguishable."""
     shown = [ShownRun(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
     parts: list[Html | None] = []
     for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
@@ -639,9 +640,8 @@ def _hashes(runs: Sequence[Measured]) -> Html:
     lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
     live = [run.about["run_id"] for run in runs if run.is_live]
     words = (
-        "Everything about a run in this report was read from its events.jsonl. Anyone with the folders of "
-        "the runs can check that these are the events: save the lines below as hashes.txt next to the "
-        "folders, and run "
+        "All data about runs in this report comes from their events.jsonl. To check these files, save "
+        "the lines below as hashes.txt next to the folders of the runs, and run "
     )
     note = f" The file of a live run ({', '.join(live)}) has grown since." if live else ""
     return tag(
@@ -670,8 +670,8 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         tag("h2", "Machine and versions"),
         tag(
             "p",
-            "Of the page's machine when this report was made: runs do not record versions. "
-            "The devices of each run are listed with the run, from its events.",
+            "Versions of the page's machine when this report was made, because runs do not record "
+            "versions. The section of each run lists its devices, from its events.",
             class_="soft",
         ),
         markup.facts(facts),

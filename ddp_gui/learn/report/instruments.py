@@ -1,6 +1,6 @@
 """Figures of a lesson that are not curves: recorded step, sample assignment, hashes, bars and waterfall.
 
-Text is HTML; only shapes are SVG, stretched to the width, so that a figure stays readable on a phone.
+Text is HTML, and only shapes are SVG, stretched to the width, so that figures are readable on a phone.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def _missing(words: str) -> Html:
 
 
 def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
-    """Return a place for bars or a waterfall, which the script draws as on the page of a lesson."""
+    """Return an element for bars or a waterfall, which the script draws as on the page of a lesson."""
     known = {shown.index: shown for shown in runs}
     values = {
         "picture": {name: picture[name] for name in ("bars", "waterfall", "caption")},
-        # A deleted run leaves a gap: pictures refer to runs by number.
+        # Keep a gap for a deleted run, because pictures refer to runs by number.
         "runs": [
             _measured(known[index], MAX_RANKS if picture["bars"] else None)
             if index in known
@@ -117,7 +117,7 @@ def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
 
 
 def _measured(shown: ShownRun, most_ranks: int | None) -> dict[str, Any]:
-    """Return the values of a run as the page's script reads them; a waterfall averages over all ranks."""
+    """Return the values of a run for the page's script; a waterfall averages over all ranks."""
     run = shown.run
     return {
         "name": shown.name,
@@ -147,7 +147,7 @@ def _recorded_step(run: Measured) -> Html:
         return _missing(explain(error))
     ranks = [(rank["rank"], rank["steps"][0]) for rank in recording["ranks"][:MAX_RANKS] if rank["steps"]]
     if not ranks:
-        return _missing("The recording holds no step.")
+        return _missing("The recording contains no step.")
     origin_s = min(step["began_s"] for _, step in ranks)
     length_s = max(max(step["ended_s"] for _, step in ranks) - origin_s, 1e-9)
 
@@ -169,7 +169,7 @@ def _recorded_step(run: Measured) -> Html:
     legend = [(f"part-{name}", PART_WORDS.get(name, name)) for name in used]
     legend += [("part-reduce", "all-reduce"), ("part-wait", "waiting for the other ranks")]
     overlap = recording["numbers"]["overlap"]
-    words = f"Step {recording['first_step']:,}, beginning to end: {markup.short_time(length_s)}."
+    words = f"Duration of step {recording['first_step']:,}: {markup.short_time(length_s)}."
     if overlap is not None:
         words += f" {overlap:.0%} of the time of the all-reduces was hidden behind computing."
     return joined([_legend(legend), _table(rows), tag("p", words, class_="soft")])
@@ -212,7 +212,7 @@ def _hash_cell(hashes: Sequence[str], rank: int) -> Html:
 def _who_saw_what(run: Measured) -> Html:
     sampling = sampling_of(run.config, run.series.plans, run.about["num_replicas"])
     if sampling is None:
-        return _missing("How the samples are divided among the ranks is not known.")
+        return _missing("The distribution of the samples over the ranks is unknown.")
     if "sample" not in samples.picture_kinds(sampling):
         return _missing("There are too many samples to draw.")
     found = samples.sample_picture(sampling, 0, "sample", 0, sampling.num_samples)
@@ -240,9 +240,9 @@ def _who_saw_what(run: Measured) -> Html:
     fewest, most = times["fewest"], times["most"]
     often = f"{most} time{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} times"
     words = (
-        f"From left to right the {sampling.num_samples:,} training samples, from top to bottom steps "
-        f"{steps['first']:,} to {steps['last']:,}, the first epoch. Each "
-        f"sample is seen {often} in it."
+        f"From left to right: the {sampling.num_samples:,} training samples. From top to bottom: steps "
+        f"{steps['first']:,} to {steps['last']:,}, which are the first epoch. Each sample is used {often} "
+        "in this epoch."
     )
     return joined(
         [_legend(legend), _svg(shapes, num_rows, "grid-of-samples"), tag("p", words, class_="soft")]
@@ -252,5 +252,5 @@ def _who_saw_what(run: Measured) -> Html:
 _INSTRUMENTS: Mapping[str, tuple[str, Callable[[Measured], Html]]] = {
     "step-theatre": ("A recorded step, part by part", _recorded_step),
     "fingerprints": ("Hashes of each rank's weights", _fingerprints),
-    "who-saw-what": ("Which rank saw which sample", _who_saw_what),
+    "who-saw-what": ("Which rank trained on which sample", _who_saw_what),
 }

@@ -1,4 +1,4 @@
-"""A lesson as one HTML file with recorded runs: predict, see, explain, check. It needs no server."""
+"""A lesson as one HTML file with recorded runs, which needs no server: predict, see, explain, check."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ddp_gui.learn.report.measured import Measured
 STYLES = (*document.STYLES, "learn/lesson_page")
 SCRIPT = "learn/report/lesson.js"
 MAX_POINTS = 800
-# Numbers of the table below an answer's runs.
+# Rows of the table below the runs of an attempt.
 _COMPARED = ("loss", "validation", "num_steps", "throughput")
 SYSTEMS = "runs on computers with Linux, Windows (in WSL2) or macOS"
 _BLOCKS = {"p": "p", "h3": "h3", "ul": "ul", "ol": "ol", "quote": "blockquote"}
-# Instruments that can be played or moved in the app; the file shows one state of them.
+# Instruments that users can play or move in the app; the file shows one state.
 _MOVING = {"step-theatre", "all-reduce-theatre", "who-saw-what", "slow-rank"}
 
 
@@ -105,7 +105,7 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
 def index(
     lessons: Sequence[Lesson], files: Sequence[str], in_code: Sequence[CodeLesson], about: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the list of the exported lessons, and of those in code, which need the program."""
+    """Yield the list of the exported lessons, and of the lessons in code, which need the program."""
     rows = [
         tag(
             "li",
@@ -121,8 +121,9 @@ def index(
         tag("h1", "Distributed training in lessons"),
         tag(
             "p",
-            f"{len(lessons)} lesson{'s' * (len(lessons) != 1)} with recorded runs, {minutes} minutes in all. "
-            "Predict what several processes that train one network will do, see what they did, and read why.",
+            f"{len(lessons)} lesson{'s' * (len(lessons) != 1)} with recorded runs, {minutes} minutes in "
+            "all. Predict what happens when several processes train one network, see the result, and read "
+            "the explanation.",
             class_="lead",
         ),
         tag("ol", rows, class_="contents"),
@@ -130,7 +131,7 @@ def index(
             "aside",
             tag("h2", "Only in the program"),
             tag("p", f"{about['product']} {SYSTEMS}. It starts the runs on your computer. ", about["get_it"]),
-            tag("p", "More lessons, whose code you change and run:"),
+            tag("p", "More lessons, in which you change and run code:"),
             tag("ul", [tag("li", tag("b", name_of(each.title)), ": ", each.summary) for each in in_code]),
         ),
         class_="lesson-page",
@@ -203,7 +204,7 @@ def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
 
 
 def _choices(asked: Choice, found: Outcome, name: str, used: dict[str, None]) -> Html:
-    """Return radio buttons, with the choice to mark as right and the explanation that follows."""
+    """Return radio buttons, with the choice to mark as correct, and the explanation."""
     right = asked.right if found.verdict in ("unchecked", "unmeasured", "doubtful") else found.happened
     labels = [
         tag(
@@ -276,7 +277,7 @@ def _question(recorded: Recorded, number: int, used: dict[str, None]) -> Html:
 
 
 def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
-    """Return the recorded runs of a question's attempt next to the run that it changes."""
+    """Return the recorded runs of a question's attempt, and the original run."""
     tried = recorded.attempts.get(number, {})
     if asked.attempt is None or not tried:
         return None
@@ -291,7 +292,7 @@ def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
     curve = charts.chart_of_curve(shown, "loss", "step", MAX_POINTS // 2, smoothing=20, is_wide=True)
     return joined(
         [
-            tag("p", "The runs that answer it:", class_="soft"),
+            tag("p", "The runs that answer this question:", class_="soft"),
             charts.numbers_table(shown, _COMPARED),
             charts.chart_grid([curve]),
         ]
@@ -299,7 +300,7 @@ def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
 
 
 def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
-    """Say what needs the program: other settings and the parts that move."""
+    """Return a section about the features that need the program: other settings and moving parts."""
     words = ["start the runs yourself and change their settings"]
     if any(picture.instrument in _MOVING for picture in recorded.lesson.pictures):
         words.append("play the recorded steps and move the controls of the pictures")

@@ -31,7 +31,7 @@ def text(words: object) -> Html:
 def tag(element: str, /, *children: Child, **attributes: object) -> Html:
     """Return an HTML element. `class_` becomes `class`, and `data_x` becomes `data-x`.
 
-    Attributes that are None or False and children that are None are omitted.
+    Omits attributes that are None or False, and children that are None.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _VOID:
@@ -51,7 +51,7 @@ def joined(children: Child) -> Html:
 
 
 def name_of(words: object) -> Html:
-    """Return a user-defined name, isolated from the surrounding text direction."""
+    """Return a user-defined name in an element that isolates its text direction."""
     return tag("bdi", str(words))
 
 
@@ -61,9 +61,9 @@ def table(
     """Return a table.
 
     Args:
-        heads: contents of the columns' heads; None for the corner.
+        heads: contents of the column headers; None for the corner.
         rows: the cells of each row.
-        label: accessible name of a table that can be scrolled; empty if it cannot.
+        label: accessible name of a scrollable table; empty if the table does not scroll.
     """
     top = [tag("td") if head is None else tag("th", head, scope="col") for head in heads]
     body = [tag("tr", row) for row in rows]
@@ -119,7 +119,7 @@ _SHORT_NAMES = {
     "top5_accuracy": "top-5 accuracy",
 }
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# At and above this size the digits have no meaning.
+# From this size on, digits are not significant.
 _TOO_LONG = 1e15
 _LAST_UNIX_S = 1e11
 
@@ -179,7 +179,7 @@ def size(value: float | None) -> str:
 
 
 def short_time(seconds: float | None) -> str:
-    """Format a short time: 370 µs, 3.24 ms, 1.25 s; from two minutes on as `duration` does."""
+    """Format a short time: 370 µs, 3.24 ms, 1.25 s; from two minutes on like `duration`."""
     if not _is_number(seconds) or seconds < 0:
         return UNKNOWN
     if seconds >= 120:

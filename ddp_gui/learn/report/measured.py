@@ -27,7 +27,7 @@ from trainers.machine import host, lifeline
 
 PIECE_BYTES = 1024 * 1024
 MAX_WARNINGS = 12
-# From this size on, reading takes seconds (about 40 MB/s per core), so several processes share it.
+# From this size on, several processes share the reading, which takes seconds (about 40 MB/s per core).
 MUCH_BYTES = 50_000_000
 MAX_READERS = 4
 Numbers = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hashed:
-    """SHA-256 of a run's events and the number of bytes hashed; for a live run, those written so far."""
+    """SHA-256 of a run's events (of a live run: so far), and the number of hashed bytes."""
 
     sha256: str
     num_bytes: int
@@ -43,7 +43,7 @@ class Hashed:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Everything that a report needs about one run.
+    """All data about one run for a report.
 
     Attributes:
         about: facts that do not come from the events (`request.gather_inputs`).
@@ -106,7 +106,7 @@ def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
     num_readers = min(host.num_cores(), len(runs), MAX_READERS)
     if num_bytes < MUCH_BYTES or num_readers < 2:
         return list(map(_read_or_none, runs))
-    # The readers end with this process, which ends with the page.
+    # The reading processes end with this process, which ends with the page.
     with ProcessPoolExecutor(
         num_readers, mp_context=multiprocessing.get_context("spawn"), initializer=lifeline.die_with_parent
     ) as readers:

@@ -91,9 +91,9 @@ class ReportRequest:
         if not self.lessons and not self.runs and not self.code_lessons:
             raise ValueError("a report needs a lesson or a run")
         if len(named) > MAX_RUNS:
-            raise ValueError(f"there are {len(named)} runs; allowed: at most {MAX_RUNS}")
+            raise ValueError(f"the report has {len(named)} runs; allowed: at most {MAX_RUNS}")
         if len({lesson.lesson for lesson in self.lessons}) < len(self.lessons):
-            raise ValueError("lessons has one of them twice")
+            raise ValueError("lessons has a lesson twice")
 
 
 def parse(raw: Any) -> ReportRequest:
@@ -107,7 +107,7 @@ def parse(raw: Any) -> ReportRequest:
 
 
 def run_ids(request: ReportRequest) -> list[str]:
-    """Return the distinct ids of all runs, those of the lessons first."""
+    """Return the distinct ids of all runs, beginning with the lessons' runs."""
     found: list[str] = []
     for lesson in request.lessons:
         found += filter(None, lesson.runs)
@@ -146,7 +146,7 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
     runs = {run_id: _run(source.store, run_id) for run_id in run_ids(request)}
     in_code = [_gathered_code(source, each) for each in request.code_lessons]
     if not request.lessons and not any(runs.values()):
-        raise NoRunError("none of these runs exists any more")
+        raise NoRunError("none of these runs still exists")
     done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
     return {
         "name": request.name,
@@ -186,7 +186,7 @@ def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> 
 
 
 def _gathered_code(source: Source, done: CodeDone) -> Values:
-    """Return the code that a learner ran, and what its run showed."""
+    """Return the code that a learner ran, and the results of the checks."""
     lesson = source.in_code.find(done.lesson)
     try:
         result = code_lesson.result_of(lesson, source.store, done.run_id)
@@ -204,7 +204,7 @@ def _gathered_code(source: Source, done: CodeDone) -> Values:
 
 
 def _predicted(lesson: Lesson, done: LessonDone) -> int | list[float] | None:
-    """Return the prediction if it is a valid answer to the lesson's current version; otherwise None."""
+    """Return the prediction if it is a valid answer to the current version of the lesson, else None."""
     asked = lesson.prediction
     if isinstance(asked, DrawnCurve):
         if not isinstance(done.prediction, tuple):
@@ -271,7 +271,7 @@ def _machine() -> Values:
     }
 
 
-# Enough for 60 lessons with 40 attempts each.
+# Maximum size of a request, enough for 60 lessons with 40 attempts each.
 MAX_BYTES = 512 * 1024
 MAX_PARTS = 20_000
 MEDIA_TYPE = "text/html; charset=utf-8"

@@ -14,7 +14,7 @@ from ddp_gui.learn.report import markup
 from ddp_gui.learn.report.markup import Html, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 
-# The results of more runs would not fit into a report.
+# Maximum number of runs whose results fit into a report.
 MAX_RUNS = 8
 MAX_EVENTS = 60
 MAX_ITEMS = 12
@@ -31,7 +31,7 @@ Item = Mapping[str, Any]
 
 
 def draw_results(run: Measured) -> Html:
-    """Return the results of a run as HTML; parts that it did not write are omitted."""
+    """Return the results of a run as HTML, without parts that the run did not write."""
     return joined([_confusion(run), _outputs(run), _events(run)])
 
 
@@ -49,7 +49,7 @@ def _confusion(run: Measured) -> Html | None:
         ]
         for name, row in zip(names, counts, strict=True)
     ]
-    words = f"Of step {last['step']:,}: a row for each true class, a column for each predicted class."
+    words = f"At step {last['step']:,}. Rows are true classes, columns are predicted classes."
     title = "Confusion matrix"
     table = markup.table([None, *map(name_of, names)], rows, label=title, class_="confusion")
     return joined([tag("h4", title), tag("p", words, class_="soft"), table])
@@ -101,7 +101,7 @@ def _rows(content: Any) -> Html:
 
 
 def _surface(content: Any) -> Html:
-    """Return the decision regions, paler where the model is less sure, with validation points on them."""
+    """Return the decision regions, paler where the model is less certain, with validation points."""
     size = int(content["size"])
     read = partial(base64.b64decode, validate=True)
     predictions, points = read(content["predictions"]), read(content["points"])
@@ -162,7 +162,7 @@ def _png(image: Item) -> str:
 
 
 def _events(run: Measured) -> Html | None:
-    """Return the events that explain the course of a run: not each periodic checkpoint."""
+    """Return the important events of a run, without periodic checkpoints."""
     told = [(mark, words[:MAX_TEXT]) for mark in run.series.marks if (words := _words_of(mark)) is not None]
     rows = [
         [tag("td", each) for each in (markup.duration(mark["active_s"]), markup.count(mark["step"]), words)]
@@ -172,7 +172,7 @@ def _events(run: Measured) -> Html | None:
     return joined(
         [
             tag("h4", "Events"),
-            tag("p", f"{omitted:,} earlier ones are omitted.", class_="soft") if omitted else None,
+            tag("p", f"{omitted:,} earlier events are omitted.", class_="soft") if omitted else None,
             markup.table(("After", "Step", "Event"), rows, class_="events"),
         ]
     )

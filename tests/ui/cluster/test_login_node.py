@@ -118,7 +118,7 @@ def test_a_run_is_started_from_here_and_goes_on_while_the_connection_is_cut(
         assert run.list_checkpoints()
     assert process.returncode == 0
     assert any(line.startswith(f"The connection to {LOGIN} is lost") for line in said), said
-    assert f"Connected to {LOGIN} again." in said
+    assert f"The connection to {LOGIN} is restored." in said
     wait_until("no page being left there", lambda: not pages_on(slurm), PATIENCE_S)
     slurm.wait_until_idle()
 

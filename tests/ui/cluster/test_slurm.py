@@ -170,4 +170,4 @@ def test_without_a_cluster_the_page_says_why_it_ends(slurm: SlurmCluster, tmp_pa
     command = [sys.executable, "app.py", "--no-browser", "--runs-dir", str(tmp_path / "runs")]
     environment = {"SLURM_CONF": str(tmp_path / "there is none")}
     code, said = run_to_end([*command, "--engine", "slurm"], 120.0, environment)
-    assert code != 0 and "--engine slurm is for a login node where Slurm answers: " in said
+    assert code != 0 and "--engine slurm needs a login node on which Slurm's commands work: " in said

@@ -79,7 +79,7 @@ def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
     expect(problems).to_contain_text("at most 24 h: the partition's limit")
     fill(page, "time_limit", "10")
     fill(page, "memory_gb", "8")
-    expect(problems).to_contain_text("at most 7: partition gpu has no more memory")
+    expect(problems).to_contain_text("at most 7, the maximum of memory in partition gpu")
     fill(page, "memory_gb", "1")
     page.get_by_role("button", name="Account, QOS").click()
     for name in ("account", "qos"):

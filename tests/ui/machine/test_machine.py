@@ -127,7 +127,7 @@ def test_a_check_is_stopped_and_its_failure_shown(server: Server, watched: Watch
     verdict = page.locator(".ddp-check-verdict")
     page.get_by_role("button", name="Measure").click()
     wait_until("the ranks", lambda: len(check_processes(server)) >= 3, START_TIMEOUT_S)
-    with pytest.raises(AppError, match="a check is running already"):
+    with pytest.raises(AppError, match="a check is already running"):
         client.predict(2, api_name="/check_communication")
     with pytest.raises(AppError, match="check_id is 'nothing'; allowed:"):
         client.predict("nothing", api_name="/communication_check")

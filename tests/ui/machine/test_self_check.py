@@ -62,7 +62,7 @@ def test_progress_the_table_a_cancel_and_a_failed_start_are_shown(server: Server
     expect(rows.nth(2)).to_contain_text("waits")
     expect(start).to_be_disabled()
     fake.state = fake.made(3, "done")
-    expect(now).to_have_text("Of 3 checks 1 passed, 1 failed, 1 skipped: nothing here to check.")
+    expect(now).to_have_text("Of 3 checks 1 passed, 1 failed, 1 skipped because they do not apply.")
     expect(now).to_have_attribute("data-state", "bad")
     expect(rows.nth(1)).to_contain_text("failed")
     expect(rows.nth(1).locator(".ddp-finding-hint")).to_have_text("Do <b>this</b>.")
@@ -103,7 +103,7 @@ def test_a_real_check_is_cancelled(server: Server, watched: Watched, client: Cli
     page.get_by_role("button", name=START).click()
     now = page.locator(".ddp-self-check-now")
     expect(now).to_contain_text("Driver, wheel and card …")
-    with pytest.raises(AppError, match="already being checked"):
+    with pytest.raises(AppError, match="a check of this machine is already running"):
         client.predict(api_name="/check_machine")
     # Strategies are known after the first check; the next checks run real jobs.
     expect(page.locator(".ddp-findings tbody tr")).to_have_count(15)

@@ -94,7 +94,7 @@ def test_the_best_checkpoint_and_more_epochs(server: Server, page: Page, start: 
 
     more = page.get_by_role("button", name="Train more", exact=True)
     epochs = page.get_by_label("Epochs to train more")
-    expect(page.get_by_text("exactly as if all epochs had been requested at the start")).to_be_visible()
+    expect(page.get_by_text("equals that of a run that requests all epochs from the start")).to_be_visible()
     expect(epochs).to_have_value("10")
     for nonsense in ("0", "", "1.5", "100001"):
         epochs.fill(nonsense)

@@ -84,7 +84,7 @@ def test_a_pasted_listing_is_run(server: Server, watched: Watched, client: Clien
         str(client.predict(api_name="/script_page")["ranks"])
     )
     expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with torchrun: line 7")
-    expect(notes).to_contain_text("nothing in the script calls it")
+    expect(notes).to_contain_text("the script does not call this function")
     notes.get_by_role("button", name="Add these lines").click()
     expect(page.locator(".cm-line.marked-added").first).to_contain_text("# added")
     expect(notes).not_to_contain_text("Something is missing")
@@ -170,7 +170,7 @@ def test_the_editor_has_an_example_and_keeps_its_code(server: Server, watched: W
         leave_and_return()
         expect(editor).to_contain_text("x = 1  # mine")
         expect(page.locator("#ddp-script-ranks")).to_have_value("3")
-        expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started as python")
+        expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with python")
     # What was found in this script and not chosen does not hold for the next one.
     paste(page, LISTING)
     expect(page.locator("#ddp-script-start")).to_have_value("torchrun")
@@ -207,7 +207,7 @@ def test_a_script_that_cannot_start_is_refused(client: Client, change: dict[str,
 
 
 def test_the_form_cannot_start_a_script_without_its_code(client: Client) -> None:
-    with pytest.raises(Exception, match="a script has its own page"):
+    with pytest.raises(Exception, match="scripts are started on their own page"):
         client.predict({"dataset": "digits", "model": "mlp", "script": "x.py"}, api_name="/start_run")
 
 

@@ -241,7 +241,7 @@ def test_how_a_column_is_read(server: Server, watched: Watched, runs_dir: Path, 
     expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("'long' in line 7")
-    expect(seen).to_contain_text("Fix this before it can be used:")
+    expect(seen).to_contain_text("Fix these problems before training:")
     # The message next to Start refers to the field; the field is marked, and the faults are listed once.
     expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
     expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")

@@ -123,8 +123,8 @@ def test_a_form_that_lost_the_server_for_a_moment_works_again(server: Server, wa
 @pytest.mark.parametrize(
     ("label", "nonsense", "allowed"),
     [
-        ("Learning rate", "abc", ": “abc” is not possible. It must be a number above 0"),
-        ("Batch per", "8001", ": 8001 is not possible. It must be at most 4,000"),
+        ("Learning rate", "abc", ": “abc” is not possible. Allowed: a number above 0"),
+        ("Batch per", "8001", ": 8001 is not possible. Allowed: at most 4,000"),
     ],
 )
 def test_nonsense_is_answered_on_the_page_and_starts_nothing(

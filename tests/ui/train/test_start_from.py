@@ -40,7 +40,7 @@ def test_a_run_is_trained_further(server: Server, source: RunDirectory, page: Pa
     expect(page.locator("#problems")).to_contain_text("7.weight is 128 × 128 there and would be 128 × 1568")
     page.locator("#field-dataset input").click()
     offered.filter(has_text="Handwritten digits").click()
-    expect(words).to_contain_text("keeps its weights")
+    expect(words).to_contain_text("has its own copy of the weights")
     page.locator("#start-button").click()
     page.wait_for_url("**/run?id=*")
     page.wait_for_function(HAS_ALL)

@@ -31,7 +31,7 @@ def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
 
 def test_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (insight,) = insights.of_disk(tmp_path / "nowhere")
-    assert "The folder of this run cannot be written any more" in insight.message
+    assert "The folder of this run is no longer writable" in insight.message
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDire
 def test_command_on_a_full_disk_says_what_to_do(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
-    refused = r"folder cannot be written: .*, or stop it without"
+    refused = r"folder is not writable: .*, or stop it without"
     with pytest.raises(ValueError, match=refused):
         launcher.send(run, liveness.read_status(run), "checkpoint")
     with pytest.raises(ValueError, match=refused):

@@ -233,7 +233,7 @@ def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.M
     page.begin()
     wait_until("the thread", lambda: page._passes.is_alive, 60)
     monkeypatch.setattr(threads, "STUCK_AFTER_S", 0.1)
-    wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
+    wait_until("the page saying that it is stuck", lambda: "a disk may hang" in (page.trouble or ""), 60)
 
 
 def test_an_unwritable_run_holds_nobody_back(place: Place, quick, monkeypatch: pytest.MonkeyPatch) -> None:

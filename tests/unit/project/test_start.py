@@ -50,7 +50,7 @@ def said_to_another_user(call: Callable[[], object]) -> str:
     [
         ("project/runs", "runs"),
         ("others", "runs"),
-        ("project/own", "uploads, which is next to that of the runs,"),
+        ("project/own", "uploads, next to the folder of the runs,"),
     ],
 )
 def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: str) -> None:
@@ -63,7 +63,7 @@ def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: 
             os.chown(folder / name, UID, UID)
         said = said_to_another_user(lambda: app.make_folders(folder / runs))
         assert said.startswith(f"the folder of the {what} cannot be used (Permission denied: {folder}")
-        assert "--runs-dir" in said and "every node sees" in said
+        assert "--runs-dir" in said and "on every node" in said
         assert said_to_another_user(lambda: app.make_folders(folder / "home" / "runs")) == ""
 
 

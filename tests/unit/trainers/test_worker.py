@@ -20,7 +20,7 @@ def test_a_rank_that_cannot_see_what_rank_0_has_made_says_so(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(rundir, "MADE_WITHIN_S", 0.05)
     problem = worker.make_run(RunDirectory(tmp_path / "run-1"), "{}")
-    assert problem is not None and "config.json" in problem and "do not share" in problem
+    assert problem is not None and "config.json" in problem and "check that both machines share" in problem
 
 
 def test_a_damaged_grant_leaves_the_number_of_threads_open(

@@ -1,4 +1,4 @@
-"""The check of all-reduces: runs the communication check for a short time and judges its results."""
+"""The check of all-reduces, which runs the communication check for a short time and judges its results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.files.json_files import read_json_lines
 from trainers.machine import lifeline
 
 FEWEST_RANKS = 2
-# Enough for a comparison with the last check. The complete communication check is longer and more precise.
+# Duration, long enough to compare with the last check. The communication check is more precise.
 SECONDS_PER_SIZE = 0.15
 
 MODULE = "trainers.check_communication"
@@ -50,7 +50,7 @@ def check_all_reduce(
     try:
         exit_code = patience.run("the measurements", command, more, output, log, limit_s)
     except TooLateError:
-        words = f"The ranks did not end within {limit_s:.0f} s and were ended."
+        words = f"The ranks did not finish within {limit_s:.0f} s and were killed."
         return Outcome.failed(words, hint, log=log_ends([log]))
     finally:
         rendezvous.close()
@@ -58,9 +58,9 @@ def check_all_reduce(
 
 
 def hint_for(device: str, num_ranks: int) -> str:
-    """Return the remedy for a failed all-reduce: the shell command for the complete measurement."""
+    """Return the remedy for a failed all-reduce, with the shell command for the complete measurement."""
     by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
-    hint = f"Run it manually to see its output: {by_hand}."
+    hint = f"To see the output, run the measurement in a terminal: {by_hand}."
     if device == "cpu":
         return hint
     return (
@@ -84,9 +84,9 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> O
         first = errors[0] if errors else None
         if first is None:
             return Outcome.failed(
-                f"The ranks could not average: torchrun ended with exit code {exit_code}.", hint, log=log
+                f"The all-reduce failed: torchrun ended with exit code {exit_code}.", hint, log=log
             )
-        words = f"The ranks could not average: rank {first['rank']} failed:"
+        words = f"The all-reduce failed on rank {first['rank']}:"
         return Outcome.failed(words, hint, said=str(first["error"]), log=log)
     small, large = measured[0], measured[-1]
     values = (
@@ -96,6 +96,6 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> O
     backend = "NCCL" if large["backend"] == "nccl" else large["backend"]
     words = (
         f"{large['num_ranks']} ranks over {backend}: every sum of {small['size_bytes'] / 1e3:.0f} kB to "
-        f"{large['size_bytes'] / 1e6:.0f} MB is right to the last bit."
+        f"{large['size_bytes'] / 1e6:.0f} MB is correct to the last bit."
     )
     return Outcome.passed(words, values=values)

@@ -1,4 +1,4 @@
-"""The test bench for checks that train: devices, folder, and the current job."""
+"""Runs the jobs of checks that train, with the check's devices and folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trainers.contract.check_files import TEARDOWN_S
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, create
 
-GPUS_TAKEN_HINT = "Check again when they are free."
+GPUS_TAKEN_HINT = "Check again when the GPUs are free."
 
 
 class Bench:
-    """Runs jobs one at a time in the folder of a check, and leaves none running.
+    """Runs jobs in the folder of a check, one at a time, and leaves none running.
 
     Args:
         limit_s: Maximum duration of a job.
@@ -51,7 +51,7 @@ class Bench:
         """End the job, and return a failure with the end of its logs.
 
         Args:
-            said: The job's own error, shown after the words.
+            said: The job's own error, which is appended to the message.
         """
         job, log = self.job, ""
         self.done()
@@ -63,7 +63,7 @@ class Bench:
         """Stop a job with a save, wait for its end, and return the step.
 
         Raises:
-            JobError: If it does not stop, or its checkpoint is incomplete.
+            JobError: If the job does not stop, or its checkpoint is incomplete.
             CancelledError: If a user cancels the check.
         """
         step: int = job.ask("stop", save=True)["step"]
@@ -71,7 +71,7 @@ class Bench:
         if status.state != "stopped":
             raise JobError(f"After Stop the run is {status.state}:", status.error or "")
         if (fault := fault_of(job.run, step)) is not None:
-            raise JobError("It stopped, but its checkpoint is incomplete:", fault)
+            raise JobError("The run stopped, but its checkpoint is incomplete:", fault)
         return step
 
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
@@ -94,7 +94,8 @@ class Bench:
         return self.job
 
     def _new_gpu_user(self) -> str | None:
-        """Return a text about a new user of a GPU, or None. During a job, its own processes are on the GPUs.
+        """Return a text about a new user of a GPU, or None. Must not be called during a job, whose processes
+        use the GPUs.
 
         Raises:
             CancelledError: If a user cancels the check.
@@ -115,4 +116,4 @@ class Bench:
 def fault_of(run: RunDirectory, step: int) -> str | None:
     """Return the fault of a step's checkpoint, or None."""
     found = next((item for item in run.list_checkpoints() if item.step == step), None)
-    return f"there is none of step {step:,}" if found is None else manifests.find_fault(found)
+    return f"step {step:,} has no checkpoint" if found is None else manifests.find_fault(found)

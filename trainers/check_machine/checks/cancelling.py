@@ -29,7 +29,8 @@ class CancellableWait:
     """Waits for a condition, a deadline or a cancellation."""
 
     def __init__(self) -> None:
-        # Not an Event: a signal handler could interrupt the thread that holds its lock, and deadlock.
+        # A plain flag instead of an Event: a signal handler could interrupt the thread that holds the Event's
+        # lock, and deadlock.
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -69,7 +70,7 @@ class CancellableWait:
         errors: Path,
         limit_s: float,
     ) -> int:
-        """Run a program in the project's folder; return its exit code. None of its processes remains.
+        """Run a program in the project's folder; return its exit code. Kills all processes that remain.
 
         Args:
             variables: Added to its environment.
@@ -77,7 +78,7 @@ class CancellableWait:
 
         Raises:
             CancelledError: If a user cancels the check.
-            TooLateError: If it has not ended after `limit_s`.
+            TooLateError: If the program has not ended after `limit_s`.
         """
         with output.open("wb") as stdout, errors.open("wb") as stderr:
             process = subprocess.Popen(

@@ -13,7 +13,7 @@ Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
 MOST_GPUS = 8
-# If the driver lists no processes (in a container), this share of memory in use shows that a GPU is used.
+# Share of memory in use from which a GPU counts as used if the driver lists no processes (in a container).
 UNSEEN_USE_SHARE = 0.05
 
 
@@ -27,7 +27,7 @@ class Devices:
 
     Attributes:
         uuids: UUIDs of the GPUs for CUDA_VISIBLE_DEVICES; empty for CPU ranks.
-        words: Devices and reason for the choice, for display.
+        words: Text with the devices and the reason for the choice.
     """
 
     kind: Kind
@@ -50,11 +50,11 @@ class GpusNow:
 
 
 def sample(except_gpus: Collection[str] = ()) -> GpusNow:
-    """Return which GPUs are idle now.
+    """Return the GPUs that are currently idle.
 
     Args:
-        except_gpus: UUIDs of GPUs to exclude even if they seem idle: a job becomes visible on its GPU only
-            after it has opened it.
+        except_gpus: UUIDs of GPUs to exclude even if they seem idle, because a starting job is not visible on
+            its GPU yet.
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
@@ -67,7 +67,7 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
 
 
 def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
-    """Exclude the GPUs that torch cannot use. Of several MIG instances, torch reports only one."""
+    """Exclude the GPUs that torch cannot use. torch reports only one of several MIG instances."""
     unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids and not (gpu.is_part and uuids)]
     return GpusNow(
         free=tuple(gpu for gpu in gpus.free if gpu not in unusable),
@@ -80,16 +80,16 @@ def _reason_in_use(gpu: VisibleGpu) -> str | None:
     if gpu.handle is None:
         return "cannot be queried"
     if hardware.is_divided(gpu.handle):
-        return "is divided (MIG), and its instances are not known"
+        return "is in MIG mode, but its instances are unknown"
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
-        return "does not report who uses it"
-    # Graphics processes do not count: a desktop leaves enough memory, and often runs on the only GPU.
+        return "does not report its users"
+    # Ignore graphics processes: a desktop leaves enough memory, and often uses the only GPU.
     if any(not process.draws for process in found):
         return "is in use"
     used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
     if not found and used is not None and total and used > UNSEEN_USE_SHARE * total:
-        return "has memory in use by a process that is not visible from here"
+        return "has memory in use by a process that is not visible to this program"
     return None
 
 
@@ -99,9 +99,9 @@ def _gpu_label(gpu: VisibleGpu) -> str:
         return f"GPU {gpu.index}"
     whole = hardware.gpu_divided_into(gpu.uuid)
     if whole is None:
-        return "A part of a GPU (MIG)"
+        return "A MIG instance"
     index, name = hardware.gpu_index(whole), hardware.read_gpu(whole).name
-    return f"A part (MIG) of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
+    return f"A MIG instance of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 
 def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
@@ -116,11 +116,11 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
         UnavailableError: If the requested devices are not available.
     """
     whole = tuple(gpu for gpu in gpus.free if not gpu.is_part)
-    # NCCL refuses ranks on several MIG instances, so only one instance is used, by one rank.
+    # Use only one MIG instance, by one rank, because NCCL does not support several.
     free = (whole[:MOST_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
-            f"{_count_text(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
+            f"{_count_text(num_ranks or 1, 'GPU')} requested, but only {len(free)} can be used: "
             f"{why_no_gpu or ', '.join(gpus.in_use) or 'none was found'}"
         )
     if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
@@ -146,7 +146,7 @@ def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):
         return None
-    return ", ".join(gpus.in_use) or "a GPU of this check does not answer any more"
+    return ", ".join(gpus.in_use) or "a GPU of this check no longer responds"
 
 
 def _count_text(number: int, what: str) -> str:

@@ -18,11 +18,11 @@ BLOCK_BYTES = 4 * 2**20
 MOST_BYTES = 256 * 2**20
 MOST_S = 2.0
 NUM_SMALL_FILES = 20
-# Several times what a check's jobs write. With less free space nothing is measured and no job starts.
+# Required free space, several times what jobs write. With less, nothing is measured and no job starts.
 LEAST_FREE_BYTES = 128 * 2**20
-FREE_SPACE_HINT = "Free some space there, or keep the runs on another disk: --runs-dir."
+FREE_SPACE_HINT = "Free some space on this disk, or choose another disk for the runs with --runs-dir."
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# Below this speed, saving a checkpoint of even a small model delays training visibly.
+# Speed below which saving even a small model visibly delays training.
 SLOW_BYTES_PER_S = 50e6
 SLOW_SMALL_FILE_S = 0.25
 
@@ -46,23 +46,23 @@ def check_file_system(folder: Path) -> Outcome:
         os.close(second)
     about = lock.stat()
     if not private_files.is_ours(about):
-        problems.append("files seem to be another user's")
+        problems.append("new files belong to another user")
     if about.st_mode & 0o077:
-        problems.append("files cannot be kept from other users of this machine")
+        problems.append("files cannot be protected from other users of this machine")
     small = folder / "small.json"
     write_json_atomically(small, {"number": 1}, mode=0o600)
     write_json_atomically(small, {"number": 2}, mode=0o600)
     if problems:
         return Outcome.failed(
             f"On the file system of the runs {', '.join(problems)}.",
-            "Keep the runs on a local disk (ext4, xfs, btrfs, APFS), or a network file system with locks and "
-            "owners: --runs-dir.",
+            "With --runs-dir, choose a local disk (ext4, xfs, btrfs, APFS), or a network file system with "
+            "locks and owners.",
         )
     return Outcome.passed("Locks, owners, permissions and atomic replacement of files work.")
 
 
 def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
-    """Measure writing, reading, and the time to replace a small file, with fsync.
+    """Measure the speeds of writing and reading, and the time to replace a small file, with fsync.
 
     Raises:
         CancelledError: If a user cancels the check.
@@ -86,7 +86,7 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
     written, read = num_bytes / write_s, num_bytes / read_s
     values = (
         Value(name="writing", value=written, unit="bytes/s"),
-        # Reads from the page cache do not measure the disk.
+        # Reads from the page cache do not measure the disk, so they are not compared.
         Value(name="reading", value=read, unit="bytes/s", is_compared=not was_in_memory),
         Value(name="a small file", value=small_file_s, unit="s"),
     )
@@ -96,21 +96,21 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
     )
     hint = ""
     if written < SLOW_BYTES_PER_S or small_file_s > SLOW_SMALL_FILE_S:
-        hint = "That is slow: keep the runs on a local disk (--runs-dir), or save less often."
+        hint = "This disk is slow: choose a local disk with --runs-dir, or save less often."
     return Outcome.passed(words, values=values, hint=hint)
 
 
 def failure(error: OSError) -> Outcome:
     """Return the outcome for a file that could not be written or read."""
     if error.errno in _NO_SPACE:
-        words = "A file could not be written: the disk is full, or its quota is used up."
+        words = "A file could not be written because the disk is full or its quota is used up."
         return Outcome.failed(words, FREE_SPACE_HINT)
     return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
 
 
 def _write(path: Path, most_bytes: int, patience: CancellableWait) -> tuple[int, float]:
-    """Write until the time or size limit, with fsync; return the number of bytes and the seconds."""
-    # Random bytes cannot be compressed by the file system.
+    """Write a file until the time or size limit, with fsync; return the number of bytes and the seconds."""
+    # Use random bytes, which the file system cannot compress.
     block = os.urandom(BLOCK_BYTES)
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:

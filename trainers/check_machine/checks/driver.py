@@ -1,4 +1,4 @@
-"""The check of driver, torch build ("wheel") and GPUs ("cards"): whether they are compatible."""
+"""Checks that the driver, the torch build ("wheel") and the GPUs ("cards") are compatible."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Probe:
     Attributes:
         error: Why the process failed; None if it succeeded.
         uuids: The visible GPUs that torch can use.
-        left_out: The GPUs for which this torch has no kernels, as text.
-        obstacle: Why torch can use none of them, with a remedy.
+        left_out: Descriptions of the GPUs for which this torch has no kernels.
+        obstacle: Why torch can use no GPU, with a remedy.
         strategies: The available strategies, each with the network that it can train.
     """
 
@@ -69,7 +69,7 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
         try:
             exit_code = patience.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
         except TooLateError:
-            return Probe(error=f"it said nothing within {PROBE_LIMIT_S:.0f} s.")
+            return Probe(error=f"it did not report within {PROBE_LIMIT_S:.0f} s.")
         # Plugins may print and libraries may warn before and after the report.
         answers = [line for line in read_json_lines(output) if "strategies" in line]
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -87,18 +87,18 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str 
     """Return whether driver, torch build and GPUs are compatible; skipped if there is no GPU.
 
     Args:
-        num_free: Number of GPUs visible to torch. If 0, only facts that need no CUDA context are known.
+        num_free: Number of GPUs visible to torch. If 0, the probe has only facts that need no CUDA context.
 
     Returns:
         The outcome, and why torch cannot use a GPU on this machine; None if it can.
     """
     if probe.error is not None:
-        hint = "Install it again: pip install -r requirements.txt in this checkout's environment."
+        hint = "Reinstall torch: pip install -r requirements.txt in this checkout's environment."
         outcome = Outcome.failed("torch cannot be used at all:", hint, said=probe.error)
         return outcome, "torch cannot be imported"
     wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
     if nvidia.num_cards == 0:
-        return Outcome.skipped(f"No NVIDIA card here; {wheel}."), None
+        return Outcome.skipped(f"This machine has no NVIDIA card; {wheel}."), None
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
         words, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
@@ -107,24 +107,24 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str 
     if (obstacle := probe.obstacle) is not None:
         return Outcome.failed(f"{together}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
     if probe.cuda is None:
-        hint = f"Install one that was built for GPUs: {installation.torch_for_gpus()}."
+        hint = f"Install a torch that was built for GPUs: {installation.torch_for_gpus()}."
         return Outcome.failed(f"{together}.", hint), "torch was built for CPUs only"
     if num_free == 0:
-        return Outcome.passed(f"{together}. The cards themselves are in use and were skipped."), None
+        return Outcome.passed(f"{together}. The cards are in use, so they were not checked."), None
     if probe.left_out:
         why = f"this torch has no kernels for {', '.join(probe.left_out)}"
         hint = f"Install a torch that was built for this card: {installation.torch_for_gpus()}."
         return Outcome.failed(f"{together}; {why}.", hint), None if probe.uuids else why
-    which = "the one that is free" if num_free == 1 else f"all {num_free} that are free"
+    which = "the free card" if num_free == 1 else f"all {num_free} free cards"
     return Outcome.passed(f"{together}. Torch can use {which}."), None
 
 
-# By the problem that NVML reports: what is wrong, and a remedy.
+# Message and remedy for each problem that NVML reports.
 _NO_DRIVER = {
     "no_library": (
-        "the package that asks the driver is not installed",
+        "the Python package for NVML is not installed",
         "Install the requirements again: pip install -r requirements.txt.",
     ),
     "mismatch": ("the driver was updated while it was in use", "Restart the machine."),
 }
-_NO_ANSWER = ("no driver answers", "Install NVIDIA's driver, or pass the GPUs into this container.")
+_NO_ANSWER = ("no driver responds", "Install NVIDIA's driver, or pass the GPUs into this container.")

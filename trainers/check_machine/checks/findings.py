@@ -9,7 +9,7 @@ from typing import Any, Literal
 State = Literal["waiting", "running", "passed", "failed", "not_checked", "skipped", "cancelled"]
 Unit = Literal["s", "bytes/s", "loss"]
 
-# A sign and words, so that meaning does not depend on colour alone.
+# Each state has a sign and a text, so that the meaning does not depend on colour alone.
 SIGNS: Mapping[State, tuple[str, str]] = {
     "waiting": (" ", "waits"),
     "running": (" ", "is being checked"),
@@ -20,15 +20,15 @@ SIGNS: Mapping[State, tuple[str, str]] = {
     "cancelled": ("–", "cancelled"),
 }
 
-# Smaller changes are noise on a machine that also does other work.
+# Minimum change to report: smaller changes are noise on a machine that also does other work.
 NOTEWORTHY_FACTOR = 1.3
-# True if a larger value is faster. Other units have no direction.
+# Units, with True if a larger value is faster. Other units have no direction.
 MORE_IS_FASTER: Mapping[Unit, bool] = {"bytes/s": True, "s": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One measured number. `is_compared`: True if it is compared with the last check's."""
+    """One measured number. `is_compared`: True if it is compared with the number of the last check."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Value:
     is_compared: bool = True
 
 
-REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains their messages."
+REPORT_HINT = "The file for a bug report contains the logs; docs/hangs-and-stop.md explains their messages."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,8 @@ class Outcome:
 
     Attributes:
         words: The result, as a sentence.
-        said: External text, shown after the words: an error or a driver's message. Scrubbed, like the log.
+        said: External text after the words, such as an error or a driver's message. Private data is removed,
+            as in the log.
         hint: Remedy; empty if none is needed.
         values: Measured values.
         log: End of the processes' output; only for failures.
@@ -85,7 +86,7 @@ class Finding(Outcome):
 
     Attributes:
         seconds: Duration; None until the check has ended.
-        compared: Comparison with the last check, as text; empty if there is nothing to compare with.
+        compared: Comparison with the last check, as text; empty without a last check.
     """
 
     id: str
@@ -94,7 +95,7 @@ class Finding(Outcome):
     compared: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON values; its words contain what was said."""
+        """Return the finding as JSON values, with `said` appended to the words."""
         found = asdict(self)
         del found["said"]
         return found
@@ -113,12 +114,12 @@ def summary(findings: Sequence[Finding]) -> str:
     parts = [f"{count['passed']} passed"]
     parts += [f"{count['failed']} failed"] if count["failed"] else []
     parts += [f"{open_ones} could not be checked"] if open_ones else []
-    parts += [f"{skipped} skipped: nothing here to check"] if skipped else []
+    parts += [f"{skipped} skipped because they do not apply"] if skipped else []
     return f"Of {len(findings)} checks {', '.join(parts)}."
 
 
 def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_comparable: bool) -> str:
-    """Describe how a finding differs from the last check's.
+    """Describe the difference between a finding and that of the last check.
 
     Args:
         last: The last finding as JSON; None if there was none.
@@ -130,14 +131,14 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
     if finding.state != last["state"]:
         return "passed last time" if last["state"] == "passed" else "failed last time"
     if finding.state == "failed":
-        return "failed last time either"
+        return "also failed last time"
     if not are_times_comparable:
-        return "passed last time too"
+        return "also passed last time"
     return _largest_change(finding.values, last) or "the same"
 
 
 def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
-    """Describe the measured value with the largest change, if that is noteworthy."""
+    """Describe the measured value with the largest change; empty if the change is small."""
     before = {value.get("name"): value.get("value") for value in last.get("values", [])}
     changes = []
     for value in values:

@@ -1,4 +1,4 @@
-"""One short real job: a run with its usual supervisor. The job is always ended."""
+"""One short real job, which is a run with its usual supervisor. The job is always ended."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Job:
             self._process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
-                # One thread: losses of several starts are compared bit by bit, and the number of threads that
-                # a run would choose depends on the machine's load at its start.
+                # Use one thread: losses of several starts are compared bit by bit, and a run would choose the
+                # number of threads by the machine's load at the start.
                 env=environment.for_a_child({threads.GIVEN: "1", **variables}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -110,7 +110,7 @@ class Job:
 
         found = self._wait(f"an answer to {name}", answer)
         if not found["accepted"]:
-            raise JobError(f"The job refused to {name}:", found["message"])
+            raise JobError(f"The job refused the command {name}:", found["message"])
         return found
 
     def wait_for_checkpoint(self, step: int) -> Event:
@@ -130,7 +130,7 @@ class Job:
         """Wait until the job ends, and return its final status.
 
         Raises:
-            JobError: If it does not end.
+            JobError: If the job does not end.
             CancelledError: If a user cancels the check.
         """
         self._wait("its end", lambda: self._process.poll() is not None, may_end=True)
@@ -170,19 +170,17 @@ class Job:
         try:
             return self._patience.wait(what, poll, self._deadline)
         except TooLateError:
-            raise JobError(
-                f"The job hung: {what} did not come within {self._limit_s:g} s. It was ended."
-            ) from None
+            raise JobError(f"The job hung and was killed: waited {self._limit_s:g} s for {what}.") from None
 
     def _end_reason(self) -> str:
         status = liveness.read_status(self.run)
-        return status.error or f"it is {status.state} (exit code {status.exit_code})."
+        return status.error or f"the run is {status.state} (exit code {status.exit_code})."
 
 
 def log_ends(paths: list[Path]) -> str:
     """Return the last complete lines of some logs, each with a heading; unreadable logs are omitted.
 
-    An incomplete line may contain part of a path or name, which scrubbing would not recognize.
+    Incomplete lines are omitted, because removing private data would not recognise a part of a path or name.
     """
     found = []
     for path in paths:

@@ -2,7 +2,7 @@
 
     python -m trainers.check_machine.checks.probe
 
-It initializes CUDA, so only idle GPUs may be visible to it.
+Initialises CUDA, so only idle GPUs may be visible to this process.
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ def _network(dataset: str, model: str) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
-    # On its own line, whatever else is printed.
+    # On a separate line, because other code may also print.
     print(f"\n{json.dumps(describe())}", flush=True)

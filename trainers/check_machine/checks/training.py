@@ -1,7 +1,7 @@
 """The checks of training: DDP and each strategy that fits the devices.
 
-DDP: checkpoint, killed rank, bit-exact resume, Stop. A strategy: first losses against DDP's, Stop, and a
-checkpoint. All jobs train one small network with the same global batch.
+With DDP: checkpoint, killed rank, bit-exact resume and Stop. With each strategy: comparison of the first
+losses with DDP, Stop, and a checkpoint. All jobs train one small network with the same global batch.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class DdpChecks:
         """Kill a rank with SIGKILL; check that the run names it and that no process remains."""
         job = self._bench.job
         if job is None or self._saved_step is None:
-            return Outcome.not_checked("The job to be killed did not get that far.")
+            return Outcome.not_checked("The job did not reach the point at which a rank is killed.")
         rank = self._bench.devices.num_ranks - 1
         pid = job.rank_pid(rank)
         if pid is None:
-            return Outcome.not_checked("This system does not show which process is which rank.")
+            return Outcome.not_checked("This system does not show the processes of the ranks.")
         os.kill(pid, signal.SIGKILL)
         killed = time.monotonic()
         status = job.wait_for_end()
@@ -79,10 +79,10 @@ class DdpChecks:
         error = (job.events("error") or [{}])[-1]
         if status.state != "failed" or (error.get("code"), error.get("rank")) != ("rank_killed", rank):
             return self._bench.failed(
-                f"Rank {rank} was killed, but the run says:", status.error or status.state
+                f"Rank {rank} was killed, but the run reports:", status.error or status.state
             )
         if left := job.end():
-            return self._bench.failed(f"{len(left)} processes of the job could not be ended.")
+            return self._bench.failed(f"{len(left)} processes of the job could not be killed.")
         self._bench.done()
         words = f"Rank {rank} was killed (SIGKILL): reported after {took_s:.1f} s, and no process remained."
         return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
@@ -90,7 +90,7 @@ class DdpChecks:
     def resume(self) -> Outcome:
         """Resume from the checkpoint."""
         if self._run is None or self._saved_step is None:
-            return Outcome.not_checked("There is no checkpoint to continue from.")
+            return Outcome.not_checked("There is no checkpoint to resume from.")
         job = self._bench.resume(self._run, self._saved_step)
         job.wait_for_step(self._saved_step + NUM_STEPS)
         first = min(job.losses)
@@ -98,7 +98,7 @@ class DdpChecks:
             return self._bench.failed(
                 f"Resumed at step {self._saved_step:,}, it continued with step {first:,}."
             )
-        return Outcome.passed(f"Continued with step {first:,}, from the checkpoint before the kill.")
+        return Outcome.passed(f"Resumed with step {first:,}, from the checkpoint before the kill.")
 
     def stop(self) -> Outcome:
         """Stop the resumed job with a save."""
@@ -111,16 +111,14 @@ class DdpChecks:
         self._disturbed.append(job.losses)
         self._stopped_step = step
         self._bench.done()
-        words = f"Stopped at step {step:,} and saved; the last process was gone after {took_s:.1f} s."
+        words = f"Stopped at step {step:,} and saved; the last process ended after {took_s:.1f} s."
         return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
 
     def exact(self) -> Outcome:
         """Train without interruption, and compare all losses and weights bit by bit."""
         step = self._stopped_step
         if self._run is None or step is None:
-            return Outcome.not_checked(
-                "There is nothing to compare with: the resumed run did not get that far."
-            )
+            return Outcome.not_checked("The resumed run did not finish, so there is nothing to compare.")
         job = self._bench.start(ddp_config(self._bench.devices, max_steps=step))
         status = job.wait_for_end()
         if status.state != "finished":
@@ -129,12 +127,12 @@ class DdpChecks:
             return self._bench.failed("The checkpoint of the undisturbed run is incomplete:", fault)
         self.losses = job.losses
         if (different := first_difference(self.losses, self._disturbed)) is not None:
-            return self._bench.failed(f"The resumed run has another loss at step {different:,}.")
+            return self._bench.failed(f"The loss of the resumed run differs at step {different:,}.")
         if weights_digest(job.run, step) != weights_digest(self._run, step):
-            return self._bench.failed(f"The losses are the same, but not the weights of step {step:,}.")
+            return self._bench.failed(f"The losses are equal, but the weights of step {step:,} differ.")
         self._bench.done()
         words = (
-            f"All losses, and the weights of step {step:,}, have the same bits as without kill and resume."
+            f"All losses, and the weights of step {step:,}, equal those of an uninterrupted run bit by bit."
         )
         return Outcome.passed(words)
 
@@ -162,7 +160,7 @@ NEVER = 10**9
 _USUAL = {
     "num_epochs": 100_000,
     "seed": 0,
-    # Bit-identical results, also on GPUs.
+    # Fields for bit-identical results, also on GPUs.
     "deterministic": True,
     "eval_every_steps": NEVER,
     "checkpoint_every_steps": NEVER,
@@ -203,7 +201,7 @@ def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Con
 def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
     """Return the number of ranks for a strategy; None if there are too few devices.
 
-    If ranks share one copy of the model, two ranks are enough, and any model can be split in two.
+    If ranks share one copy of the model, two ranks are enough, because any model can be split in two.
     """
     if sharing == "one":
         return num_devices
@@ -217,9 +215,9 @@ def can_compare(strategy: Strategy) -> bool:
     return tuple(strategy["trains"]) == (DATASET, MODEL)
 
 
-# Losses of later steps differ because rounding differences accumulate.
+# Number of steps to compare: later losses differ because rounding differences accumulate.
 STEPS_COMPARED = 10
-# Losses start at about 2.3; rounding differences are far smaller than this.
+# Tolerance: losses start at about 2.3, and rounding differences are far smaller.
 MOST_DIFFERENCE = 0.01
 
 
@@ -235,10 +233,12 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         CancelledError: If a user cancels the check.
     """
     if strategy["trains"] is None:
-        return Outcome.not_checked("None of the small models can be trained with it.")
+        return Outcome.not_checked("This strategy can train none of the small models.")
     num_ranks = ranks_for(strategy["ranks_per_replica"], bench.devices.num_ranks)
     if num_ranks is None:
-        return Outcome.skipped("Its ranks share one copy of the model, so it takes two devices.")
+        return Outcome.skipped(
+            "The ranks of this strategy share one copy of the model, so it needs two devices."
+        )
     started = time.monotonic()
     job = bench.start(strategy_config(strategy, bench.devices, num_ranks))
     job.wait_for_step(NUM_STEPS)
@@ -249,12 +249,14 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         return bench.failed("A loss became infinite or NaN.")
     apart = largest_difference(losses, ddp_losses) if can_compare(strategy) else None
     if apart is not None and apart > MOST_DIFFERENCE:
-        return bench.failed(f"Its first losses are up to {apart:.2g} off DDP's; rounding explains far less.")
+        return bench.failed(
+            f"The first losses differ from DDP's losses by up to {apart:.2g}, more than rounding can explain."
+        )
     bench.done()
     values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
     as_ddp = ""
     if apart is not None:
-        values.append(Value(name="apart from DDP's losses", value=apart, unit="loss"))
+        values.append(Value(name="difference from DDP's losses", value=apart, unit="loss"))
         as_ddp = " with DDP's losses"
     ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
     return Outcome.passed(

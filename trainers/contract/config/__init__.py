@@ -1,4 +1,4 @@
-"""The configuration of a run: every field once, with its label, help and allowed range, by subject.
+"""The configuration of a run: defines every field once, with its label, help and allowed range.
 
 The form, the endpoints, `config.json` and the worker all read this definition. Field names are those of
 torchrun and torch. Changing a field requires a new `SCHEMA_VERSION`.
@@ -24,7 +24,7 @@ SCHEMA_VERSION = 10
 READABLE_VERSIONS = range(1, SCHEMA_VERSION + 1)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
-# Users watch the hang that a deliberate mistake causes, so it is detected early.
+# Detect a hang early in runs that are broken on purpose: users wait to see it.
 MISTAKES_HANG_LIMIT_S = 5.0
 
 # The number of ranks that share one copy of the model: a formula that every strategy declares.
@@ -73,7 +73,7 @@ class Config(
         return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.world_size}
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
-        """Return the number of model copies that see different samples."""
+        """Return the number of model copies that train on different samples."""
         num_sharing = int(options_module.evaluate_formula(ranks_per_replica, self.values()))
         return max(1, self.world_size // max(1, num_sharing))
 
@@ -127,7 +127,7 @@ class NewerVersionError(ConfigError):
     def __init__(self, version: int) -> None:
         allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
         super().__init__([Problem(field="schema_version", value=version, allowed=allowed)])
-        versions = f"schema {version}, this one knows {SCHEMA_VERSION}"
+        versions = f"it has schema {version}, and this version reads up to {SCHEMA_VERSION}"
         message = f"The configuration was made by a newer version of this program ({versions})."
         self.args = (f"{message} Open it with the newer version.",)
 
@@ -147,7 +147,7 @@ def default_values() -> dict[str, Any]:
 def parse(raw: Mapping[str, Any]) -> Config:
     """Build a `Config` from JSON values; missing fields take their defaults.
 
-    Numbers may be strings, because forms send them so.
+    Numbers may be strings, because forms send strings.
 
     Raises:
         ConfigError: naming every field that is unknown, of the wrong type or out of range.
@@ -155,7 +155,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if not isinstance(raw, Mapping):
         raise ConfigError([Problem(field="config", value=raw, allowed="one JSON object of fields")])
     known = settings()
-    # Suggesting a known name for each unknown field takes time.
+    # Limit the number of fields: suggesting a known name for each unknown field takes time.
     if len(raw) > MAX_FIELDS:
         allowed = f"an object of at most {MAX_FIELDS} fields"
         raise ConfigError([Problem(field="config", value=f"{len(raw):,} fields", allowed=allowed)])
@@ -165,7 +165,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     options = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        # No other problem is reported: a newer version naturally has other fields.
+        # Report no other problem: a newer version may have other fields.
         raise NewerVersionError(version)
     if version not in READABLE_VERSIONS:
         allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)

@@ -34,7 +34,7 @@ class Setting:
     Attributes:
         term: the glossary term (docs/glossary.md) of the label, if any; the form shows its definition.
         only_with: another field, and its values for which this field has an effect; None: always.
-        by_plugin: it has an effect only with strategies, or models, that list it in their `options`.
+        by_plugin: True if the field has an effect only with strategies, or models, that list it in `options`.
         is_path: surrounding quotes and a leading file:// are removed.
         check: raises ValueError with the allowed values if the text is invalid.
     """
@@ -120,7 +120,7 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
     if "\0" in value:
         raise ValueError(f"{allowed}, without NUL characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{allowed}, in valid Unicode (it holds half a surrogate pair)")
+        raise ValueError(f"{allowed}, in valid Unicode (it contains half a surrogate pair)")
     text = plain_path(value) if about.is_path else value.strip()
     if about.check is not None:
         about.check(text)
@@ -340,7 +340,7 @@ def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -
     problems = []
     for name, value in given.items():
         if (option := by_name.get(name)) is None:
-            allowed = f"no option of this name; here they are: {', '.join(by_name) or 'none'}"
+            allowed = f"no option of this name; the options are: {', '.join(by_name) or 'none'}"
             problems.append(Problem(field=name, value=value, allowed=allowed))
             continue
         try:

@@ -33,7 +33,9 @@ class Basics:
     """The first fields of the form: model, data set, ranks, speed and duration."""
 
     model: str = setting("cnn", label="Model", help="The network that learns.", catalog="models")
-    dataset: str = setting("fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets")
+    dataset: str = setting(
+        "fashion_mnist", label="Data set", help="The data that the network learns from.", catalog="datasets"
+    )
     nproc_per_node: int = setting(
         2,
         label="Ranks",
@@ -45,7 +47,7 @@ class Basics:
     num_nodes: int = setting(
         1,
         label="Machines",
-        help="How many machines train together, each with as many ranks. This machine alone is 1.",
+        help="How many machines train together, each with the same number of ranks. 1: only one machine.",
         topic="where",  # the form shows it only if the engine offers several machines
         minimum=1,
         maximum=1024,
@@ -107,7 +109,7 @@ class Duration:
     early_stopping_patience: int | None = _schedule(
         None,
         label="Early stopping patience",
-        help="Ends the run after this many evaluations whose main metric is no better than the best before: "
+        help="Ends the run after this many evaluations without a new best value of the main metric: "
         "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
         minimum=1,
         maximum=100_000,
@@ -143,8 +145,7 @@ class Duration:
     on_hang: str = _schedule(
         "end",
         label="On a hang",
-        help="end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
-        "stop it.",
+        help="end: the run fails and reports where each rank hangs; wait: it reports, and waits for a stop.",
         choices=("end", "wait"),
     )
 
@@ -167,7 +168,7 @@ COLUMN_KINDS = (
     "date, month first",
     "ignored",
 )
-# User overrides of how a table is read: for each name, the type of its JSON value and a description of it.
+# Settings by which a user overrides how a table is read: name, type of the JSON value, and description.
 READING: Mapping[str, tuple[Any, str]] = {
     "columns": (
         Mapping[str, Literal[COLUMN_KINDS]],  # type: ignore[valid-type]
@@ -231,7 +232,7 @@ class Data:
     label_column: str = _data(
         "",
         label="Label column",
-        help="The column to predict. Empty: the one called label, target or class, else the last one.",
+        help="The column to predict. Empty: a column called label, target or class, else the last column.",
     )
     data_task: str = _data(
         "auto",
@@ -242,7 +243,7 @@ class Data:
     skip_unreadable: bool = _data(
         False,
         label="Leave out unreadable samples",
-        help="Off: data with unreadable samples is refused, and the samples are named.",
+        help="Off: data with unreadable samples is refused, with a list of these samples.",
     )
     images_path: str = _data(
         "",
@@ -261,7 +262,7 @@ class Data:
     sequence_length: int | None = _data(
         None,
         label="Sequence length",
-        help="Words or characters that the model sees at once. Empty: the data set's default.",
+        help="Number of words or characters in each input sequence. Empty: the data set's default.",
         minimum=2,
         maximum=65536,
     )
@@ -347,7 +348,7 @@ class Optimisation:
         0.9,
         label="Momentum",
         term="momentum",
-        help="The share of the last update that is added to the next one.",
+        help="The share of the previous update that is added to the next one.",
         only_with=("optimizer", ("sgd",)),
         minimum=0,
         maximum=0.9999,
@@ -385,7 +386,7 @@ class Optimisation:
         0.0,
         label="Warm-up share",
         term="warm-up",
-        help="The warm-up as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
+        help="The warm-up as a share of the run (0.05 is 5%); used if the number of warm-up steps is 0.",
         minimum=0,
         maximum=1,
     )
@@ -409,7 +410,7 @@ class Optimisation:
         False,
         label="Scale the learning rate with the ranks",
         term="linear scaling rule",
-        help="Linear scaling rule: rate × replicas × accumulation. Best with a warm-up.",
+        help="Linear scaling rule: learning rate × replicas × accumulation. Works best with a warm-up.",
     )
     gradient_accumulation_steps: int = _optimizer(
         1,
@@ -460,7 +461,7 @@ class Parallelism:
         4,
         label="Pipeline micro-batches",
         term="pipeline parallelism",
-        help="The micro-batches that a batch is split into, so that all stages work at once.",
+        help="Number of micro-batches per batch. With several, all stages work at the same time.",
         by_plugin="strategy",
         minimum=1,
         maximum=1024,
@@ -506,7 +507,7 @@ class Parallelism:
         False,
         label="SyncBatchNorm",
         term="SyncBatchNorm",
-        help="BatchNorm over the batches of all ranks instead of each rank's own; GPUs only.",
+        help="BatchNorm computes its statistics over the batches of all ranks, not per rank; GPUs only.",
     )
 
 
@@ -518,41 +519,41 @@ class Speed:
         "fp32",
         label="Precision",
         term="bf16, fp16",
-        help="bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
-        "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
-        "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere.",
+        help="bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 "
+        "choose fp16, which also scales the loss so that small gradients survive. On a CPU, bf16 is "
+        "faster with AMX or AVX512-BF16; other CPUs emulate bf16, which is slower.",
         choices=("fp32", "tf32", "bf16", "fp16"),
     )
     compile: bool = _speed(
         False,
         label="Compile",
-        help="torch.compile: a slower start, then faster steps on a GPU; on a CPU little gain or none. "
+        help="torch.compile: a slower start, then faster steps on a GPU, with little or no gain on a CPU. "
         "If it fails, the run continues uncompiled.",
     )
     cuda_graphs: bool = _speed(
         False,
         label="CUDA graphs",
         help="With compile: a step's kernels are captured once and launched together. For small models on "
-        "one GPU, where the host is the limit.",
+        "one GPU, where launching kernels takes most of the time.",
         by_plugin="strategy",
     )
     data_location: str = _speed(
         "auto",
         label="Data location",
-        help="device: all data in the GPU's memory; host: copied batch by batch; auto: device if it fits.",
+        help="device: all data in the GPU's memory; host: batches are copied; auto: device if the data fits.",
         choices=("auto", "device", "host"),
     )
     num_workers: int = _speed(
         0,
         label="Loader workers",
-        help="Processes per rank that load data which is not on the device.",
+        help="Number of processes per rank that load batches if the data is not on the device.",
         minimum=0,
         maximum=256,
     )
     pin_memory: bool = _speed(
         True,
         label="Pinned memory",
-        help="Makes copies to a GPU faster; does nothing on the CPU.",
+        help="Makes copies to a GPU faster; has no effect on the CPU.",
     )
     prefetch_factor: int = _speed(
         2,
@@ -578,8 +579,8 @@ class Reproduction:
     deterministic: bool = _reproduce(
         False,
         label="Deterministic",
-        help="Uses only algorithms that give identical bits every time. CPU ranks do so with or without it; "
-        "GPUs only with it, and can be slower.",
+        help="Uses only algorithms that give identical bits every time. On the CPU this is always so; on "
+        "GPUs it can be slower.",
     )
 
     def repeats_bits(self, device_kind: str) -> bool:
@@ -608,14 +609,14 @@ class Teaching:
         None,
         label="Compare replicas every … steps",
         term="fingerprint",
-        help="A hash of each rank's weights. Empty: as often as possible within 0.5% of the time; 0: never.",
+        help="Compares a hash of each rank's weights. Empty: as often as 0.5% of the time allows; 0: never.",
         minimum=0,
         maximum=10**9,
     )
 
     @property
     def is_broken_on_purpose(self) -> bool:
-        """True if a mistake is built in: the trained weights are not for use."""
+        """True if the run has a deliberate mistake, so its weights should not be used."""
         return self.mistake != NO_MISTAKE
 
 
@@ -637,13 +638,13 @@ class Forwarding:
     forward_to: str = _forward(
         NO_TRACKER,
         label="Tracker",
-        help="Another process sends the curves there during training; its errors do not affect the run.",
+        help="A separate process sends the curves to this tracker; its errors do not affect the run.",
         choices=(NO_TRACKER, "tensorboard", "trackio", "mlflow", "wandb"),
     )
     forward_address: str = _forward(
         "",
         label="Address of the service",
-        help="Such as http://127.0.0.1:5000. Empty: as the page's environment says, else this machine.",
+        help="For example http://127.0.0.1:5000. Empty: the page's environment variables, or this machine.",
         only_with=("forward_to", ("trackio", "mlflow", "wandb")),
         check=_check_address,
     )
@@ -657,7 +658,7 @@ class Forwarding:
     forward_offline: bool = _forward(
         True,
         label="Offline",
-        help="W&B writes files into the run's folder, for wandb sync. Off: needs an API key.",
+        help="On: W&B writes files into the run's folder, for wandb sync. Off: W&B needs an API key.",
         only_with=("forward_to", ("wandb",)),
     )
 
@@ -676,13 +677,13 @@ class Where:
     partition: str = _where(
         "",
         label="Partition",
-        help="The cluster's nodes that the job may run on, with their free resources. Empty: the default.",
+        help="Group of the cluster's nodes for the job, with free resources. Empty: the default.",
         max_length=MAX_NAME,
     )
     gpu_type: str = _where(
         "",
         label="GPU type",
-        help="Empty: whichever GPUs the partition has.",
+        help="Empty: any GPU of the partition.",
         max_length=MAX_NAME,
     )
     time_limit: str = _where(
@@ -694,20 +695,20 @@ class Where:
     memory_gb: int | None = _where(
         None,
         label="Memory, GB",
-        help="On each machine, for all of its ranks. Empty: the cluster's default.",
+        help="Memory on each machine, for all of its ranks. Empty: the cluster's default.",
         minimum=1,
         maximum=100_000,
     )
     account: str = _where(
         "",
         label="Account",
-        help="Whose budget the job is charged to. Empty: your default account.",
+        help="The account that the job is charged to. Empty: your default account.",
         max_length=MAX_NAME,
     )
     qos: str = _where(
         "",
         label="QOS",
-        help="The quality of service: its limits and priority. Empty: your default.",
+        help="The quality of service, which sets limits and priority. Empty: your default.",
         max_length=MAX_NAME,
     )
     extra_lines: str = _where(
@@ -719,12 +720,12 @@ class Where:
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=.*")
-# Variables by which the page starts and finds the ranks of a run.
+# Variables that the page sets to start and find the ranks of a run.
 _RESERVED_VARIABLES = re.compile(r"(TRAINERS_|PET_|TORCHELASTIC_|LD_|PYTHONPATH=|PYTHONHOME=)")
 
 
 def parse_variables(text: str) -> dict[str, str]:
-    """Return the environment variables of a script, one NAME=VALUE a line.
+    """Parse the environment variables of a script, one NAME=VALUE per line.
 
     Raises:
         ValueError: with the allowed values.
@@ -732,8 +733,8 @@ def parse_variables(text: str) -> dict[str, str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not all(_VARIABLE.fullmatch(line) and not _RESERVED_VARIABLES.match(line) for line in lines):
         raise ValueError(
-            "one NAME=VALUE a line; names that begin with TRAINERS_, PET_, TORCHELASTIC_ or LD_, and "
-            "PYTHONPATH and PYTHONHOME, are the page's own"
+            "one NAME=VALUE per line; reserved are PYTHONPATH, PYTHONHOME and names that begin with "
+            "TRAINERS_, PET_, TORCHELASTIC_ or LD_"
         )
     return dict(line.split("=", 1) for line in lines)
 
@@ -793,7 +794,7 @@ class Script:
     script_environment: str = _script(
         "",
         label="Environment variables",
-        help="One NAME=VALUE a line.",
+        help="One NAME=VALUE per line.",
         max_length=4000,
         check=parse_variables,
     )
@@ -807,7 +808,7 @@ class Script:
     script_on_cpu: bool = _script(
         False,
         label="Run on CPU ranks",
-        help="Requests for a GPU have no effect: nccl becomes gloo, .cuda() and .to('cuda') keep the CPU.",
+        help="Runs a GPU script on the CPU: nccl becomes gloo; .cuda() and .to('cuda') have no effect.",
     )
 
     @property

@@ -21,7 +21,7 @@ from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 
-# Errors of a healthy rank after another rank has ended: a consequence, never the cause.
+# Errors of a healthy rank after another rank has ended. They are consequences, never the cause.
 PEER_ERRORS = re.compile(
     r"connection closed by (remote )?peer|connection reset by peer|broken pipe"
     r"|remote process (has )?exited|ncclRemoteError|connection refused|socket closed"
@@ -38,13 +38,13 @@ GPU_ERRORS = re.compile(
     r"|Cuda failure|\bXid\b|CU(BLAS|DNN|SOLVER|SPARSE|RAND|FFT)_|Duplicate GPU detected",
     re.IGNORECASE,
 )
-# CUDA's libraries report it with their own status codes: CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED,
-# CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
+# Exhausted memory. CUDA's libraries have their own status codes: CUBLAS_STATUS_ALLOC_FAILED,
+# CUFFT_ALLOC_FAILED, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
 OUT_OF_MEMORY = re.compile(
     r"out of memory|memoryerror|(can't|cannot) allocate memory|\bCU[A-Z]+_(\w+_)?ALLOC(ATION)?_FAILED\b",
     re.IGNORECASE,
 )
-# NCCL's transport within a machine, and torch's memory shared between processes.
+# Full shared memory, in NCCL's transport within a machine or in torch's memory shared between processes.
 SHARED_MEMORY_FULL = re.compile(
     r"shared memory segment /dev/shm.{0,200}(No space left|Cannot allocate)"
     r"|file </torch_.{0,200}No space left|out of shared memory",
@@ -55,12 +55,12 @@ SHARED_MEMORY_FULL = re.compile(
 _START = re.compile(r"rank \d+: process \d+, rank \d+ of \d+, on ")
 _LONGEST = 300
 
-_BLOCKING = "Started manually with CUDA_LAUNCH_BLOCKING=1, it stops at the line that caused it."
+_BLOCKING = "To find the line, start the command by hand with CUDA_LAUNCH_BLOCKING=1."
 _TORCH_INDEX = re.compile(r"\b(GPU |cuda:)(\d{1,3})\b")
 _NOT_DETERMINISTIC = re.compile(
     r"does not have a deterministic implementation|this operation is not deterministic because"
 )
-# Only a user's own script asks for a GPU where torch can use none.
+# Only a user's own script requests a GPU if torch can use none.
 _NO_GPU = re.compile(
     r"no GPUs found|No CUDA GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
     r"|doesn't have NCCL built in"
@@ -69,17 +69,17 @@ _NCCL_REASON = re.compile(r"\bLast error:\s*([^\n]+)")
 _GPU_HINTS = (
     (
         re.compile(r"Duplicate GPU detected", re.IGNORECASE),
-        "Two ranks are on one GPU, which NCCL refuses; its MIG instances count as that GPU. ",
+        "Two ranks use the same GPU (or MIG instances of one GPU), which NCCL does not allow. ",
         "Choose at most one rank per GPU.",
     ),
     (
         re.compile(r"device-side assert", re.IGNORECASE),
-        "The usual cause is an index out of range: a label or a token that the model has no entry for. ",
+        "The usual cause is an index out of range, such as a label or token that the model does not have. ",
         _BLOCKING,
     ),
     (
         re.compile(r"ECC|\bXid\b|fallen off the bus|GPU is lost", re.IGNORECASE),
-        "The GPU itself failed: the system log names the fault (search for Xid); it may need a reset. ",
+        "The GPU itself failed and may need a reset. The system log names the fault (search for Xid). ",
         "",
     ),
     (
@@ -91,7 +91,8 @@ _GPU_HINTS = (
 
 
 def fatal_error(log_end: str) -> str:
-    """Return the fatal error of a rank that left no error file: the first one in the log of its last start.
+    """Return the fatal error of a rank without an error file: the first error in the log since its last
+    start.
 
     Later errors follow from the first: a rank whose peers have ended may fail on its GPU, too. Empty if no
     known error is found.
@@ -119,20 +120,20 @@ def kind_and_hint(message: str) -> tuple[str, str] | None:
     """Return code and remedy of an error that a rank raised; None if only its traceback explains it."""
     if SHARED_MEMORY_FULL.search(message):
         return "shared_memory_full", (
-            "Shared memory (/dev/shm) is full: ranks and loader workers exchange data there. Give it more "
-            "(in a container: docker run --shm-size=8g), or use fewer loader workers."
+            "Shared memory (/dev/shm), through which ranks and loader workers exchange data, is full. "
+            "Increase it (in a container: docker run --shm-size=8g), or use fewer loader workers."
         )
     if OUT_OF_MEMORY.search(message):
         return "out_of_memory", "Choose a smaller batch per GPU or a smaller model, then start again."
     if _NOT_DETERMINISTIC.search(message):
         return "rank_raised", (
-            "This operation has no deterministic algorithm here: turn Deterministic off, or choose another "
-            "model."
+            "This operation has no deterministic algorithm on this device: turn Deterministic off, or "
+            "choose another model."
         )
     if _NO_GPU.search(message):
         return (
             "rank_raised",
-            "torch can use no GPU here. “Run on CPU ranks” runs the script without one.",
+            "torch can use no GPU on this machine. To use CPU ranks, turn on “Run on CPU ranks”.",
         )
     hint = gpu_hint(message)
     return None if hint is None else ("gpu_error", hint)
@@ -162,15 +163,15 @@ def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
     return _TORCH_INDEX.sub(of_machine, message)
 
 
-# Exceptions that may be raised when another rank ends, whatever their message.
+# Exceptions that may be raised when another rank ends, with any message.
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
 # torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
-# Errors that are only consequences of a cause on another machine, or between two.
+# Errors that only follow from a cause on another machine, or from a network failure.
 ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
 # Errors that are possible when the system ends the entire run.
 MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
-TO_END_A_RUN = "To end a run, use Stop: it saves first."
+TO_END_A_RUN = "To end a run, use Stop, which saves a checkpoint first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
@@ -217,11 +218,11 @@ class _Failure:
 def explain_end(
     run: RunDirectory, exit_code: int, why_ended: Callable[[int], str] = lambda _rank: ""
 ) -> Cause:
-    """Return the first cause of a failed run. All its processes on this machine must have ended.
+    """Return the root cause of a failed run. All its processes on this machine must have ended.
 
     Args:
         exit_code: Of this machine's torchrun.
-        why_ended: Returns why the launcher of a rank's machine has killed it; empty if it has not.
+        why_ended: Returns why the launcher of a rank's machine has killed the rank; empty if it has not.
     """
     num_ranks, num_machines = shape(run)
     failures = [
@@ -257,7 +258,7 @@ def with_lack_of_memory(cause: Cause) -> Cause:
         return cause
     return replace(
         cause,
-        message=f"{cause.message} At that time the kernel ended a process here because memory ran out.",
+        message=f"{cause.message} At that time, the kernel killed a process because memory ran out.",
         hint=LESS_MEMORY,
     )
 
@@ -269,7 +270,7 @@ def _kill_request_message(rank: int | None) -> str:
 def _first_failure(causes: list[_Failure], torchruns_words: str) -> _Failure:
     """Return the failure that caused all others. A killed rank causes the errors of its peers.
 
-    Exception: a rank that aborted, or that torchrun killed, because another rank had raised an error.
+    Exception: a rank that aborted, or that torchrun killed, after another rank had raised an error.
     """
     raised = [failure for failure in causes if not failure.was_killed]
     first_rank = first_failed_rank(torchruns_words)
@@ -332,7 +333,7 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
 def _readable_error(text: str) -> str:
     """Return a rank's error as a message; torch reports a KeyError as the bare key."""
     if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
-        return f"{found[1]} is missing where it was looked up (KeyError)"
+        return f"key {found[1]} does not exist (KeyError)"
     return without_advice(text)
 
 
@@ -354,29 +355,31 @@ def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
         return Cause(
             code="rank_killed",
             message=_kill_request_message(failure.rank),
-            hint="The other ranks were ended with it: a collective needs all of them.",
+            hint="torchrun ended the other ranks, too, because a collective needs all ranks.",
             rank=failure.rank,
         )
     if name == "SIGKILL":
-        hint = "Nothing recorded who sent the signal; the system log (dmesg) may show it."
+        hint = "The sender of the signal is unknown; the system log (dmesg) may show it."
         return Cause(
             code="rank_killed",
-            message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
+            message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by a user.",
             hint=hint,
             rank=failure.rank,
         )
     return Cause(
         code="rank_crashed",
         message=f"Rank {failure.rank} crashed ({name}).",
-        hint=f"A crash in compiled code; the end of logs/rank_{failure.rank}.log may show more.",
+        hint=f"Compiled code crashed; the end of logs/rank_{failure.rank}.log may show more.",
         rank=failure.rank,
     )
 
 
 def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
-    message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
+    message = (
+        failure.message or f"the process ended with exit code {failure.exit_code} without an error message"
+    )
     found = kind_and_hint(message)
-    code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show where.")
+    code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show the line.")
     if code in ("gpu_error", "shared_memory_full"):
         message = shorten_log(message)
     message = with_machine_indices(message, gpu_indices)
@@ -390,7 +393,7 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 
 
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
-    """Explain a collective's timeout: the rank that did not wait, or has the lowest step, is missing."""
+    """Explain a collective's timeout by the rank that did not wait, or has the lowest step."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
     absent = [rank for rank in range(shape(run)[0]) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
@@ -450,11 +453,12 @@ def _rank_behind(run: RunDirectory) -> int | None:
 
 
 def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None) -> Cause:
-    """Explain an end in which every rank only lost a peer: the lost peer is the rank without an error.
+    """Explain an end in which every rank with an error only lost a peer: the rank without an error is the
+    cause.
 
     Args:
-        first_rank: The rank that torchrun saw end first. torchrun then sends SIGTERM to the others, so their
-            SIGTERM proves nothing.
+        first_rank: The rank whose end torchrun detected first. torchrun then sends SIGTERM to the others, so
+            their SIGTERM proves nothing.
     """
     failed = {item.rank for item in failures}
     silent = [rank for rank in range(num_ranks) if rank not in failed]
@@ -467,7 +471,7 @@ def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None)
         return Cause(
             code="rank_left",
             message=f"Rank {silent[0]} ended before training was done, and left no error.",
-            hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
+            hint=f"The cause is unknown; logs/rank_{silent[0]}.log shows its last output.",
             rank=silent[0],
         )
     first = min(failures, key=lambda failure: failure.time_unix_s)
@@ -483,7 +487,7 @@ def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None)
 def _rank_terminated(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
-        message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
+        message=f"Rank {rank} was terminated (SIGTERM) by the system or by a user.",
         hint=TO_END_A_RUN,
         rank=rank,
     )
@@ -494,7 +498,7 @@ def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
         return Cause(
             code="torchrun_terminated",
             message=(
-                "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by someone."
+                "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by a user."
             ),
             hint=TO_END_A_RUN,
         )
@@ -502,7 +506,7 @@ def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
         return Cause(
             code="torchrun_killed",
             message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
-            hint="Nothing recorded who sent the signal; the system log (dmesg) may show it.",
+            hint="The sender of the signal is unknown; the system log (dmesg) may show it.",
         )
     if exit_code == 0:
         return Cause(
@@ -583,7 +587,7 @@ def forced_stop(*, by_system: bool) -> Cause:
         if by_system
         else "The run did not stop in time and was killed"
     )
-    hint = "Steps after the newest checkpoint were not saved."
+    hint = "Steps after the latest checkpoint were not saved."
     return Cause(code="stop_forced", message=f"{why}.", hint=hint)
 
 
@@ -594,7 +598,7 @@ def causes_of_end(
 
     Args:
         unanswered: IDs of the stop requests that no rank can answer any more.
-        is_said: True if rank 0 has recorded the state; then it is not repeated.
+        is_said: True if rank 0 has already recorded the final state.
     """
     accepted = state == "stopped"
     answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
@@ -624,7 +628,7 @@ def record_end(
 
 
 def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
-    """Return from which checkpoint the run can resume: the latest complete one, as Resume chooses it.
+    """Return a sentence about the checkpoint that Resume would use: the latest complete one.
 
     Args:
         num_steps: Last step of the run, if known.
@@ -634,7 +638,7 @@ def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
         return NOTHING_SAVED_HINT
     latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
     if latest is None:
-        return "None of its checkpoints is complete: start it again."
+        return "No checkpoint of this run is complete: start the run again."
     damaged = "" if latest == saved[-1] else f"The checkpoint of step {saved[-1].step:,} is damaged. "
     if num_steps is not None and latest.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."

@@ -74,13 +74,13 @@ class LocalEngine(Engine):
 
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the GPUs that a job started here would see, the cores and the memory."""
-        del config  # there is one place
+        del config  # there is only this machine
         gpus = hardware.visible_gpus()
         num_whole = sum(not gpu.is_part for gpu in gpus)
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
         readings = [hardware.read_gpu(handle) for handle in handles]
         free = [reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None]
-        # If NVML does not list the instances of a divided GPU, a run gets less memory than NVML reports.
+        # If NVML does not list the instances of a GPU in MIG mode, a run gets less memory than NVML reports.
         sizes = [
             None if hardware.is_divided(handle) else reading.memory_total_bytes
             for handle, reading in zip(handles, readings, strict=True)
@@ -105,11 +105,13 @@ class LocalEngine(Engine):
         """Return the problems of a configuration on one machine. The plan checks the number of ranks."""
         if config.num_nodes == 1:
             return []
-        return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this engine has one machine")]
+        return [
+            Problem(field="num_nodes", value=config.num_nodes, allowed="1: this page trains on one machine")
+        ]
 
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start the supervisor of a run."""
-        assert grant is not None, "a run on this machine is started when it was given what it needs"
+        assert grant is not None, "a run on this machine starts only with granted resources"
         return LocalLaunch(run, self.start_supervisor(run, resume_step, grant))
 
     def start_supervisor(
@@ -117,7 +119,7 @@ class LocalEngine(Engine):
     ) -> subprocess.Popen[bytes]:
         """Start a run's supervisor, which sees only the granted GPUs.
 
-        If a warm supervisor is ready, it takes the run.
+        If a warm supervisor is ready, it supervises the run.
         """
         run_dir = str(run.path.resolve())
         more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
@@ -135,12 +137,12 @@ class LocalEngine(Engine):
             return torchrun.start_module(command, log, variables)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
-        """Return whether a process owns the run: it holds the run's lock. A pid could have been reused."""
+        """Return `is_alive`: True if a process holds the run's lock. A pid could have been reused."""
         del status, is_queued
         return Description(is_alive=run.is_locked())
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
-        """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
+        """End a run. If its folder is not writable, a stop without saving sends a signal."""
         try:
             command_id = super().stop(run, status, save=save, why=why)
         except OSError:

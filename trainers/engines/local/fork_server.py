@@ -4,12 +4,12 @@
 
 With arguments it starts a run at once (a cold start). Without them it waits for one line of JSON on standard
 input, a `TorchrunOrder`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
-in both cases; only the moment at which it learns its arguments differs.
+in both cases; only the arguments arrive at a different time.
 
-The arguments are those of the literal command, with which torchrun would start one interpreter per rank, and
-each would import torch. Two options of torchrun (`--run-path`, `--start-method`) make it fork the ranks
-instead. Nothing here may call CUDA: a process that was forked from one with a CUDA context cannot use the
-GPU, and the driver reads CUDA_VISIBLE_DEVICES only once.
+With the arguments of the literal command alone, torchrun would start one interpreter per rank, and each would
+import torch. Two more options of torchrun (`--run-path`, `--start-method`) make it fork the ranks instead.
+Nothing here may call CUDA: a process that was forked from one with a CUDA context cannot use the GPU, and the
+driver reads CUDA_VISIBLE_DEVICES only once.
 
 Measured for two ranks (benchmarks/LOG.md, `startup`): 0.75 × the start-up time of bare torchrun, against
 1.44 × with one interpreter per rank.
@@ -35,7 +35,7 @@ from trainers.machine.os_errors import explain
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "fork_worker.py"
 
 # Modules that the first step would import. None of them starts a thread or computes at import time, which
-# would be unsafe before a fork. Plugins are arbitrary code that may ask for its rank: the ranks import them.
+# would be unsafe before a fork. The ranks import plug-ins, which are arbitrary code that may read its rank.
 NEEDED_BY_ANY_RUN = (
     "torch._dynamo",
     "trainers.worker",
@@ -43,7 +43,7 @@ NEEDED_BY_ANY_RUN = (
     "trainers.loop",
     "trainers.report.reporter",
     "trainers.report.telemetry",
-    # Imported by torchrun, by plug-ins of this project, and by the first checkpoint.
+    # Modules that torchrun, plug-ins of this project, or the first checkpoint import.
     "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
     "encodings.idna",
     "trainers.parallel.sharded",
@@ -77,7 +77,7 @@ def forking(arguments: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Import torch, then run torchrun in this process, which dies with the process that started it."""
+    """Import torch, then run torchrun in this process. The process dies with its parent."""
     lifeline.die_with_parent(int(sys.argv[1]))
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
     arguments: Sequence[str] = sys.argv[2:]
@@ -90,7 +90,7 @@ def main() -> None:
 
     keep_torchrun_from_cuda()
     skip_random_delay()
-    gc.freeze()  # collections skip what exists now: no page is written, so ranks keep sharing it
+    gc.freeze()  # collections skip existing objects, so they write to no memory page that the ranks share
     gc.enable()
     if arguments:
         free_cores.note(time.process_time())
@@ -111,9 +111,8 @@ def main() -> None:
 
 
 def keep_torchrun_from_cuda() -> None:
-    """Patch torchrun, which counts the GPUs in order to bind ranks to NUMA nodes by default.
-
-    The result is the same: its default is to bind none (torch 2.13, `get_default_numa_options`).
+    """Patch torchrun not to count the GPUs, which it does to choose a default NUMA binding. The result is the
+    same: the default is no binding (torch 2.13, `get_default_numa_options`).
     """
     from torch.distributed.launcher import api
 
@@ -121,9 +120,8 @@ def keep_torchrun_from_cuda() -> None:
 
 
 def skip_random_delay() -> None:
-    """Patch torchrun's rendezvous: on its first round it sleeps for up to 0.3 s, to spread many nodes.
-
-    It is a private function of torch 2.13; where it does not exist, torchrun sleeps.
+    """Patch torchrun's rendezvous not to sleep for up to 0.3 s in its first round, which spreads many nodes.
+    Patches a private function of torch 2.13; without that function, torchrun sleeps.
     """
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
@@ -138,7 +136,8 @@ def skip_random_delay() -> None:
 
 
 def use_one_thread_for_several_ranks(arguments: Sequence[str]) -> None:
-    """Set OMP_NUM_THREADS as torchrun does, which is too late here: OpenMP reads it when torch is imported.
+    """Set OMP_NUM_THREADS before torch is imported, because OpenMP reads it then; torchrun would set it
+    later.
 
     Without arguments the number of ranks is not known yet; a single rank sets its threads when it starts.
     """
@@ -171,10 +170,10 @@ def why_not() -> str | None:
 
 
 def note_every_end() -> None:
-    """Patch torchrun's polling of its ranks: log each rank's exit code, and finish when all have succeeded.
+    """Patch torchrun's polling: log each rank's exit code, and finish when all ranks have succeeded.
 
-    For forked ranks torchrun reports the exit of only one, which may be a rank that failed because another
-    one had. And it waits forever for the return value of a rank that exited without sending one.
+    For forked ranks torchrun reports only one exit, which may be a consequence of another rank's failure.
+    torchrun also waits forever for the return value of a rank that exited without sending one.
     """
     from torch.multiprocessing.spawn import ProcessContext
 

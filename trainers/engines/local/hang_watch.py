@@ -3,15 +3,15 @@
 Detection has three stages, from cheap to expensive:
 
 1. About once a second, `RankWatch.update` reads each rank's heartbeat. A rank is *silent* until its counter
-   changes. After `QUIET_FOR_S` of silence its process is sampled too: a silent rank is *idle* if it neither
-   computes, nor waits for a core, nor does I/O.
+   changes. After `QUIET_FOR_S` of silence its process is sampled, too: a silent rank is *idle* if it does not
+   compute, wait for a core, or do I/O.
 2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; others
    must be confirmed by the stacks or the collectives of the ranks.
 3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `blocking_ranks` then names
-   the ranks that block the run. No blocking rank: no hang.
+   the ranks that block the run. Without a blocking rank there is no hang.
 
 Ranks on a GPU need their own rules. A rank that waits for its GPU may spin, which looks like work, or sleep
-although its GPU works. There CPU time proves nothing, and the collectives decide.
+although its GPU works. CPU time therefore proves nothing, and the collectives decide.
 
 Only the time that this process has observed counts (`counted_s`): a suspended machine or supervisor makes no
 rank look silent. The wall clock is not used.
@@ -44,12 +44,12 @@ BUSY_UNTIL_S = 1.0
 # heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
 # time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
 GETS_ON_UNTIL_S = 5.0
-# Long steps on a GPU take about equally long, so its host may be silent for this multiple of the last gap.
+# GPU steps have similar durations, so a host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
 # Share of a core that counts as work. A rank that only waits takes 1% to 2%.
 WORKING_SHARE = 0.15
-# The same, including the time in which its threads waited for a core: on a crowded machine, a rank that
-# computes wants a core all the time but gets little.
+# The same share if the time that threads wait for a core is included: on a busy machine, a computing rank
+# needs a core all the time but gets little CPU time.
 WANTING_SHARE = 0.6
 WORKING_BYTES_PER_S = 256 * 1024
 
@@ -92,7 +92,7 @@ class RankWatch:
 
     @property
     def gets_on(self) -> bool:
-        """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one did."""
+        """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one."""
         gap_s = self.last_gap_s if self.is_on_gpu else 0.0
         return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
@@ -143,7 +143,7 @@ def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | 
         return Suspicion(ranks=everybody, is_certain=True)
     if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
         return Suspicion(ranks=everybody, is_certain=True)
-    # While the job is built, ranks wait for each other in many ways.
+    # While building the job, ranks wait for each other in many ways.
     doubtful = [rank for rank in idle if not watches[rank].is_building]
     may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in taking_part)
     if not doubtful and not may_be_deadlock:
@@ -176,7 +176,7 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
     cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
     wanted_s = now.wanted_s - before.wanted_s
     if cpu_s < 0 or io_bytes < 0:
-        return True  # a child has ended and its usage is not included any more
+        return True  # a child has ended, so its CPU time is no longer included
     return (
         cpu_s >= WORKING_SHARE * passed_s
         or wanted_s >= WANTING_SHARE * passed_s
@@ -185,16 +185,16 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
 
 
 CHECK_EVERY_S = 1.0
-# Until then a rank counts as being in a step, and its process is not sampled.
+# After this time of silence a rank's process is sampled; before, the rank counts as being in a step.
 QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
 MOST_READ_AT_ONCE = 64
-# A running rank polls for requests once a second, even during a hang; a suspended one does not.
+# Time for answers: a running rank polls once a second, even in a hang; a suspended rank does not.
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (
-    "All ranks must call the same collectives in the same order: find the one that not all ranks reach."
+    "All ranks must call the same collectives in the same order. Find the one that a rank does not reach."
 )
 
 
@@ -215,7 +215,7 @@ class HangWatch:
         self.found: Cause | None = None
 
     def check(self) -> Cause | None:
-        """Check the ranks if it is time; return a new hang, or None until `forget` is called."""
+        """Check the ranks if a check is due; return a hang once until `forget`, otherwise None."""
         passed_s = self.follow()
         if passed_s is None:
             return None
@@ -226,7 +226,7 @@ class HangWatch:
         return self.found
 
     def follow(self) -> float | None:
-        """Update the watches if it is time; return the time since the last update that counts, or None."""
+        """Update the watches if due; return the time that counts since the last update, or None."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY_S:
             return None
@@ -287,7 +287,7 @@ class HangWatch:
         return True
 
     def _examine(self, suspicion: Suspicion) -> Cause | None:
-        # Request first: the ranks answer while their stacks are read.
+        # Send the request first: the ranks answer while their stacks are read.
         self._ranks.ask()
         asked_at = time.monotonic()
         stacks = self._stacks()
@@ -295,7 +295,7 @@ class HangWatch:
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = heartbeats.behind_on_gpu(answers)
         culprits = blocking_ranks(suspicion, self._watches, stacks, views, behind)
-        # Reading stacks takes seconds. A rank that was only slow has sent a heartbeat by now.
+        # Reading stacks takes seconds, in which a rank that was only slow sends a heartbeat.
         if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
             return None
         cause = describe(culprits, self._watches, stacks, heartbeats.gaps(views), behind)
@@ -415,7 +415,7 @@ def describe(
         whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
         names = ", ".join(map(str, culprits[:MOST_NAMED]))
         why = f"{whose} {names} never finished a backward pass, and the others wait"
-        hint = "A kernel takes very long or never ends: check what the model computes there."
+        hint = "A kernel takes very long or never ends: check what the model computes on this GPU."
     elif (
         len(culprits) > 1
         and (gaps or not watches[0].is_on_gpu)
@@ -428,14 +428,14 @@ def describe(
             why, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
         else:
             why = "every rank waits for the others at the same line"
-            hint = "The ranks report no disagreement; the reason is not known."
+            hint = "The ranks agree about their collectives; the reason is unknown."
     elif len(culprits) == len(watches):
         why = "no rank makes progress"
-        hint = "Check the lines they are stuck at."
+        hint = "Check the lines at which the ranks are stuck."
     else:
         why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
-        hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
+        hint = SAME_COLLECTIVES if is_mismatch else "Check the line at which the rank is stuck."
     gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_gradient_gaps(gap, stacks))]
     in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
     message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
@@ -447,7 +447,7 @@ def describe(
 def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
     """Return the missing ranks of the gradient all-reduce in shared memory, which torch does not record.
 
-    Without it, the collectives that torch does record would blame the rank that is kept waiting.
+    Without this check, the recorded collectives would blame a rank that only waits.
     """
     waiting = tuple(sorted(gap.waiting))
     if gap.is_mismatch or any(rank in stacks and stacks[rank].is_in_gradients for rank in waiting):

@@ -1,10 +1,10 @@
-"""Notifies users that a run has ended, over the services in DDP_NOTIFY_URLS.
+"""Sends a notification when a run has ended, to the services in DDP_NOTIFY_URLS.
 
     echo TEXT | python -m trainers.engines.local.notify
 
 The addresses are Apprise URLs, which contain tokens: they stay in the environment and must never appear in an
-argument, a log, an event or an error. A separate process sends, so that an error or a slow service cannot
-harm the supervisor. It reports the result only by its exit code.
+argument, a log, an event or an error. A separate process sends the message, so that an error or a slow
+service cannot affect the supervisor. Its exit code is the only result.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PROBLEMS = {
         f"Install it with: pip install -r {installation.requirements('requirements-notify.txt')}",
     ),
     NOT_AN_ADDRESS: (
-        f"an address in {VARIABLE} is not one that Apprise knows",
+        f"Apprise does not recognise an address in {VARIABLE}",
         "See docs/notifications.md for their format.",
     ),
 }
-_NOT_SENT = ("a service did not accept it", f"Check the addresses in {VARIABLE} and the network.")
-_TOO_SLOW = (f"it took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
+_NOT_SENT = ("a service did not accept the message", f"Check the addresses in {VARIABLE} and the network.")
+_TOO_SLOW = (f"sending took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
 
 
 def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
@@ -66,7 +66,7 @@ def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
     except subprocess.TimeoutExpired:
         why, hint = _TOO_SLOW
     except OSError as error:
-        why, hint = f"no process could be started for it ({error.strerror})", ""
+        why, hint = f"the process that sends it could not be started ({error.strerror})", ""
     message = f"The notification that the run has ended was not sent: {why}."
     return Cause(code="notify_failed", message=message, hint=f"{hint} {_NOT_AFFECTED}".strip())
 
@@ -85,12 +85,12 @@ def sentence(run: RunDirectory, state: State, reason: str) -> str:
 
 
 def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
-    """Return name, value and step of the best evaluation; a resume replaces the steps that it repeats."""
+    """Return name, value and step of the best evaluation; steps repeated by a resume replace earlier ones."""
     kept: list[dict[str, Any]] = []
     try:
         with path.open("rb") as file:
             for line in file:
-                # Most lines are steps, of which there may be millions.
+                # Read only these kinds: most lines are steps, and a run may have millions of them.
                 if b'"kind":"eval"' in line and line.endswith(b"\n"):
                     event = json.loads(line)
                     kept = [earlier for earlier in kept if earlier["step"] < event["step"]] + [event]

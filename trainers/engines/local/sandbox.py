@@ -1,6 +1,7 @@
-"""Confines the script of a user with an account by bubblewrap: no network, no home, private temporary files.
+"""Runs the script of a logged-in user in a bubblewrap sandbox: no network, no home folder, private temporary
+files.
 
-A script runs code with the rights of the page's process. Where several users share a page, it could read
+A script runs code with the rights of the page's process. If several users share a page, the script could read
 their runs and accounts. Inside the sandbox it sees the system and Python read-only, its own run's folder, and
 the data folders that the page was started with, read-only.
 """
@@ -24,7 +25,7 @@ from trainers.machine.os_errors import explain
 from trainers.watch.settings import STORE
 
 PROGRAM = "bwrap"
-# In the run's folder: which folders its script may read. Its presence means that the script is confined.
+# File with the folders that the run's script may read. If it exists, the script runs in a sandbox.
 RECORD = "confined.json"
 # Files of the rendezvous, in the run's folder.
 _FILES = ("rendezvous", "store")
@@ -32,13 +33,13 @@ SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
     "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
 )  # fmt: skip
-# Inside the sandbox, where nobody else writes.
+# Paths inside the sandbox, where no other process writes.
 _TEMPORARY, _SHARED, _HOME = "/tmp", "/dev/shm", "/tmp/home"  # noqa: S108 # nosec B108
 TRY_TIMEOUT_S = 10.0
 
 
 def obstacle() -> str | None:
-    """Return why scripts cannot be confined here; None if they can."""
+    """Return why scripts cannot run in a sandbox on this machine; None if they can."""
     program = shutil.which(PROGRAM)
     if program is None:
         return "bubblewrap (bwrap) is not installed on this machine"
@@ -52,9 +53,9 @@ def obstacle() -> str | None:
             env=environment.for_a_child(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap cannot be started here: {explain(error)}"
+        return f"bubblewrap cannot be started on this machine: {explain(error)}"
     if tried.returncode != 0:
-        return f"bubblewrap cannot make a sandbox here: {tried.stderr.strip()[:200]}"
+        return f"bubblewrap cannot create a sandbox on this machine: {tried.stderr.strip()[:200]}"
     return None
 
 
@@ -83,16 +84,16 @@ def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[s
         return list(command)
     program = shutil.which(PROGRAM)
     if program is None:
-        raise OSError("the script must run in a sandbox, and bubblewrap (bwrap) is not installed any more")
+        raise OSError("the script must run in a sandbox, but bubblewrap (bwrap) is no longer installed")
     readable = [str(path) for path in read_json(record, must_be_ours=True)["readable"]]
     # Without a process namespace of its own, /proc/PID/root would lead out of the sandbox.
     options = ["--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--new-session"]
     options += ["--unshare-user-try", "--cap-drop", "ALL"]
     for path in SYSTEM:
         options += ["--ro-bind-try", path, path]
-    # Empty, except for what is bound below: the project and its environment may be in them.
+    # Mount these folders empty, except for the mounts below: the project and its environment may be in them.
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", _TEMPORARY, "--tmpfs", _SHARED]
-    options += ["--dir", _HOME]  # not _TEMPORARY itself: what is bound below may be in it
+    options += ["--dir", _HOME]  # not _TEMPORARY itself, because later mounts may be in it
     for path in _python_folders(config):
         options += ["--ro-bind-try", path, path]
     for gpu in sorted(Path("/dev").glob("nvidia*")):
@@ -107,7 +108,7 @@ def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[s
 
 
 def _python_folders(config: Config) -> list[str]:
-    """Return the folders that the interpreter needs to start: its environment, and where that comes from."""
+    """Return the folders that the interpreter needs to start: its environment and its base installation."""
     chosen = Path(config.script_python or sys.executable)
     folders = {str(chosen.parent.parent), str(chosen.resolve().parent.parent)}
     if not config.script_python:

@@ -1,4 +1,4 @@
-"""Starts a user's own script: torchrun or python of its interpreter, with `trainers.watch` in its place."""
+"""Starts a user's script by its interpreter's torchrun or python, with the hooks of `trainers.watch`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, lifeline
 from trainers.watch import spool
 
-# In the run's folder: where a script runs whose folder is not named.
+# Folder of the run in which a script runs if the user names no other folder.
 WORK = "work"
-# The script's ranks get SIGTERM at a stop that the script does not ask for, and SIGKILL after this time.
+# If a script does not poll for a stop, its ranks get SIGTERM at a stop and SIGKILL after this time.
 TERM_GRACE_S = 10.0
 
 
@@ -34,7 +34,7 @@ def interpreter(config: Config) -> str:
 def watch_arguments(
     config: Config, run_dir: str, code_dir: str, folder: str = "", resume_step: int | None = None
 ) -> list[str]:
-    """Return the arguments of Python, or of torchrun, that run the script watched."""
+    """Return the arguments of Python or torchrun that run the script under `trainers.watch`."""
     options = ["--run-dir", run_dir, *(["--on-cpu"] if config.script_on_cpu else [])]
     options += ["--folder", folder] if folder else []
     options += [] if resume_step is None else ["--resume", str(resume_step)]
@@ -66,8 +66,8 @@ def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list
 def working_folder(run: RunDirectory, config: Config) -> Path:
     """Return the folder in which a script runs: the named one, or a copy of its code.
 
-    A copy, because scripts read files next to them and save their weights there, and the stored code must
-    stay what was started.
+    A copy is needed because scripts read and write files in their folder, and the stored code must not
+    change.
     """
     if config.script_folder:
         return Path(config.script_folder)
@@ -92,8 +92,9 @@ def launch_script(
     Args:
         variables: added to its environment: the rendezvous, and settings for the ranks.
         resume_step: the checkpoint that the script continues from.
-        meeting: torchrun's arguments for the rendezvous; empty: the ranks meet on this machine.
-        is_first_machine: it prepares the run's folder. The ranks of the others start after its torchrun.
+        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        is_first_machine: True on the machine that prepares the run's folder. Other machines start their ranks
+            later.
 
     Raises:
         OSError: if it cannot be started.
@@ -103,7 +104,7 @@ def launch_script(
     if is_first_machine:
         spool.clear(run.path)
     code_dir = run.path / code.FOLDER
-    # Another machine's ranks enter the working folder themselves: it may not be there yet.
+    # Ranks of other machines change to the working folder themselves, because it may not exist yet.
     folder = working_folder(run, config) if is_first_machine else run.path
     entered = "" if is_first_machine else config.script_folder or str(run.path / WORK)
     arguments = watch_arguments(config, str(run.path), str(code_dir), entered, resume_step)

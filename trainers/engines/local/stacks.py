@@ -31,8 +31,8 @@ STACK_POLL_S = 0.1
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
-# Frames of a rank that waits for the others: in a collective, or in backward, which contains collectives; or
-# waiting for its GPU, whose queued work contains collectives.
+# Frames of a rank that waits for other ranks: in a collective, in backward, which contains collectives, or in
+# a call that waits for the GPU, whose queued work contains collectives.
 _SHARED_ALL_REDUCE = "/trainers/parallel/shared_all_reduce.py"
 _WAITING_FILES = ("/torch/distributed/", _SHARED_ALL_REDUCE)
 # DDP broadcasts buffers in `_pre_forward`, in torch/nn/parallel.
@@ -63,13 +63,13 @@ class Frame:
 
     @property
     def reads_device(self) -> bool:
-        """True if its source line reads from the device, and so waits for all queued work."""
+        """True if its source line reads from the device, which waits for all queued work."""
         return _READS_DEVICE.search(linecache.getline(self.file, self.line)) is not None
 
     @property
     def is_ours(self) -> bool:
         """True if its code belongs neither to Python nor to a library, nor to the hooks around a script."""
-        # A script's interpreter may be another one, with its own standard library.
+        # A script may use another interpreter, with its own standard library.
         if _LIBRARY.search(self.file) or self.file.startswith((sysconfig.get_path("stdlib"), "<")):
             return False
         return not self.file.startswith(_WATCH)
@@ -109,7 +109,7 @@ class Stacks:
 
     @property
     def standing(self) -> Thread | None:
-        """Return the thread that training waits on: the main thread, or the one whose save it waits for."""
+        """Return the thread that training waits for: the main thread, or one that writes a checkpoint."""
         main = self.threads[0] if self.threads else None
         if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
             return next((thread for thread in self.threads if _is_saving(thread)), main)
@@ -143,9 +143,11 @@ def read(pid: int, rank_log: Path) -> Stacks:
         return Stacks(threads=threads, source="Read by py-spy.")
     threads = _by_faulthandler(pid, rank_log)
     if threads:
-        source = f"Reported by the rank itself (py-spy could not read it: {problem})."
+        source = f"Reported by the rank itself (py-spy failed: {problem})."
         return Stacks(threads=threads, source=source)
-    return Stacks(threads=(), source=f"Its stacks could not be read: {problem}; it does not answer either.")
+    return Stacks(
+        threads=(), source=f"The rank's stacks could not be read: {problem}, and the rank does not answer."
+    )
 
 
 def read_at_once(pid: int) -> Stacks | None:
@@ -162,9 +164,9 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
     beside_python = Path(sys.executable).with_name("py-spy")
     program = str(beside_python) if beside_python.exists() else shutil.which("py-spy")
     if program is None:
-        return (), "it is not installed"
+        return (), "py-spy is not installed"
     problem = ""
-    for _ in range(TRIES):  # the process is not paused: a dump fails if a thread moves during it
+    for _ in range(TRIES):  # the process keeps running, and reading fails if a stack changes meanwhile
         command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
             done = subprocess.run(
@@ -179,7 +181,7 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
             return (), explain(error)
         if done.returncode == 0:
             return threads_of_json(done.stdout), ""
-        problem = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1][:200]
+        problem = (done.stderr.strip().splitlines() or ["py-spy printed no error"])[-1][:200]
     return (), problem
 
 
@@ -200,7 +202,7 @@ def threads_of_json(text: str) -> tuple[Thread, ...]:
 
 
 def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
-    """Signal the rank to dump its stacks, and read what its log grows by."""
+    """Signal the rank to write its stacks to its log, and read them there."""
     try:
         start = rank_log.stat().st_size
         os.kill(pid, STACKS_SIGNAL)
@@ -267,7 +269,7 @@ class Ranks:
         """Return a rank's stacks, after the latest request. Takes seconds."""
         beat = self.board.read(rank)
         if beat is None:
-            return Stacks(threads=(), source="It has not begun.")
+            return Stacks(threads=(), source="The rank has not started.")
         return read(beat.pid, self.run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
@@ -281,17 +283,17 @@ class Ranks:
         return ""
 
     def lost_node(self) -> str:
-        """Return which machine has stopped reporting, as text; empty if none has."""
+        """Return the machine that has stopped reporting, as text; empty if none has."""
         return ""
 
     def terminate_elsewhere(self) -> None:
-        """Let the other machines send SIGTERM to their ranks."""
+        """Make the other machines send SIGTERM to their ranks."""
 
     def cut_off(self) -> str:
-        """Return which machines have found that they cannot reach each other, as text; empty if none have."""
+        """Return the machines that cannot reach each other, as text; empty if none are known."""
         return ""
 
     def why_ended(self, rank: int) -> str:
-        """Return why the launcher of a rank's machine has killed it; empty if it has not."""
+        """Return why the launcher of a rank's machine has killed the rank; empty if it has not."""
         del rank
         return ""

@@ -39,13 +39,13 @@ Action = Literal["wait", "terminate", "kill"]
 
 # Time from the stop request to SIGTERM. Including SIGTERM and the final check, a stop takes 15 s at most.
 STOP_GRACE_S = 8.0
-# Time for a run that begins its save late, and its deadline after the stop request.
+# Grace period for a run that begins to save late, and its deadline after the stop request.
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
-# A script may save something when it gets SIGTERM.
+# Time for a script to save after SIGTERM.
 SCRIPT_TERM_GRACE_S = 10.0
-# A stop waits for a run that works (compiles, for example): for this time after the last sign of work, but
+# A stop waits for a run that works (compiles, for example) until this time after the last sign of work, but
 # not longer than the maximum after the request.
 LIFE_GRACE_S = 3.0
 LONGEST_WORK_S = 120.0
@@ -54,7 +54,7 @@ EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
 STOPPED_EXIT_GRACE_S = 5.0
 LATE_EXIT_GRACE_S = 1.5
-# A checkpoint must reach the disk after the last write; its size does not grow during that time.
+# Time to sync a checkpoint to disk, in which its size does not grow.
 FLUSH_S = 120.0
 
 
@@ -69,7 +69,8 @@ class Saving:
 class Escalation:
     """Escalates an ignored stop request, or an exit that hangs: SIGTERM, then SIGKILL.
 
-    Pure: all times are passed in (monotonic, in s). The deadlines move while the run saves or works.
+    Reads no clock: callers pass all times (monotonic, in seconds). The deadlines move while the run saves or
+    works.
     """
 
     def __init__(self, now: float) -> None:
@@ -93,7 +94,7 @@ class Escalation:
         return self._terminated_at is not None
 
     def request_stop(self, at: float, *, save: bool) -> None:
-        """Record a stop request. The first one counts, and the first one without saving."""
+        """Record a stop request. Only the first request, and the first one without saving, set deadlines."""
         if self._requested_at is None:
             self._requested_at = at
         if not save and self._unsaved_at is None:
@@ -114,7 +115,7 @@ class Escalation:
             self._alive_at = at
 
     def depends_on_life(self, state: State, now: float) -> bool:
-        """True if SIGTERM is near unless the run works, so that sampling its work is worth the cost."""
+        """True if SIGTERM is due soon unless the run works, so that sampling its work is worthwhile."""
         if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
             return False
         since_s = now - self._requested_at
@@ -148,13 +149,13 @@ class Escalation:
         if self._requested_at is None:
             return None
         if state in ("queued", "starting"):
-            return self._requested_at  # nothing has been trained that could be saved
+            return self._requested_at  # no step has been trained, so there is nothing to save
         if self._unsaved_at is not None:
             return self._unsaved_at + STOP_GRACE_S
         deadline = max(self._requested_at, self._moved_at) + STOP_GRACE_S
         if state != "stopping":
             return max(deadline, self._alive_at + LIFE_GRACE_S)
-        # A run that worked until it read the request gets its time to save from then on.
+        # A run that was busy gets its time to save from the moment when it read the request.
         is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
         latest = self._requested_at + LATEST_S if is_late else math.inf
         return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
@@ -163,7 +164,8 @@ class Escalation:
         if self._requested_at is None:
             return self._changed_at + EXIT_GRACE_S
         if self._changed_at > self._requested_at + LATEST_S:
-            return self._changed_at + STOPPED_EXIT_GRACE_S  # it was allowed to save for longer
+            # saving may have taken longer than the usual limit
+            return self._changed_at + STOPPED_EXIT_GRACE_S
         return max(self._requested_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)
 
 
@@ -173,7 +175,8 @@ log = logging.getLogger(__name__)
 def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     """Kill the process of a rank (SIGKILL) on a user's request, after recording the request as an event.
 
-    The event comes first, so that the explanation of the end finds it. A full disk does not prevent the kill.
+    The event is written first because the diagnosis of the end reads it. A full disk does not prevent the
+    kill.
 
     Raises:
         ValueError: If the run or the rank has no process on this machine.
@@ -181,7 +184,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     supervisor = supervisor_of(run, status)
     process = None if supervisor is None else _process_of(run, supervisor, rank)
     if process is None:
-        raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
+        raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine at the moment")
     bits = ", with the same bits" if _repeats_bits(run) else ""
     message = f"Rank {rank} is killed (SIGKILL), as requested on this page."
     hint = f"The run fails now. Resume continues from its latest checkpoint{bits}."
@@ -189,7 +192,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     try:
         diagnosis.append_within_limits(run, [("warning", warning.fields())])
     except OSError as error:
-        log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
+        log.warning("could not record the event that rank %d is killed: %s", rank, explain(error))
     try:
         process.kill()  # psutil verifies that the pid was not reused
     except psutil.NoSuchProcess as error:
@@ -197,7 +200,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
 
 
 def _repeats_bits(run: RunDirectory) -> bool:
-    """True if a resume is known to compute the same bits."""
+    """True if a resume certainly gives the same bits."""
     try:
         config, ticket = run.read_config(), tickets.read_granted(run)
     except (OSError, ValueError):
@@ -227,7 +230,7 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
     return None
 
 
-# The reader may have been suspended. A longer delay means that the clock was set, not that time has passed.
+# Maximum plausible delay of a reader that was suspended. A longer delay means that the clock was set.
 MOST_LATE_S = 5.0
 
 
@@ -309,9 +312,9 @@ class RunGuard:
         why = (
             "The script did not stop in time"
             if self._was_asked
-            else "The script does not ask watch.should_stop()"
+            else "The script does not call watch.should_stop()"
         )
-        return f"{why}: it gets SIGTERM, and SIGKILL after {SCRIPT_TERM_GRACE_S:.0f} s."
+        return f"{why}. It gets SIGTERM, and SIGKILL after {SCRIPT_TERM_GRACE_S:.0f} s."
 
     def note_events(self, batch: Sequence[Mapping[str, Any]], state: State) -> None:
         """Record the run's new events, which followed `state`: answers to requests, and new states."""
@@ -340,7 +343,8 @@ class RunGuard:
             tree.update(now=True)
             torchrun.terminate()
             if self._script is not None and self._script.script_start == "python":
-                tree.terminate()  # nobody else tells the ranks that the script has started itself
+                # no launcher forwards the signal to ranks that the script itself has started
+                tree.terminate()
             elif self._script is not None and self._ranks is not None:
                 self._ranks.terminate_elsewhere()
         elif action == "kill":
@@ -358,7 +362,7 @@ class RunGuard:
         )
 
     def _sample_life(self, state: State, now: float) -> None:
-        """Sample whether the run works, if force depends on it; warn once that the stop waits."""
+        """Sample whether the run works, if a deadline depends on this; warn once that the stop waits."""
         is_due = now - self._life_sampled_at >= LIFE_SAMPLE_S
         if self._watch is None or not is_due or not self.escalation.depends_on_life(state, now):
             return
@@ -388,10 +392,10 @@ class RunGuard:
         return "" if self._ranks is None else self._ranks.why_ended(rank)
 
     def _check_for_lost_node(self, tree: ProcessTree) -> None:
-        """End a run on several machines when one of them stops reporting: its ranks never come back."""
+        """End a run on several machines when a machine stops reporting: its ranks never come back."""
         if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
             return
-        hint = "Check that this machine, its network and the shared folder are up."
+        hint = "Check that this machine, its network and the shared folder work."
         self.fatal = Cause(code=NODE_LOST, message=lost, hint=hint)
         tree.kill()
 
@@ -411,7 +415,7 @@ class RunGuard:
             self.fatal = found
             tree.kill()
         elif found is not None:
-            hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."
+            hint = f"{found.hint} This run waits on a hang (setting on_hang); press Stop to end it."
             self._note("warning", replace(found, hint=hint).fields())
         elif watch.has_passed:
             watch.forget()
@@ -420,12 +424,12 @@ class RunGuard:
             self._note("warning", over.fields())
 
     def _note(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Append an event between rank 0's own ones; if the disk is full, print it to the log only."""
+        """Append an event between rank 0's events; if the disk is full, only print it to the log."""
         try:
             diagnosis.append_within_limits(self._run, [(kind, fields)])
         except OSError as error:
             words = fields.get("message", fields.get("reason"))
-            print(f"this could not be written to the events: {words} ({explain(error)})", flush=True)
+            print(f"an event could not be written: {words} ({explain(error)})", flush=True)
 
 
 POLL_EVERY_S = 0.5
@@ -482,7 +486,7 @@ def _watch(
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
-    """Return the process that owns the run; its start time is compared, since pids are reused."""
+    """Return the process that owns the run, or None. The start time is compared because pids are reused."""
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
     private_files.require_ours(run.status)  # the status names the process

@@ -5,7 +5,7 @@ pass of `Supervisor._follow`:
 
 1. note the processes of the run and check that the run's directory still exists;
 2. cut oversized logs and check whether the kernel has killed a process for lack of memory;
-3. read stop requests, then the run's new events, so that an answer never precedes its request;
+3. read stop requests, then the run's new events, so that a request is always known before its answer;
 4. use force where a stop request has timed out or the run hangs (`RunGuard`);
 5. write the status again if the last write failed.
 
@@ -119,7 +119,7 @@ class RundirWatch:
 POLL_S = 0.05
 # How often a supervisor without a run checks its template and measures the free cores.
 WAIT_POLL_S = 0.5
-# torchrun on other machines polls its ranks several times a second, and a shared folder may be slow.
+# Wait for other machines: their torchrun polls several times a second, and a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
 Starter = Callable[[RunDirectory, Config, int | None, int], tuple[subprocess.Popen[bytes], Ranks | None]]
@@ -131,9 +131,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run and supervise one training job.")
     parser.add_argument("run_dir", type=Path, nargs="?")
     parser.add_argument("--resume", type=int, metavar="STEP")
-    parser.add_argument("--ticket", metavar="TOKEN", help="the queue ticket it was started with")
+    parser.add_argument("--ticket", metavar="TOKEN", help="token of the queue ticket")
     parser.add_argument(
-        "--wait", type=Path, metavar="RUNS_DIR", help="import torch, then wait for a run of this folder"
+        "--wait",
+        type=Path,
+        metavar="RUNS_DIR",
+        help="import torch, then wait for a run of this runs directory",
     )
     options = parser.parse_args()
     if options.wait is not None:
@@ -149,10 +152,10 @@ def main() -> None:
 def wait_and_supervise(runs_dir: Path) -> int:
     """Keep a template ready until a run arrives on standard input, then supervise it; return the exit code.
 
-    If standard input closes first, the page has exited or does not need the template any more: both end.
+    If standard input closes first, the page has exited or no longer needs the template: both processes end.
     """
     private_files.begin(runs_dir)
-    # Before the template starts, so that no rank can escape `ProcessTree` when its parent dies.
+    # Adopt orphans before the template starts, so that no rank can escape `ProcessTree` when its parent dies.
     lifeline.adopt_orphans()
     template = Template()
     free_cores = threads.FreeCores()
@@ -172,7 +175,7 @@ def wait_and_supervise(runs_dir: Path) -> int:
 def supervise(
     run: RunDirectory, resume_step: int | None, ticket: str | None, template: Template | None = None
 ) -> int:
-    """Own a run from its lock to its final events; return torchrun's exit code.
+    """Take the run's lock, supervise the run, and write its final events; return torchrun's exit code.
 
     Args:
         ticket: Token of the queue ticket; None: started from a terminal.
@@ -194,7 +197,7 @@ class Supervisor:
     Args:
         start: Starts torchrun.
         job: Engine of the run and its handle; None: this process on this machine.
-        goes_on: Returns why the run is restarted after this end; None if it is not.
+        goes_on: Returns the reason if the run is restarted after this end, else None.
         told_to_end: Called immediately when the system requests the end (SIGTERM).
 
     Attributes:
@@ -217,7 +220,7 @@ class Supervisor:
         self._resume_step = resume_step
         self._is_script = False
         if run.events.exists():
-            # Cut off an incomplete line that a crash left, before any offset into the file is taken.
+            # Remove an incomplete line that a crash left, before any offset into the file is computed.
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._guard = RunGuard(run)
@@ -361,13 +364,14 @@ class Supervisor:
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:
-            self._reason = "Stopped while it was starting: nothing had been trained yet."
+            self._reason = "Stopped during the start: no step had been trained yet."
             self._finish("stopped", exit_code, None)
         elif self._guard.escalation.is_forced:
             self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
-            # When the system ends the entire job, remote ranks may exit before the signal arrives here.
+            # When the system ends the entire job, ranks on other machines may exit before this process gets
+            # the signal.
             if self._guard.escalation.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
@@ -383,14 +387,14 @@ class Supervisor:
         is_done = exit_code == 0 or has_ended
         if (
             self._guard.escalation.is_forced and not has_ended
-        ):  # otherwise SIGTERM came while torchrun was ending
+        ):  # else SIGTERM arrived while torchrun was ending
             by_system = self._guard.escalation.is_end_requested
             self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
             self._finish("stopped", exit_code, None)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif is_done and self._guard.escalation.is_stop_requested:
-            self._reason = "The script stopped as it was asked to."
+            self._reason = "The script stopped on request."
             self._finish("stopped", exit_code, None)
         elif is_done:
             self._reason = "The script ended."
@@ -418,8 +422,8 @@ class Supervisor:
         self.cause = cause
         again = None if state == "finished" else self._goes_on(state, cause)
         if again is not None:
-            # It waits to be restarted: one state, without an end before it. If the engine wanted the end, it
-            # is no fault of the run.
+            # The run will be restarted: write only the state "queued", without a final event. An end that the
+            # engine requested is not an error of the run.
             state, reason = "queued", f"{again} {diagnosis.GOES_ON}"
             cause = None if self._guard.escalation.is_end_requested else cause
         else:

@@ -1,7 +1,7 @@
 """torchrun's command line, environment and output.
 
 On one machine, torchrun and its ranks rendezvous through files that only this user can open. `--standalone`
-would instead open a store on all interfaces that answers anyone and unpickles what it receives.
+would instead open a store on all interfaces, which accepts any client and unpickles what it receives.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from trainers.watch.settings import STORE
 
 # Offset in `commands.jsonl` from which the ranks read: commands that arrive during the start are theirs.
 COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
-# Set for ranks from the warm pool.
+# Environment variable that is set for ranks from the warm pool.
 IS_WARM = "TRAINERS_WARM"
 
-# Without it, torchrun opens a TCP store for its ranks on all interfaces.
+# Without this option, torchrun opens a TCP store for its ranks on all interfaces.
 _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-# The file store only grows, so keep-alives are rare: on one machine no other node waits for them.
+# Send keep-alives rarely: the file store only grows, and on one machine no other node waits for them.
 RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
 # torchrun's options for its log folder and its start method, as environment variables. Another start method
@@ -46,7 +46,7 @@ _FIRST_FAILURE = "Root Cause (first observed failure):"
 
 
 def can_fork() -> bool:
-    """True if ranks may be forked: on Linux, unless the environment names another start method."""
+    """True if ranks can be forked: on Linux, unless the environment sets another start method."""
     return facilities.are_available() and os.environ.get(START_METHOD, "fork") == "fork"
 
 
@@ -85,7 +85,7 @@ def worker_arguments(
     """Return torchrun's arguments of the literal command.
 
     Args:
-        meeting: Its arguments for the rendezvous; empty: the ranks meet on this machine.
+        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
     """
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     here = (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
@@ -123,7 +123,7 @@ def start_module(
 
 def torchrun_options(log_dir: Path) -> Mapping[str, str]:
     """Return options as environment variables, so that the arguments stay those of the literal command."""
-    # A host name that does not resolve (offline, VPN) must not matter on one machine.
+    # Use loopback: on one machine, a host name that does not resolve (offline, VPN) must not matter.
     return {LOG_DIR: str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
 
 

@@ -38,9 +38,8 @@ from trainers.watch.settings import SUPERVISED
 
 @contextlib.contextmanager
 def folder_for_ranks(num_workers: int) -> Iterator[None]:
-    """Create a temporary folder for the ranks, name it in the environment, and remove it at the end.
-
-    Runs without loader workers have none, unless this system has no files in memory.
+    """Create a temporary folder for the ranks, set it in the environment, and remove it at the end. Without
+    loader workers no folder is created, unless this system lacks in-memory files.
     """
     if num_workers == 0 and facilities.has_memory_files():
         yield
@@ -78,7 +77,7 @@ def start(
     commands_offset: int,
     template: Template | None = None,
 ) -> tuple[subprocess.Popen[bytes], Ranks | None]:
-    """Start torchrun for a run; return it, and its ranks to be watched; None in a sandbox.
+    """Start torchrun for a run; return the process and its ranks for the hang watch (None in a sandbox).
 
     Args:
         commands_offset: Offset in `commands.jsonl` from which the ranks read.
@@ -112,8 +111,8 @@ def start_ranks(
 
     Args:
         variables: Added to its environment: the rendezvous, and settings for the ranks.
-        meeting: torchrun's arguments for the rendezvous; empty: the ranks meet on this machine.
-        machine: Number of this machine; its torchrun has an own log.
+        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        machine: Number of this machine, whose torchrun has its own log.
         template: Becomes torchrun, if it is alive; it is not used for scripts.
 
     Raises:

@@ -5,11 +5,12 @@ is active, the page keeps one supervisor waiting, with a fork server (`fork_serv
 
     page --stdin--> supervisor --stdin--> fork server, then torchrun --fork--> ranks
 
-`take` writes one `Order` (a line of JSON) to the supervisor's stdin. It then supervises that run and gives
-the fork server torchrun's arguments, as in a cold start. If stdin is closed without an order, both exit: so
-they end with the page, however it ends, and `_drop` only needs to close the pipe.
+`take` writes one `Order` (a line of JSON) to the supervisor's stdin. The supervisor then supervises that run
+and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without an order, both
+exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
 
-A template serves one run, and only while the code on disk is the code that it has imported.
+A fork server (the *template*) serves one run, and only while the code on disk is the code that it has
+imported.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Order(torchrun.JsonLine):
 
 
 POLL_EVERY_S = 1.0
-# A page that has just opened needs the cores for itself.
+# Delay after the page has opened, because it needs the cores at first.
 BEGIN_AFTER_S = 1.5
-# Delay after a template that ended by itself, for example because torch cannot be imported.
+# Delay after a template has failed, for example because torch cannot be imported.
 RETRY_AFTER_S = 60.0
 # The template is kept for this time after the form was last open.
 KEPT_S = 15 * 60.0
@@ -77,7 +78,7 @@ class WarmPool(Preparation):
     def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
         self._runs_dir = runs_dir
         self._is_on = is_on and torchrun.can_fork()
-        # True until the page has checked, so that nothing starts while a run of an earlier page is active.
+        # True until the page has checked for active runs of an earlier page; no template starts meanwhile.
         self._is_anything_running = True
         self._kept: _Kept | None = None
         # Supervisors that were told to exit and are still ending.
@@ -118,7 +119,7 @@ class WarmPool(Preparation):
         with self._lock:
             kept = self._kept
             if kept is None or not self._is_usable(kept):
-                # The cold start that follows needs the memory.
+                # Free the memory for the cold start that follows.
                 self._drop()
                 return None
             # Set under the lock: `_maintain` must not start the next template before the page sees this run.

@@ -1,7 +1,8 @@
 """A launcher's requests to the engine that started it, and its signals for the batch script.
 
-The engine passes shell commands in the launcher's environment; without them nothing is requested. The signals
-are files in a folder on the node's own disk, so that neither side waits for the shared file system.
+The engine passes shell commands in the launcher's environment; a launcher without commands requests nothing.
+The signals are files on the node's own disk, so that launcher and script never wait for the shared file
+system.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from trainers.machine import environment
 ANSWER_WITHIN_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
-# If no node reaches the controller for longer, the controller has noticed it and handles the job itself.
+# Time for retries. By then the controller has noticed that no node reaches it, and handles the job itself.
 TRY_FOR_S = 120.0
 AGAIN = "again"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineAnswer:
-    """The engine's plan for a job that it has told to end.
+    """The engine's plan for a job to which it has sent SIGTERM.
 
     Attributes:
         starts_again: True if the engine restarts the job without a request.
@@ -63,7 +64,7 @@ class EngineCommands:
         )
 
     def ask_why(self) -> Question:
-        """Ask why the job has been told to end. Returns immediately."""
+        """Ask why the job has received SIGTERM. Returns immediately."""
         return Question(self.why)
 
     def insist(self, command: str) -> None:
@@ -103,9 +104,7 @@ class Question:
             return None
         starts_again = lines[0] == AGAIN
         why = " ".join(lines[1:] if starts_again else lines)
-        return EngineAnswer(
-            starts_again=starts_again, why=why or "Slurm has put the job back into its queue."
-        )
+        return EngineAnswer(starts_again=starts_again, why=why or "Slurm has requeued the job.")
 
 
 class ScriptSignals:
@@ -125,15 +124,15 @@ class ScriptSignals:
         return cls(Path(folder) if is_head and folder else None)
 
     def request_restart(self) -> None:
-        """Let the script request the next start."""
+        """Make the script request the next start."""
         self._write("again", "")
 
     def request_end(self, others_end_within_s: float) -> None:
-        """Let the script end the other launchers after some seconds."""
+        """Make the script end the other launchers after this time."""
         self._write("over", f"{others_end_within_s:.0f}\n")
 
     def request_requeue(self) -> None:
-        """Let the script requeue the job as soon as it reaches the engine."""
+        """Make the script requeue the job as soon as it can reach the engine."""
         self._write("cut-off", "")
 
     def _write(self, name: str, text: str) -> None:

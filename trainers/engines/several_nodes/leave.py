@@ -1,4 +1,5 @@
-"""Lets a run save and end because its job ends soon. Batch scripts call it on Slurm's warning signal.
+"""Makes a run save and end because its job ends soon. Batch scripts run this program on Slurm's warning
+signal.
 
 python -m trainers.engines.several_nodes.leave RUN_DIR --start NAME --why WORDS [--restarts-left K]
 """
@@ -15,8 +16,8 @@ from trainers.files import private_files
 
 
 def main() -> None:
-    """Send the run a stop with a save, and record the reason for a restart if restarts are left."""
-    parser = argparse.ArgumentParser(description="Have a run save and end, because its job soon ends.")
+    """Send the run a stop command with a save; if restarts are left, record the reason for the restart."""
+    parser = argparse.ArgumentParser(description="Make a run save and end, because its job ends soon.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--start", required=True, metavar="NAME")
     parser.add_argument("--why", required=True, metavar="WORDS")

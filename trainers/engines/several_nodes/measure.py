@@ -16,10 +16,10 @@ from trainers.machine import environment
 from trainers.machine.os_errors import explain
 
 NUM_NODES = 2
-# A tensor of 4 MB uses a link of 10 Gbit/s for milliseconds, and one of 100 Mbit/s for half a second.
+# Largest tensor: 4 MB take milliseconds on a link of 10 Gbit/s, and half a second on a link of 100 Mbit/s.
 UP_TO_BYTES = 4_096_000
 SECONDS_PER_SIZE = 0.3
-# Without it, torch warns if a host's address does not resolve to a name.
+# Without this setting, torch warns if a host's address does not resolve to a name.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 

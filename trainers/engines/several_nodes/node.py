@@ -1,12 +1,12 @@
 """The launcher on each node of a run.
 
 Node 0's launcher owns the run: it holds the lock, runs the `Supervisor` and writes the status. The launchers
-of other nodes (`follow`) run torchrun and report. All exchange reports through the shared folder and ask each
-other over the network.
+of other nodes (`follow`) run torchrun and send reports. All launchers exchange reports through the shared
+folder, and check over the network that the others are alive.
 
-When a node is lost, the run may restart without it, so the lost node must certainly have stopped. `Lease`
-(`peers.py`) guarantees that: a launcher kills its ranks if for `LEASE_S` it has neither written to the shared
-folder nor been vouched for by the nodes that it depends on.
+When a node is lost, the run may restart without it, so the lost node must have stopped with certainty.
+`Lease` (`peers.py`) guarantees this: a launcher kills its ranks if, for `LEASE_S`, it could not write to the
+shared folder and the nodes that it depends on have not confirmed that it is alive.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from trainers.watch.settings import STORE
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600
-# The engine holds the lock until it has written the job's handle to the status.
+# Time to wait for the lock, which the engine holds until it has written the job's handle to the status.
 LOCK_WITHIN_S = 30.0
 # After a successful run the torchruns of all nodes exit at about the same time.
 OTHERS_END_WITHIN_S = 10.0
@@ -69,14 +69,14 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--engine", required=True)
     parser.add_argument("--handle", required=True, type=json.loads, metavar="JSON")
-    parser.add_argument("--start", required=True, metavar="NAME", help="of this start of the run; used once")
+    parser.add_argument("--start", required=True, metavar="NAME", help="unique name of this start of the run")
     parser.add_argument("--node-rank", required=True, type=int)
     parser.add_argument("--num-nodes", required=True, type=int)
     parser.add_argument("--head", required=True, metavar="HOST")
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--resume", type=int, metavar="STEP")
-    parser.add_argument("--restart", type=int, default=0, help="how often the engine has started it again")
-    parser.add_argument("--restarts-left", type=int, default=0, help="how often it still would")
+    parser.add_argument("--restart", type=int, default=0, help="how often the engine has restarted the run")
+    parser.add_argument("--restarts-left", type=int, default=0, help="how many restarts remain")
     options = parser.parse_args()
     os_errors.keep_going_without_log()
     run = RunDirectory(options.run_dir.resolve())
@@ -84,7 +84,7 @@ def main() -> None:
     private_files.begin(run.path.parent)
     folder = NodesFolder(run, options.start)
     if options.restart and restarts.has_ended(run):
-        sys.exit(0)  # its end was recorded before the engine could learn of it
+        sys.exit(0)  # the run's end was recorded before the engine knew of it
     commands = EngineCommands.of_environment()
     script_signals = ScriptSignals.of_environment(is_head=node.is_head)
     part = Part(run, node, folder, options.restart, options.restarts_left, commands, script_signals)
@@ -96,7 +96,7 @@ def main() -> None:
         )
     except SupersededError as error:
         ProcessTree(os.getpid(), with_root=False).kill()
-        print(f"this launcher ends and writes nothing: {error}", flush=True)
+        print(f"this launcher exits without writing: {error}", flush=True)
         sys.exit(1)
 
 
@@ -241,7 +241,7 @@ def _end_in_place_of_head(part: Part, lost: str, stops: Incoming) -> None:
 
 
 class Head:
-    """Node 0, from another node's perspective. Without own reports, its silence proves nothing."""
+    """Node 0, as another node knows it. Its silence counts only while this node can write reports."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._folder, self._reporter = reporter.folder, reporter
@@ -291,7 +291,7 @@ def start_torchrun(
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
-        torchrun, and what reports its ranks.
+        torchrun, and the reporter of its ranks.
 
     Raises:
         OSError: If it cannot be started, or the head cannot be reached.
@@ -324,11 +324,11 @@ def start_torchrun(
 
 
 def _kill_without_folder(part: Part) -> None:
-    """Kill this node's ranks and this launcher, without touching the shared folder, which may not answer.
+    """Kill this node's ranks and this launcher, without accessing the shared folder, which may hang.
 
-    If the engine restarts jobs, this process becomes `sleep` until the engine ends the rest of the job. If it
-    exited, Slurm's daemon would try for a minute to report the end; a job with the same ID that starts there
-    during that time makes Slurm drain the node ("Duplicate jobid").
+    If the engine restarts jobs, this process becomes `sleep` until the engine ends the rest of the job. If
+    the process exited, Slurm's daemon would try for a minute to report the end. If the job restarted on this
+    node in that minute, Slurm would drain the node ("Duplicate jobid").
     """
     ProcessTree(os.getpid(), with_root=False).kill()
     part.script_signals.request_requeue()
@@ -341,13 +341,14 @@ def _wait_for_folder(folder: NodesFolder) -> None:
     """Wait until node 0 has created the start's folder.
 
     Raises:
-        OSError: If it does not, or this node does not see its files.
+        OSError: If node 0 does not create it in time, or this node cannot see its files.
     """
     deadline = time.monotonic() + COMES_WITHIN_S
     while not folder.is_there():
         if time.monotonic() > deadline:
             raise OSError(
-                f"node 0 has created no {folder.path} that is visible here within {COMES_WITHIN_S:.0f} s"
+                f"node 0 has not created {folder.path} within {COMES_WITHIN_S:.0f} s, or this node cannot "
+                "see it"
             )
         time.sleep(POLL_S)
 

@@ -1,8 +1,8 @@
-"""Addresses of the nodes, and the launchers' questions to each other over UDP.
+"""Addresses of the nodes, and UDP messages by which launchers check each other.
 
-Each launcher asks every other one once a second. An answer proves that the network between the two works, and
-has the answering node's opinion of the asking one. Files in the run's folder cannot show this: a
-node that has lost the network to its peers may still reach the file server.
+Each launcher sends a question to every other launcher once a second. An answer proves that the network
+between the two works. It also says whether the answering node considers the other node alive. Files in the
+run's folder cannot replace this: a node without a connection to the others may still reach the file server.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from trainers.engines.local import hang_watch
 from trainers.files.json_files import parse_json
 from trainers.machine import host
 
-# For the rendezvous of a run: below Linux's ephemeral ports (32768 and up), which gloo uses, too.
+# Ports for the rendezvous of runs: below Linux's ephemeral ports (32768 and up), which gloo uses.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
-# A documentation address (RFC 5737): the route to it is the default route. Nothing is sent.
+# A documentation address (RFC 5737), whose route is the default route. Nothing is sent to it.
 _OUTSIDE = "192.0.2.1"
 _ANY_PORT = 9
 
@@ -34,8 +34,8 @@ _ANY_PORT = 9
 def interface_towards(address: str) -> str | None:
     """Return the interface of the route to a host; None if unknown.
 
-    For this machine's own address it is the interface with that address. Debian's line `127.0.1.1 HOST`
-    resolves the machine's own name to loopback, but only there; then use the interface of the default route.
+    For this machine's own address, this is the interface with that address. Debian's line `127.0.1.1 HOST`
+    makes a machine resolve its own name to loopback; in that case return the interface of the default route.
     """
     own = own_address(address)
     if own is not None and is_loopback(own) and not _means_loopback(address):
@@ -72,10 +72,10 @@ def is_loopback(address: str) -> bool:
 
 
 ASK_EVERY_S = 1.0
-# Answers arrive every second; a busy machine may be one or two late.
+# Answers arrive every second; on a busy machine they may be a second or two late.
 UNREACHABLE_AFTER_S = 4.0
 MAX_BYTES = 512
-# At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
+# At most `LOST_AFTER_S`, so that a silent node's ranks have ended when the other nodes consider it lost.
 LEASE_S = 20.0
 LEASE_POLL_S = 0.25
 
@@ -84,7 +84,7 @@ class Lease:
     """Calls `end` once, in its own thread, if nothing renews the lease for `LEASE_S`.
 
     Time during which this process was suspended does not count, because all machines may have been suspended.
-    A launcher that was suspended alone finds at its next check of the folder that its start is over.
+    If only this launcher was suspended, it learns from the shared folder that its start is over.
     """
 
     def __init__(self, end: Callable[[], None], length_s: float = LEASE_S) -> None:
@@ -106,7 +106,7 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """True if it was renewed recently, so that this launcher may vouch for others."""
+        """True if the lease was renewed recently, so that this launcher may confirm other nodes."""
         return self._silent_s < self._length_s / 2
 
     def end_now(self) -> None:
@@ -151,13 +151,14 @@ class _Peer:
 
 
 class Peers:
-    """The other launchers, as this one reaches them over the network.
+    """Network connections from this launcher to the other launchers.
 
     Args:
-        lease: Renewed when the others confirm that this node is alive; ended when one has given it up.
+        lease: Renewed when the others confirm that this node is alive; ended when one considers this node
+            lost.
 
     Attributes:
-        given_up: Nodes that this one has given up; they learn it when they ask.
+        given_up: Nodes that this node considers lost; the answers to their questions say so.
     """
 
     def __init__(self, node: Node, lease: Lease) -> None:
@@ -189,7 +190,7 @@ class Peers:
             known = self._peers.get(node)
             if node == self.node.rank or (known is not None and known.endpoint == endpoint):
                 continue
-            with contextlib.suppress(OSError):  # a name that does not resolve now: tried again in a second
+            with contextlib.suppress(OSError):  # a name that does not resolve now is tried again in a second
                 found = socket.getaddrinfo(
                     endpoint.address, endpoint.port, self._socket.family, socket.SOCK_DGRAM
                 )
@@ -204,7 +205,7 @@ class Peers:
             }
 
     def unreachable(self) -> dict[int, float]:
-        """Return the seconds without an answer of each node that has answered before and does not now."""
+        """Return the nodes that have stopped answering, each with the seconds since its last answer."""
         with self._lock:
             return {
                 node: round(peer.silent_s, 1)
@@ -213,7 +214,7 @@ class Peers:
             }
 
     def is_confirmed_alive(self, num_nodes: int) -> bool:
-        """True if the nodes on which this one depends report that it is alive.
+        """True if the nodes on which this node depends confirm that it is alive.
 
         Node 0 depends on all other nodes, every other node on node 0.
         """
@@ -279,21 +280,20 @@ class Peers:
             self.lease.end_now()
 
     def _standing_of(self, node: int) -> str:
-        """Return this node's opinion of another one.
-
-        "unknown": this node may be cut off itself, so it vouches for no one.
+        """Return whether this node considers another node alive. "unknown": this node itself may be
+        disconnected.
         """
         if node in self.given_up:
             return "given up"
         return "good" if self.lease.is_fresh else "unknown"
 
     def _is_own_key(self, key: Any) -> bool:
-        """Compare as bytes: `compare_digest` raises an error for text that is not ASCII."""
+        """Compare keys as bytes, because `compare_digest` raises an error for non-ASCII text."""
         given = str(key).encode("utf-8", "replace")
         return secrets.compare_digest(given, self.endpoint.key.encode())
 
     def _send(self, values: Mapping[str, Any], place: Any) -> None:
-        with contextlib.suppress(OSError):  # if the network is down, the missing answer shows it
+        with contextlib.suppress(OSError):  # if the network is down, the answer will be missing
             self._socket.sendto(json.dumps(values).encode(), place)
 
 
@@ -334,7 +334,7 @@ class Node:
         ]
 
     def script_environment(self) -> Mapping[str, str]:
-        """Return the environment of a user's script, whose process groups are not ours.
+        """Return network variables for a user's script, which creates its own process groups.
 
         By default gloo uses the address of this machine's host name, which on Debian is a loopback address.
         """
@@ -344,7 +344,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Address under which the other nodes reach this one; for node 0 its name, which all nodes use."""
+        """Address at which the other nodes reach this node; for node 0 its name, which all nodes use."""
         return self.head if self.is_head else own_address(self.head) or ""
 
     @property
@@ -357,7 +357,7 @@ class Node:
         return "0.0.0.0" if address is None or is_loopback(address) else address  # noqa: S104
 
     def environment(self) -> Mapping[str, str]:
-        """Return torchrun's environment: the address under which other nodes reach this one.
+        """Return variables for torchrun with the address at which other nodes reach this node.
 
         A host's own name often resolves to 127.0.1.1, which no other node can reach.
 
@@ -365,5 +365,5 @@ class Node:
             OSError: If there is no route to the head.
         """
         if (address := own_address(self.head)) is None:
-            raise OSError(f"this node cannot reach {self.head}, the address where all nodes meet")
+            raise OSError(f"this node cannot reach {self.head}, the address of the rendezvous")
         return {"PET_LOCAL_ADDR": address}

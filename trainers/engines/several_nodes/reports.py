@@ -1,9 +1,9 @@
 """Reports of nodes, exchanged through files in the run directory.
 
 Every node's launcher writes `nodes/START/N.json` once a second, with the heartbeats of its ranks and a
-counter. Node 0 reads the files of all others, and they read the file of node 0. A node whose counter does not
-change for `LOST_AFTER_S` is lost. Each reader uses only its own monotonic clock, and counts silence only if
-its own last report could be written: otherwise the disk may be the cause.
+counter. Node 0 reads the files of all other nodes, and they read the file of node 0. A node whose counter
+does not change for `LOST_AFTER_S` is lost. Each reader uses only its own monotonic clock. It counts silence
+only if it could write its own last report, because otherwise the disk may be the cause.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from trainers.machine.os_errors import explain
 from trainers.machine.processes import Effort
 
 LOOK_EVERY_S = 1.0
-# A launcher reports every second. After this silence it, or its network, is considered lost.
+# A launcher reports every second. After this time without a report, its node is considered lost.
 LOST_AFTER_S = 20.0
 # Slurm starts all launchers at the same time, but loading Python from a shared folder may be slow.
 COMES_WITHIN_S = 120.0
 ANSWERS_WITHIN_S = 15.0
 ANSWER_POLL_S = 0.2
-# A node with a report this recent can write to the run's folder.
+# Maximum age of a report that proves that its node can write to the run's folder.
 FRESH_S = 4.0
 # A broken connection between two nodes causes errors only after a timeout, so it is remembered for this time.
 CUT_REMEMBERED_S = 60.0
 
 
 class LatestReport:
-    """The latest report of one node, and the time since."""
+    """The latest report of one node, and the time since then."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -75,18 +75,18 @@ class LatestReport:
         """Message that the node is lost."""
         name = f"Node {self.number}"
         if self.report is None:
-            return f"{name} has not begun within {COMES_WITHIN_S:.0f} s."
+            return f"{name} has sent no report within {COMES_WITHIN_S:.0f} s."
         ranks = sorted(self.report.ranks)
         which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        return f"{name} ({self.report.host}, {which}) has not been heard for {self.silent_s:.0f} s."
+        return f"{name} ({self.report.host}, {which}) has not reported for {self.silent_s:.0f} s."
 
 
 class RanksOfNodes(Ranks):
     """The ranks of all nodes, from node 0's perspective.
 
     Args:
-        reporter: Of node 0. Without its own reports, the silence of other nodes proves nothing: they use the
-            same disk.
+        reporter: Node 0's. If it cannot write its own reports, missing reports of other nodes prove nothing,
+            because all use the same disk.
     """
 
     def __init__(self, reporter: Reporter) -> None:
@@ -107,14 +107,14 @@ class RanksOfNodes(Ranks):
         return None if found is None else found.beat
 
     def effort(self, rank: int) -> Effort | None:
-        """Return a rank's resource usage; for remote ranks as of the report that found it silent."""
+        """Return a rank's resource usage; of a remote rank, from the report that found it silent."""
         if self._node_of(rank) == 0:
             return super().effort(rank)
         found = self._reported(rank)
         return None if found is None else found.effort
 
     def ask(self) -> None:
-        """Ask the local ranks, and the other nodes to ask theirs and to read their stacks."""
+        """Ask all ranks for their collectives, and the other nodes for the stacks of their ranks."""
         super().ask()
         self._number += 1
         self._folder.write("question", {"number": self._number})
@@ -137,7 +137,7 @@ class RanksOfNodes(Ranks):
             with contextlib.suppress(FieldError):
                 return typed.read(Stacks, raw)
             time.sleep(ANSWER_POLL_S)
-        return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not report its position.")
+        return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not report the stacks.")
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a local rank's stacks; None for other nodes, which would take time to answer."""
@@ -163,11 +163,11 @@ class RanksOfNodes(Ranks):
         return next((node.words for node in self._others.values() if node.is_lost), "")
 
     def terminate_elsewhere(self) -> None:
-        """Let the other nodes send SIGTERM to their ranks."""
+        """Make the other nodes send SIGTERM to their ranks."""
         self._folder.write(TERMINATE, {})
 
     def cut_off(self) -> str:
-        """Return which nodes cannot reach each other, or recently could not, as text."""
+        """Return the nodes that cannot, or recently could not, reach each other, as text."""
         return self._cut if time.monotonic() - self._cut_at < CUT_REMEMBERED_S else ""
 
     def why_ended(self, rank: int) -> str:
@@ -209,7 +209,7 @@ class RanksOfNodes(Ranks):
 
 
 REPORT_EVERY_S = 1.0
-# A file in the folder of a start: SIGTERM for the ranks of the other nodes.
+# File in the folder of a start that makes the other nodes send SIGTERM to their ranks.
 TERMINATE = "terminate"
 _ENDS_WITHIN_S = 5.0
 
@@ -231,7 +231,7 @@ class NodesFolder:
         """Return the folders of all starts, oldest first."""
         began = {}
         for path in run.path.glob("nodes/*"):
-            with contextlib.suppress(FileNotFoundError):  # another start has just removed it
+            with contextlib.suppress(FileNotFoundError):  # another start has just removed the folder
                 if path.is_dir():
                     began[path.name] = path.stat().st_mtime
         return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
@@ -265,7 +265,7 @@ class NodesFolder:
         return found if isinstance(found, dict) else None
 
     def order_end(self, *, within_s: float) -> None:
-        """Tell the other nodes to end; launchers kill what remains after this time."""
+        """Tell the other nodes to end; launchers kill remaining processes after this time."""
         self.write("end", {"within_s": within_s})
 
     def end_within_s(self) -> float | None:
@@ -323,7 +323,7 @@ class NodesFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """One rank as its node sees it. `effort` is None if it sent a heartbeat or has ended."""
+    """One rank in its node's report. `effort` is None if the rank has sent a heartbeat or has ended."""
 
     beat: Beat | None
     effort: Effort | None
@@ -346,7 +346,7 @@ class NodeReport:
 
 
 class Reporter:
-    """Reports one node's ranks every second, and answers the questions of node 0, in threads.
+    """Reports one node's ranks every second, and answers node 0's questions; runs in threads.
 
     Args:
         ranks: The ranks of the run; only those in `own` are on this node.
@@ -403,13 +403,13 @@ class Reporter:
             self.peers.lease.end_now()
             return False
         except OSError as error:
-            print(f"the run's folder does not answer: {explain(error)}", flush=True)
+            print(f"cannot write to the run's folder: {explain(error)}", flush=True)
             return False
         self.peers.lease.renew()
         return True
 
     def _rank_report(self, rank: int) -> RankReport:
-        """Return a rank's report; its process is sampled only if no heartbeat came since the last report."""
+        """Return a rank's report. Samples its process only if no heartbeat came since the last one."""
         beat = self.ranks.beat(rank)
         is_silent = beat is not None and self._seen.get(rank) == beat.count
         if beat is not None:

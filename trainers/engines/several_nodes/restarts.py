@@ -28,14 +28,14 @@ MOST_RUNS = 200
 
 
 class _FirstNode:
-    """Node 0 of a run, as this process hears it by the reports in the run's folder."""
+    """Node 0 of a run, observed by its reports in the run's folder."""
 
     def __init__(self, now: float) -> None:
         self.asked_at = now
         self.looked_at = float("-inf")
         self.latest = LatestReport(0)
         self._start = ""
-        # Held while a thread reads; it may hang on a file server.
+        # Lock of the reading thread, which may hang on a file server.
         self.is_being_read = threading.Lock()
 
     def look(self, run: RunDirectory) -> None:
@@ -52,14 +52,14 @@ _first_nodes: dict[Path, _FirstNode] = {}
 
 
 def silence_of_first_node(run: RunDirectory) -> str | None:
-    """Return for how long node 0's launcher has not reported, as text; None if it reports or never has.
+    """Return the time for which node 0's launcher has not reported, as text; None if it reports or never has.
 
-    The reports' numbers are compared by this process's clock, so other machines' clocks do not matter.
+    Only report numbers and this process's clock are used, so other machines' clocks do not matter.
     """
     now = time.monotonic()
     node = _first_nodes.get(run.path)
     if node is None or now - node.asked_at > SILENT_AFTER_S:
-        # If no one has asked for a while, the run may have ended and started again: that is not silence.
+        # After a long time without a call, the run may have restarted in between: measure anew.
         node = _first_nodes[run.path] = _FirstNode(now)
     for path in list(_first_nodes)[:-MOST_RUNS]:
         _first_nodes.pop(path, None)
@@ -73,7 +73,7 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     if node.latest.report is None or silent_s < SILENT_AFTER_S:
         return None
     host = node.latest.report.host
-    return f"Node 0 ({host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
+    return f"Node 0 ({host}) has not reported for {silent_s:.0f} s; the state shown is older."
 
 
 # Node 0 reports every second, but a shared file system may be slow.
@@ -95,17 +95,17 @@ def watch_for_stop(engine: Engine, run: RunDirectory, end: Callable[[Status], No
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
-NOT_SAID = "The job was started again; its last start did not record the reason."
-# The run is not the cause, so it is restarted.
+NOT_SAID = "The job was restarted; its last start did not record the reason."
+# Errors that are not caused by the run itself, so the run is restarted.
 NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
-# Separates the name of a start from the number of the node that ended it in place of node 0.
+# Separates the name of a start from the number of the node that ended the start in place of node 0.
 TAKEN_OVER = "+"
-# Longer than the lease of node 0, which may hold the lock of the events until the lease ends.
+# Time to wait for the lock of the events: longer than the lease of node 0, which may hold it.
 TAKE_OVER_S = 30.0
 
 
 def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) -> str:
-    """Let a run save and end because its job ends soon; return the command's id.
+    """Make a run save and end because its job ends soon; return the command's id.
 
     Args:
         restarts_left: If 0, the run is not restarted.
@@ -117,9 +117,9 @@ def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) 
     is_wanted = recorded is None or recorded.state != "stopping"  # a user's stop request has priority
     if restarts_left > 0 and is_wanted:
         folder.write(LEAVING, {"why": why})
-    then = "it is saved and continues from the queue"
+    then = "the run saves and continues from the queue"
     if restarts_left == 0:
-        then = "it is saved; Resume continues it"
+        then = "the run saves; Resume continues it"
     return run.append_command("stop", save=True, why=f"{why} So {then}.")
 
 
@@ -132,11 +132,11 @@ def restart_reason(
     *,
     is_stop_asked: bool = False,
 ) -> str | None:
-    """Return why an ended start is followed by another one; None if the run ends with it.
+    """Return why the run restarts after an ended start; None if the run ends.
 
     Args:
         state: State in which the run would end.
-        told: The engine's answer after SIGTERM; None without SIGTERM or an answer.
+        told: The engine's answer about SIGTERM; None without SIGTERM or an answer.
         is_stop_asked: True if a stop request is pending: a user's, unless the job was about to end.
     """
     notice = folder.read(LEAVING)
@@ -225,7 +225,7 @@ def take_over(
         is_stop_asked: True if a stop was requested during this start.
 
     Returns:
-        True if the run will be restarted; None if another node has done all this, or the run has ended.
+        True if the run will be restarted; None if another node has already done this, or the run has ended.
 
     Raises:
         OSError: If the run's files cannot be written.
@@ -245,7 +245,7 @@ def take_over(
         return None  # node 0 has recorded the end
     is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
-    hint = "Check that this machine, its network and the shared folder are up."
+    hint = "Check that this machine, its network and the shared folder work."
     cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {diagnosis.what_is_kept(run, None)}")
     state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
     if is_again:
@@ -271,7 +271,7 @@ def _rename_newest(run: RunDirectory, newest: Newest, name: str) -> None:
 
 
 def _is_earlier_job(one: Handle, other: Handle) -> bool:
-    """True if the first job ID is lower than the second: the run's script was submitted from a terminal."""
+    """True if the first job ID is lower than the second, after the script was submitted from a terminal."""
     numbers = [handle.get("job_id") if isinstance(handle, Mapping) else None for handle in (one, other)]
     first, second = (
         int(number) if isinstance(number, str) and number.isdecimal() else 0 for number in numbers
@@ -286,7 +286,7 @@ def step_to_resume_from(run: RunDirectory) -> int | None:
 
 
 def has_ended(run: RunDirectory) -> bool:
-    """True if the run's end was recorded before its engine restarted it: the restart must exit."""
+    """True if the run's end was recorded before the engine restarted it: the restart must exit."""
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.ENDED_STATES:
         return False
@@ -295,17 +295,17 @@ def has_ended(run: RunDirectory) -> bool:
 
 
 def append_restart(run: RunDirectory, number: int, why: str, step: int | None) -> None:
-    """Append an event about a restart, which is also marked on the loss curve.
+    """Append an event about a restart, which the page also marks on the loss curve.
 
     Args:
         number: Number of the restart, from 1.
     """
     origin = (
-        "from the beginning: nothing was saved yet"
+        "from the beginning, because there is no checkpoint yet"
         if step is None
         else f"from the checkpoint of step {step:,}"
     )
-    message = f"{why} Restart {number}: it continues {origin}."
+    message = f"{why} Restart {number}: the run continues {origin}."
     cause = Cause(code="restarted", message=message, hint="No action is needed.")
     diagnosis.append_final_events(run, [("warning", cause.fields())])
 

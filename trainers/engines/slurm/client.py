@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
     """Return a time limit in seconds; infinity without a limit.
 
     Raises:
-        ValueError: If Slurm would reject it, or ignore it.
+        ValueError: If Slurm would reject or ignore the limit.
     """
     text = text.strip().lower()
     if text in _UNLIMITED:
@@ -57,11 +57,11 @@ def duration_text(limit_s: float) -> str:
     raise AssertionError
 
 
-# The name is the last column because it may contain separators.
+# The job's name is the last column because it may contain separators.
 JOB_COLUMNS = ("%A", "%T", "%r", "%N", "%P", "%D", "%V", "%S", "%j")
 PENDING_COLUMNS = ("%A", "%P", "%Q")
 START_COLUMNS = ("%A", "%S")
-# Unix time in s, so that the controller's time zone does not matter.
+# Print Unix time in seconds, so that the controller's time zone does not matter.
 TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 FIRST_AGAIN_S = 10.0
@@ -93,7 +93,7 @@ WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUE
 
 
 def read_jobs(rows: Iterable[Sequence[str]]) -> dict[str, SlurmJob]:
-    """Parse squeue's rows by job ID; a waiting job starts at Slurm's estimate, if it has one.
+    """Parse squeue's rows by job ID; the start of a waiting job is Slurm's estimate, if known.
 
     A row that does not begin with a job ID is part of a job's name.
     """
@@ -121,7 +121,7 @@ def read_jobs(rows: Iterable[Sequence[str]]) -> dict[str, SlurmJob]:
 def reason_text(reason: str) -> str:
     """Return Slurm's reason why a job waits, quoted."""
     is_considered = reason not in ("", "None", "(null)")
-    return f"Slurm's reason: {reason}." if is_considered else "Slurm has not considered it yet."
+    return f"Slurm's reason: {reason}." if is_considered else "Slurm has not considered the job yet."
 
 
 def unix_s(text: str) -> float | None:
@@ -159,11 +159,12 @@ class _Known(Generic[Answer]):
 
 @dataclass
 class Estimates(Generic[Answer]):
-    """Cached answers about single jobs. Each job is asked for less and less often, to spare the controller.
+    """Cached answers about single jobs. The interval between requests grows for each job, to spare the
+    controller.
 
     Args:
-        ask: Returns the answer for one job, None if Slurm has none; may raise SlurmError.
-        first_again_s: Pause between the first two questions; each later pause is twice as long.
+        ask: Returns the answer for one job, or None; may raise SlurmError.
+        first_again_s: Time between the first two requests; each later interval is twice as long.
     """
 
     ask: Callable[[str], Answer | None]
@@ -175,7 +176,7 @@ class Estimates(Generic[Answer]):
         """Return the latest answer for a job.
 
         Raises:
-            SlurmError: If Slurm did not answer the last question.
+            SlurmError: If Slurm did not answer the last request.
         """
         known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
         if (now := self.clock()) >= known.next_s:
@@ -199,7 +200,7 @@ PARTITION_COLUMNS = (
     "Partition:200", "Available:40", "Nodes:40", "StateLong:80", "CPUs:40", "Memory:40", "Time:40",
     "Size:40", "Gres:1000", "GresUsed:1000",
 )  # fmt: skip
-# States in which a node starts jobs, now or after its current ones. "~": powered on on demand.
+# States in which a node starts jobs, now or after its current jobs. "~": powered on on demand.
 _UP = re.compile(r"(idle|mixed|allocated|completing|planned)[~#+-]?")
 _IDLE = re.compile(r"(idle|planned)[~-]?")
 _NOTE = re.compile(r"\([^)]*\)")
@@ -286,7 +287,7 @@ class Partition:
         return free, sum(group.num_nodes * group.num_gpus(kind) for group in self.groups)
 
     def most_on(self, num_nodes: int, each: Callable[[NodeGroup], int]) -> int:
-        """Return the largest amount that `num_nodes` nodes have each; 0 if the partition has fewer nodes."""
+        """Return the largest amount that `num_nodes` nodes each have; 0 if there are fewer nodes."""
         counts = sorted(
             (each(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
             reverse=True,
@@ -366,7 +367,7 @@ def partition_text(partition: Partition) -> str:
     limit_s = partition.time_limit_s
     parts.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
     if not partition.is_up:
-        parts.append("starts no jobs now")
+        parts.append("starts no jobs at the moment")
     return f"{partition.name}: {'; '.join(parts)}"
 
 
@@ -382,8 +383,8 @@ PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
 # Error message of `scontrol show job`. Any other failure proves nothing about the job.
 UNKNOWN_JOB = "Invalid job id"
-# Users' own defaults (SQUEUE_PARTITION) would hide jobs from this program. And if the page runs in a job,
-# that job's variables would be inherited by the jobs that it submits.
+# Variables to remove: a user's defaults (SQUEUE_PARTITION) would hide jobs from this program, and if the page
+# itself runs in a job, the jobs that it submits would inherit that job's variables.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
 
 
@@ -429,7 +430,7 @@ class Slurm:
         """Return a live or recently ended job of the current user; None if the controller does not know it.
 
         Args:
-            afresh: Ask now, even if the controller did not answer the last question.
+            afresh: Ask now, even if the controller did not answer the last request.
 
         Raises:
             SlurmError: If the controller does not answer.
@@ -472,7 +473,7 @@ class Slurm:
         job = self.find(job_id)
         if job is not None and not job.has_ended:
             return None
-        # Accounting knows who cancelled a job, and remembers jobs longer than the controller.
+        # Accounting records who cancelled a job, and keeps jobs longer than the controller.
         try:
             found = self._ends.of(job_id)
         except SlurmError:
@@ -535,11 +536,12 @@ class Slurm:
             try:
                 output = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
                 found = endings.from_accounts(output)
-            except SlurmError:  # many clusters have no accounting, and a database that is down costs seconds
+            # many clusters have no accounting, and waiting for an unavailable database costs seconds
+            except SlurmError:
                 self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S
         if found is not None and found.name:
             return found
-        # Accounting may be late, or lack the name of a job that was cancelled immediately.
+        # Accounting may lag, or lack the name of a job that was cancelled immediately.
         try:
             output = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
         except SlurmError as error:
@@ -588,9 +590,11 @@ class Slurm:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise SlurmError(f"{command[0]} got no answer in {limit_s:.0f} s") from error
+            raise SlurmError(f"{command[0]} did not finish within {limit_s:.0f} s") from error
         except FileNotFoundError as error:
-            raise SlurmError(f"there is no {command[0]} here: is this a login node?") from error
+            raise SlurmError(
+                f"{command[0]} is not installed on this machine: is this a login node?"
+            ) from error
         if done.returncode:
             words = done.stderr.strip().splitlines()
             raise SlurmError(words[-1] if words else f"{command[0]} ended with {done.returncode}")

@@ -21,7 +21,7 @@ from trainers.machine.os_errors import explain
 
 
 class SlurmError(OSError):
-    """A Slurm command failed or got no answer; the message is Slurm's own."""
+    """A Slurm command failed or timed out; the message is Slurm's."""
 
 
 # Terminal job states: no process remains.
@@ -39,27 +39,27 @@ ENDED = frozenset(
         "TIMEOUT",
     }
 )
-# The name is the last column because it may contain separators.
+# The job's name is the last column because it may contain separators.
 ACCOUNT_COLUMNS = ("State%40", "ExitCode", "NodeList", "End", "JobName%200")
 CODE = "slurm_job_ended"
-CANCELLED = "Its Slurm job was cancelled before it began."
-# Name of a job in the accounting database if it ended before its real name arrived.
+CANCELLED = "The run's Slurm job was cancelled before it started."
+# Name that the accounting database shows for a job that ended before its real name arrived.
 _NO_NAME = "allocation"
 _NO_NODES = ("", "(null)", "None assigned")
 
-# Slurm ended the job on request or by a rule: nothing is broken.
+# States in which Slurm ended the job on request or by a rule, without an error.
 _BY_RULE = {
-    "DEADLINE": "Slurm ended its job at the job's deadline",
-    "PREEMPTED": "Slurm ended its job to make room for a job of higher priority",
-    "REVOKED": "Another cluster of the federation took its Slurm job",
-    "TIMEOUT": "Slurm ended its job at the job's time limit",
+    "DEADLINE": "Slurm ended the run's job at the job's deadline",
+    "PREEMPTED": "Slurm ended the run's job in favour of a job of higher priority",
+    "REVOKED": "Another cluster of the federation took over the run's job",
+    "TIMEOUT": "Slurm ended the run's job at the job's time limit",
 }
 _BROKEN = {
-    "BOOT_FAIL": ("Slurm could not launch its job on the nodes", "Ask an administrator."),
-    "NODE_FAIL": ("Slurm reports that a node of its job failed", "Slurm did not start the job again."),
+    "BOOT_FAIL": ("Slurm could not launch the run's job on the nodes", "Ask an administrator."),
+    "NODE_FAIL": ("Slurm reports that a node of the run's job failed", "Slurm did not restart the job."),
     "OUT_OF_MEMORY": (
-        "Slurm reports that its job used more memory than it had asked for",
-        "Ask for more memory, or use a smaller batch.",
+        "Slurm reports that the run's job used more memory than it had requested",
+        "Request more memory, or use a smaller batch.",
     ),
 }
 
@@ -89,7 +89,7 @@ class Ending:
     """The final state of a run, derived from the end of its job.
 
     Attributes:
-        state: `lost` if Slurm cannot explain why the run recorded no end.
+        state: `lost` if Slurm cannot explain why the run did not record its end.
     """
 
     state: State
@@ -134,18 +134,18 @@ def from_controller(output: str) -> JobEnd | None:
 
 
 def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
-    """Return the ending of a run that recorded no end itself, from the end of its job.
+    """Return the ending of a run that did not record its end, from the end of its job.
 
     Args:
         status: Last status recorded in its folder.
     """
     has_run_before = status.started_unix_s is not None
-    if end.nodes:
-        when = ""
-    else:
-        when = " while it waited to be started again" if has_run_before else " before it began"
+    waited = " while it waited for a restart" if has_run_before else " before it started"
+    when = "" if end.nodes else waited
     if end.state == "CANCELLED":
-        return Ending(state="stopped", message=f"Its Slurm job was cancelled{when}{_cancelled_by_text(end)}.")
+        return Ending(
+            state="stopped", message=f"The run's Slurm job was cancelled{when}{_cancelled_by_text(end)}."
+        )
     if end.state in _BY_RULE:
         return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{when}.")
     if end.state in _BROKEN:
@@ -154,14 +154,14 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
         return Ending(state="failed", message=f"{message} ({end.state}{nodes}).", hint=hint)
     code = f" with exit code {end.exit_code.partition(':')[0]}" if end.exit_code else ""
     if not has_run_before:
-        message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and the run had not started."
+        message = f"The run's Slurm job ended{code} on {end.nodes or 'no node'} before the run started."
         hint = (
-            "logs/slurm.log has the output of the job. If it is missing, check that its nodes have the "
-            f"run's folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
-            f"ls -d {shlex.join([str(run.path), sys.executable])}."
+            "logs/slurm.log has the output of the job. If this file is missing, check that the job's nodes "
+            f"have the run's folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} ls -d "
+            f"{shlex.join([str(run.path), sys.executable])}."
         )
         return Ending(state="failed", message=message, hint=hint)
-    message = f"Its Slurm job ended{code} ({end.state}), but the run recorded no end."
+    message = f"The run's Slurm job ended{code} ({end.state}), but the run did not record its end."
     return Ending(state="lost", message=message, hint="logs/slurm.log has the output of the job.")
 
 
@@ -171,12 +171,13 @@ def unknown(job_id: str, name: str = "") -> Ending:
     Args:
         name: Of the other job, for example if the run directory was copied from another cluster.
     """
-    why = f"Slurm's job {job_id} is another one ({name})" if name else f"Slurm no longer knows job {job_id}"
-    return Ending(state="lost", message=f"{why}, and nothing in the run's folder says how it ended.")
+    why = f"Slurm's job {job_id} is another job ({name})" if name else f"Slurm no longer knows job {job_id}"
+    return Ending(state="lost", message=f"{why}, and the run's folder has no record of its end.")
 
 
 def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: float | None) -> Status:
-    """Return a run's status completed with the end of its job, and write it, because Slurm forgets old jobs.
+    """Return a run's status completed with the end of its job. Writes the status, because Slurm forgets old
+    jobs.
 
     Nothing is written if another process owns the run or the folder belongs to another user.
     """
@@ -201,11 +202,12 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     try:
         recorded = status_file.read(run.status)
         if recorded is None or recorded.handle != status.handle or recorded.error is not None:
-            return recorded or found  # resumed, or written by another page, since the call began
-        run.write_status(found)  # first: then the event is never appended twice
+            # the run was resumed, or another page has written its status, during this call
+            return recorded or found
+        run.write_status(found)  # written first, so that the event is never appended twice
         if recorded.ended_unix_s is None:
             cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
-            # A rank may have recorded the end although its launcher was killed before it could.
+            # A rank may have recorded the end although its launcher was killed before writing the status.
             is_said = events.last_state(run.events) in events.ENDED_STATES
             words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=is_said)
             diagnosis.append_within_limits(run, words)

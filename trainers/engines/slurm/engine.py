@@ -36,8 +36,8 @@ NAME = "slurm"
 POLL_S = 0.5
 KILLED_WITHIN_S = 60.0
 EARLIER_ENDS_WITHIN_S = 30.0
-DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
-SUSPENDED_MESSAGE = "Slurm had suspended this run, and it did not react to Stop: its job was cancelled."
+DEAF_MESSAGE = "Node 0 of this run did not react to Stop, so the job was cancelled."
+SUSPENDED_MESSAGE = "Slurm had suspended this run, which did not react to Stop, so the job was cancelled."
 # Job states in which the processes are suspended, as text next to the run's state.
 _STANDING = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
 
@@ -50,10 +50,10 @@ class SlurmLaunch(Launch):
         self.job_id = self.place = job_id
 
     def wait_until_owned(self) -> None:
-        """Return immediately: the status names the job as soon as it is submitted."""
+        """Return immediately: the status contains the job ID as soon as the job is submitted."""
 
     def wait_for_end(self) -> None:
-        """Wait until the controller reports that the job has ended, also while it does not answer."""
+        """Wait until the controller reports that the job has ended; keep waiting while it does not answer."""
         while is_live(self._slurm, self.job_id) is not False:
             time.sleep(POLL_S)
 
@@ -106,8 +106,8 @@ class SlurmEngine(Engine):
             return SlurmLaunch(self._slurm, job_id)
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
-        """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
-        self._slurm.forget()  # it may have started just now
+        """End a run: cancel a waiting job; send a command to a running job."""
+        self._slurm.forget()  # the job may have just started
         if self.describe(run, status).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
@@ -126,7 +126,7 @@ class SlurmEngine(Engine):
             self._end(run, status, stopping.KILLED_MESSAGE, signal="KILL")
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
-        """Return what the controller reports about the job of a run, and since when it has not answered."""
+        """Return the controller's report about a run's job, and since when it has not answered."""
         job_id = job_of(status.handle)
         if job_id is None:
             return Description()
@@ -134,7 +134,8 @@ class SlurmEngine(Engine):
             return Description(end=self._end_of(run, status, job_id))
         is_gone = status.state in events.LIVE_STATES and is_live(self._slurm, job_id) is False
         if is_gone and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
-            self._slurm.forget()  # another page or a terminal may have submitted it since the last answer
+            # another page or a terminal may have submitted the job since the last answer
+            self._slurm.forget()
         found, error = None, None
         try:
             found = self._slurm.find(job_id)
@@ -142,10 +143,7 @@ class SlurmEngine(Engine):
             error = unknown
         silent_s = self._slurm.jobs_silent_since_unix_s
         since = "" if silent_s is None else f" since {hour_and_minute(silent_s)}"
-        silence = (
-            f"Slurm has not answered{since}. This page shows the files that the run itself writes, which "
-            "does not need Slurm's controller."
-        )
+        silence = f"Slurm has not answered{since}. This page shows the state from the run's own files."
         is_waiting = found is not None and found.is_waiting
         known = Description(
             is_alive=None if error is not None else found is not None and not found.has_ended,
@@ -156,17 +154,17 @@ class SlurmEngine(Engine):
         )
         if not is_queued or (found is None and error is None):
             return known
-        unknown_why = f"What it waits for is not known{since}, because Slurm does not answer: {error}."
+        unknown_why = f"The reason for waiting is unknown{since}, because Slurm does not answer: {error}."
         return replace(
             known,
             why=unknown_why if found is None else client.reason_text(found.reason),
             place=f"in the cluster's queue: {self._place_of(job_id)}",
-            # The estimate is asked for less and less often.
+            # The interval between requests for the estimate grows.
             starts_unix_s=self._slurm.starts_at(job_id),
         )
 
     def _end_of(self, run: RunDirectory, status: Status, job_id: str) -> Status:
-        """Complete the status of a run that recorded no end, or that SIGTERM ended, from its job."""
+        """Complete a status without a recorded end, or after SIGTERM, from the end of the job."""
         if status.state == "stopped" and not _needs_cause(run, status):
             return status
         try:
@@ -174,13 +172,16 @@ class SlurmEngine(Engine):
         except SlurmError as error:
             if status.state == "stopped":
                 return status
-            return replace(status, error=f"Slurm has not answered how job {job_id} ended ({error}).")
+            return replace(
+                status,
+                error=f"It is unknown how job {job_id} ended, because Slurm does not answer ({error}).",
+            )
         if end is not None and end.name not in ("", script.job_name(run.path)):
             ending = endings.unknown(job_id, end.name)
         else:
             ending = endings.unknown(job_id) if end is None else endings.of_run(end, status, run)
         if status.state == "stopped" and ending.state != "stopped":
-            return status  # a state that the run has recorded itself is kept
+            return status  # keep a state that the run itself has recorded
         return endings.settled(run, status, ending, None if end is None else end.ended_unix_s)
 
     def _place_of(self, job_id: str) -> str:
@@ -217,7 +218,7 @@ class SlurmEngine(Engine):
         if found is None or found.has_ended:
             return
         if found.name != script.job_name(run.path):
-            return  # a copied run: here this ID belongs to another job
+            return  # the run was copied from another cluster: on this one the ID belongs to another job
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
         self._slurm.cancel(job_id)
@@ -259,7 +260,7 @@ def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:
 
 
 def _needs_cause(run: RunDirectory, status: Status) -> bool:
-    """True if SIGTERM ended the run and its status does not have the cause yet."""
+    """True if SIGTERM ended the run and its status does not contain the cause yet."""
     if status.error is not None:
         return False
     starts = NodesFolder.of_run(run)

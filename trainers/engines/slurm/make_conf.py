@@ -21,7 +21,7 @@ KEPT_BACK = 0.05
 ASKED_WITHIN_S = 20.0
 _ASK = """\
 PATH=$PATH:/usr/sbin:/sbin
-command -v slurmd >/dev/null || { echo "there is no slurmd: sudo apt install slurmd" >&2; exit 1; }
+command -v slurmd >/dev/null || { echo "slurmd is not installed: sudo apt install slurmd" >&2; exit 1; }
 slurmd -C
 if command -v nvidia-smi >/dev/null; then
   nvidia-smi --query-gpu=index --format=csv,noheader | sed 's/^/gpu /'
@@ -29,7 +29,7 @@ fi
 """
 _SHAPE = re.compile(r"^NodeName=(?P<name>\S+) (?P<cores>CPUs=.*) RealMemory=(?P<memory>\d+)", re.MULTILINE)
 _CONF = """\
-# Made by trainers.engines.slurm.make_conf; the same file on every PC, /etc/slurm/slurm.conf.
+# Written by trainers.engines.slurm.make_conf. Every PC has the same file as /etc/slurm/slurm.conf.
 ClusterName={name}
 SlurmctldHost={controller}
 SlurmUser=slurm
@@ -38,16 +38,16 @@ StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmdSpoolDir=/var/lib/slurm/slurmd
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdLogFile=/var/log/slurm/slurmd.log
-# What a job leaves behind is found and ended; it has only the cores and GPUs that it was given.
+# Slurm ends all processes that a job leaves behind. A job can use only its allocated cores and GPUs.
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU={memory_a_core}
-# A PC that was switched off is used again when it is back; its job is put back into the queue.
+# Use a PC again after it was switched off; requeue the job that ran on it.
 ReturnToService=2
 JobRequeue=1
-# For how long a PC may be silent before it counts as lost.
+# Seconds without an answer after which a PC counts as down.
 SlurmdTimeout=60
 {gpus}{nodes}
 PartitionName={name} Nodes={names} Default=YES MaxTime=1-00:00:00 State=UP
@@ -80,16 +80,18 @@ class Shape:
 
 def main() -> None:
     """Read the resources of all PCs and write the files."""
-    parser = argparse.ArgumentParser(
-        description="Write the configuration of a Slurm cluster out of a few PCs."
-    )
-    parser.add_argument("folder", type=Path, help="where the files are written to")
+    parser = argparse.ArgumentParser(description="Write the configuration of a Slurm cluster of a few PCs.")
+    parser.add_argument("folder", type=Path, help="folder for the files")
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="as typed after ssh")
-    parser.add_argument("--controller", metavar="HOST", help="the controller (default: the first)")
     parser.add_argument(
-        "--name", default="lab", help="of the cluster and its partition (default: %(default)s)"
+        "--controller", metavar="HOST", help="PC that runs the controller (default: the first)"
     )
-    parser.add_argument("--ssh-config", default="", metavar="FILE", help="instead of ~/.ssh/config")
+    parser.add_argument(
+        "--name", default="lab", help="name of the cluster and of its partition (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ssh-config", default="", metavar="FILE", help="SSH configuration to use instead of ~/.ssh/config"
+    )
     options = parser.parse_args()
     try:
         ssh = Ssh(options.ssh_config)
@@ -101,7 +103,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         sys.exit(f"Nothing was written: {explain(error)}")
     print(
-        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm of each."
+        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm on each."
     )
 
 
@@ -121,7 +123,7 @@ def read(host: str, output: str) -> Shape:
         SshError: If it is invalid.
     """
     if (found := _SHAPE.search(output)) is None:
-        raise SshError(f"{host}: slurmd says {output[:200]!r} of what it has")
+        raise SshError(f"{host}: slurmd reports invalid resources: {output[:200]!r}")
     return Shape(
         name=found["name"],
         cores=found["cores"],

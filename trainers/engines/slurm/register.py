@@ -18,13 +18,13 @@ def create(options: EngineOptions) -> SlurmEngine:
     """Return the engine of a cluster whose controller answers.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If the controller does not answer.
     """
     engine = SlurmEngine(site_file=options.site_file)
     try:
         engine.capacity()
     except OSError as error:
         raise ValueError(
-            f"--engine slurm is for a login node where Slurm answers: {explain(error)}"
+            f"--engine slurm needs a login node on which Slurm's commands work: {explain(error)}"
         ) from error
     return engine

@@ -1,4 +1,4 @@
-"""The batch script of a run. It is kept in the run's folder and can be submitted from a terminal."""
+"""The batch script of a run. The run's folder contains it, so it can also be submitted from a terminal."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.files.plain_files import REPOSITORY
 
 LOG = "slurm.log"
-# Slurm sends the warning signal this long before the end of the job; saving a checkpoint must fit into it.
+# Time between Slurm's warning signal and the end of the job, in which a checkpoint must be saved.
 WARNING_S = 90
-# Each attempt takes seconds if the controller cannot be reached.
+# Number of attempts, each of which takes seconds if the controller cannot be reached.
 REQUEUE_TRIES = 60
 CLEARED_WITHIN_S = 180
-SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
+SOON_ENDS = (
+    "Slurm ends this job soon, because its time limit is near or a job of higher priority needs its nodes."
+)
 
 _SCRIPT = """\
 #!/bin/bash
 {options}
-# One launcher a node; each starts torchrun with the ranks of its node. Node 0 keeps the run's status.
+# Each node has one launcher, which starts torchrun with the node's ranks. Node 0 writes the run's status.
 set -u
 cd {project}
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -31,10 +33,10 @@ PORT=$(({first_port} + SLURM_JOB_ID % {num_ports}))
 RESTART=${{SLURM_RESTART_COUNT:-0}}
 LEFT=$(({max_restarts} > RESTART ? {max_restarts} - RESTART : 0))
 START=$SLURM_JOB_ID-$RESTART
-# On this node's own disk: node 0 says there that the start is over, whether the shared folder answers or not.
+# A folder on this node's own disk, in which node 0 signals the end even if the shared folder hangs.
 DDP_SIGNS=$(mktemp -d)
 trap 'rm -rf "$DDP_SIGNS"' EXIT
-# What a launcher asks of Slurm. An old start of this job must not end its successor: Slurm counts the starts.
+# Slurm commands for launchers. They compare the restart count, so an old start cannot end a newer one.
 DDP_AGAIN={again}
 DDP_AGAIN_LATER={again_later}
 DDP_CANCEL={cancel}
@@ -46,20 +48,20 @@ srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM
   --kill-on-bad-exit=0 sh -c {launcher} sh {arguments} </dev/null &
 step=$!
 
-# Slurm's warning: the run is told to save and to end.
+# On Slurm's warning signal, make the run save and end.
 leave() {{
   {python} -m trainers.engines.several_nodes.leave "$run" --start "$START" --restarts-left "$LEFT" \\
     --why {why}
 }}
 trap leave USR1
 
-# When node 0 says that all is over, the others have some seconds; what is left then ends with this script.
+# After node 0 signals the end, the other nodes have a few seconds; then this script ends what remains.
 left=
 while kill -0 "$step" 2>/dev/null; do
   sleep 1 &
   wait -n
   if [ -e "$DDP_SIGNS/cut-off" ]; then
-    # This node reaches nothing. What is left here waits, without any GPU, until Slurm ends it all at once.
+    # This node is disconnected. Its launcher waits, without a GPU, until Slurm ends the whole job.
     [ "$LEFT" -gt 0 ] || DDP_AGAIN=$DDP_CANCEL
     until sh -c "$DDP_AGAIN"; do sleep 5; done
     wait "$step"
@@ -71,7 +73,7 @@ while kill -0 "$step" 2>/dev/null; do
 done
 status=0
 if kill "$step" 2>/dev/null; then
-  # No srun may outlive this script: it would wait on for a node that does not answer.
+  # End srun, which would otherwise wait for a node that does not answer.
   sleep 2
   kill -KILL "$step" 2>/dev/null
 else
@@ -88,14 +90,14 @@ _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
 # If a node does not answer, the restart is delayed: Slurm refuses to start a job on a node that has not yet
 # cleaned up the previous start, and drains that node ("Duplicate jobid"). The requeue sends SIGTERM to this
-# shell, which must last until the delay is set; SIGKILL follows after five seconds or more.
+# shell, which must continue until the delay is set; SIGKILL follows after at least five seconds.
 AGAIN_LATER = (
     _IF_THIS_START + '{ trap "" TERM; scontrol requeue "$SLURM_JOB_ID" && '
     f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEARED_WITHIN_S}; }}; }}'
 )
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
-# Prints whether Slurm has requeued the job, and which of its nodes are down. Those are read first, because a
-# node may be up again soon.
+# Prints whether Slurm has requeued the job, and which of its nodes are down. The nodes are read first,
+# because a node may be up again soon.
 WHY = (
     'down=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
     'sed -n "s/^NodeName=\\([^ ]*\\) .* State=DOWN[^ ]* .* Reason=\\([^[]*[^[ ]\\).*/'
@@ -181,7 +183,7 @@ def _placement_options(config: Config, gres: str) -> dict[str, str]:
 
 
 def _checked_line(line: str) -> str:
-    """Return a complete option as an administrator has written it."""
+    """Return an administrator's complete option, after checking that it fits on one line."""
     if not line.isprintable() or not line.startswith("--"):
         raise ValueError(f"{json.dumps(line)} is not an option of a batch script")
     return line
@@ -191,6 +193,6 @@ def _quoted_value(value: str) -> str:
     """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(
-            f"{json.dumps(value)} cannot stand in a batch script: it has a sign that Slurm reads"
+            f"{json.dumps(value)} cannot be used in a batch script: it contains a special character of Slurm"
         )
     return shlex.quote(value)

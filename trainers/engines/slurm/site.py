@@ -103,7 +103,7 @@ class RestartsRule:
 
 @dataclass(frozen=True, kw_only=True)
 class LinesRule:
-    """The rule for further options of the job, as written after `#SBATCH`.
+    """The rule for additional options of the job, as written after `#SBATCH`.
 
     Attributes:
         fixed: Used for all jobs.
@@ -119,9 +119,9 @@ class LinesRule:
         for line in (*self.fixed, *self.allowed):
             found = _LINE.fullmatch(line)
             if found is None or not line.isprintable() or len(line) > MAX_LINE:
-                raise ValueError(f"{line!r} is not an option: one such as --constraint=ib is allowed")
+                raise ValueError(f"{line!r} is not an option; allowed: an option such as --constraint=ib")
             if found[1] in OWN_OPTIONS:
-                raise ValueError(f"{line!r} is not possible: the page sets --{found[1]} itself")
+                raise ValueError(f"{line!r} is not allowed, because the page itself sets --{found[1]}")
         for line in self.default:
             if line not in self.allowed:
                 raise ValueError(f"default has {line!r}; allowed: {', '.join(self.allowed) or 'none'}")
@@ -177,7 +177,7 @@ def is_name(text: str) -> bool:
 
 def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
     if fixed is not None and (default or allowed):
-        raise ValueError("fixed excludes default and allowed: there is nothing to choose")
+        raise ValueError("fixed cannot be combined with default or allowed")
     for value in filter(None, (default,)):
         if allowed and value not in allowed:
             listed = ", ".join(json.dumps(each) for each in allowed)

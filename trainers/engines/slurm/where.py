@@ -37,7 +37,7 @@ class Where:
         allowed = _allowed_values(self._site.partition)
         found = [each for each in self._ask() if not allowed or each.name in allowed]
         if not found:
-            named = f" of those that the site file names: {', '.join(allowed)}" if allowed else ""
+            named = f" that the site file allows: {', '.join(allowed)}" if allowed else ""
             raise SlurmError(f"the cluster has no partition{named}")
         default = self._site.partition.default
         return sorted(found, key=lambda each: each.name != default if default else not each.is_default)
@@ -83,7 +83,9 @@ class Where:
         for name, rule in self._site.rules().items():
             value = getattr(config, name)
             if rule.fixed is not None and value not in (None, "", rule.fixed):
-                yield _problem(config, name, f"{rule.fixed}, or empty: the administrator has fixed it")
+                yield _problem(
+                    config, name, f"{rule.fixed}, or empty: the administrator has fixed this value"
+                )
             elif isinstance(rule, NameRule) and rule.allowed and value not in ("", *rule.allowed):
                 yield _problem(config, name, f"one of {', '.join(rule.allowed)}, or empty")
         for name, most in (
@@ -97,7 +99,9 @@ class Where:
                 yield _problem(config, name, "a name of letters, digits, and . _ @ + -")
         lines = self._site.extra_lines
         if not set(config.extra_lines.splitlines()) <= {*lines.fixed, *lines.allowed}:
-            listed = " or ".join(lines.allowed) or "none: the administrator allows no further ones"
+            listed = (
+                " or ".join(lines.allowed) or "none, because the administrator allows no additional options"
+            )
             yield _problem(config, "extra_lines", listed)
 
     def _problems_of_partition(self, config: Config) -> Iterator[Problem]:
@@ -109,7 +113,7 @@ class Where:
         partition = self.partition_of(config)
         if config.num_nodes > partition.most_nodes:
             most = partition.most_nodes
-            words = f"1 to {most}: the most nodes of a job of partition {partition.name}"
+            words = f"1 to {most}, the maximum number of nodes per job in partition {partition.name}"
             yield _problem(config, "num_nodes", words, most)
             return
         yield from _problems_of_nodes(config, partition)
@@ -129,8 +133,6 @@ class Where:
                 "the administrator's limit" if of_site_s < partition.time_limit_s else "the partition's limit"
             )
             yield _problem(config, "time_limit", f"at most {client.duration_text(most_s)}: {whose}")
-
-    # The form
 
     def _asked(self, config: Config) -> dict[str, AskedField]:
         """Return the fields that the form offers."""
@@ -162,7 +164,7 @@ class Where:
             kinds = [kind for kind in partition.gpu_types() if kind and kind in allowed]
             free = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
             return (
-                Choice(value="", words="whichever is free"),
+                Choice(value="", words="any free GPU"),
                 *(Choice(value=kind, words=f"{kind}: {free[kind]}") for kind in kinds),
             )
         if not isinstance(rule, NameRule):
@@ -177,7 +179,11 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
     name = f"partition {partition.name}"
     kinds = [kind for kind in partition.gpu_types() if kind]
     if config.gpu_type and config.gpu_type not in kinds:
-        has = f"one of {', '.join(kinds)}, or empty" if kinds else f"empty: {name} has no GPUs with a type"
+        has = (
+            f"one of {', '.join(kinds)}, or empty"
+            if kinds
+            else f"empty, because {name} has no GPUs with a type"
+        )
         yield _problem(config, "gpu_type", has)
         return
     uses_gpus = config.device != "cpu" and bool(partition.gpu_types())
@@ -188,15 +194,15 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
     most_gpus = partition.most_on(config.num_nodes, lambda group: group.num_gpus(config.gpu_type))
     most_cores = partition.most_on(config.num_nodes, lambda group: group.num_cores)
     if uses_gpus and config.nproc_per_node > most_gpus:
-        words = f"at most {most_gpus}: {name} has no more {kind}{many}"
+        words = f"at most {most_gpus}, the maximum of {kind}{many} in {name}"
         yield _problem(config, "nproc_per_node", words, most_gpus or None)
     elif config.nproc_per_node > most_cores:
-        words = f"at most {most_cores}: {name} has no more cores{many}"
+        words = f"at most {most_cores}, the maximum of cores{many} in {name}"
         yield _problem(config, "nproc_per_node", words, most_cores or None)
     most_gb = partition.most_on(config.num_nodes, lambda group: group.memory_bytes) // GB
     if config.memory_gb is not None and config.memory_gb > most_gb:
         yield _problem(
-            config, "memory_gb", f"at most {most_gb}: {name} has no more memory{many}", most_gb or None
+            config, "memory_gb", f"at most {most_gb}, the maximum of memory{many} in {name}", most_gb or None
         )
 
 

@@ -13,7 +13,7 @@ CONNECT_WITHIN_S = 5
 ANSWER_WITHIN_S = 8.0
 # Exit code of ssh if it could not connect or lost the connection.
 _NO_CONNECTION = 255
-# Never prompt for a password; detect a lost connection.
+# Options: never prompt for a password; detect a lost connection.
 _UNATTENDED = (
     *("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN_S}"),
     *("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"),
@@ -47,18 +47,18 @@ class Ssh:
 
         Raises:
             UnreachableError: If the host does not answer in time.
-            SshError: If the script fails; contains the last line of its standard error.
+            SshError: If the script fails; the message contains the last line of its standard error.
         """
         done = self._run([*_UNATTENDED, "-T", "--", host.name, "sh"], host, script, limit_s)
         if done.returncode == _NO_CONNECTION:
             raise UnreachableError(f"{host.name} cannot be reached: {_last_line(done.stderr) or 'no answer'}")
         if done.returncode:
-            words = _last_line(done.stderr) or f"its shell ended with {done.returncode}"
+            words = _last_line(done.stderr) or f"the shell ended with exit code {done.returncode}"
             raise SshError(f"{host.name}: {words}")
         return done.stdout
 
     def remote_shell(self) -> str:
-        """Return the command with which another program, such as rsync, connects as `ask` does."""
+        """Return the ssh command for another program, such as rsync, with the same options as `ask`."""
         return shlex.join(["ssh", *self._options, *_UNATTENDED])
 
     def address_of(self, host: SshHost) -> str:
@@ -88,9 +88,9 @@ class Ssh:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise UnreachableError(f"{host.name} gave no answer in {limit_s:.0f} s") from error
+            raise UnreachableError(f"{host.name} did not answer within {limit_s:.0f} s") from error
         except FileNotFoundError as error:
-            raise SshError("there is no ssh here: install OpenSSH's client") from error
+            raise SshError("ssh is not installed on this machine: install OpenSSH's client") from error
 
 
 def _last_line(text: str) -> str:

@@ -44,18 +44,18 @@ from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
 from trainers.machine.environment import now_unix_s
 
-# Both hosts import torch, which takes long on a slow disk, and then measure for five seconds at most.
+# Time limit: both hosts import torch, perhaps from a slow disk, and measure for at most 5 s.
 LIMIT_S = 90.0
 ENDS_BEFORE_S = 10
 ASK_LIMIT_S = 20.0
 MODULE = "trainers.engines.several_nodes.measure"
 _IMPORTS = f"import importlib.util, sys, {MODULE}; importlib.util.find_spec('torch') or sys.exit('no torch')"
 MBIT_BYTES = 125_000
-# Thresholds for gradient throughput, below the nominal rate of a link: headers and waiting take the rest.
+# Thresholds for gradient throughput, below the nominal rate of a link because of headers and waiting.
 SLOW_MBIT, USUAL_MBIT = 100, 1_000
 SLOW_LATENCY_S = 2e-3
 
-# Checked first: otherwise the other host would wait for one that cannot measure.
+# Check first that a host can measure: otherwise the other host would wait for it.
 _CAN_MEASURE = """\
 cd {project} || exit 1
 exec {command}
@@ -64,7 +64,7 @@ _MEASURE = """\
 cd {project} || exit 1
 timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
 """
-# Output if `timeout` killed the command.
+# Output after `timeout` has killed the command.
 _LATE = "ended with 124"
 
 
@@ -81,7 +81,7 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
         return LinkReport(hosts=both, problem=f"Not measured: {'; '.join(silent)}.")
     if taken := [f"{name} trains {users[name]}" for name in both if users[name]]:
         return LinkReport(
-            hosts=both, problem=f"Not measured: {'; '.join(taken)}. Measure when that has ended."
+            hosts=both, problem=f"Not measured: {'; '.join(taken)}. Measure again when this run has ended."
         )
     try:
         head = hosts.address_of(first)
@@ -131,7 +131,7 @@ def _failure(name: str, output: str | SshError) -> str:
     if errors := [line["error"] for line in _json_lines(output) if "error" in line]:
         return f"{name}: {errors[0]}"
     if lines[-1] == _LATE:
-        return f"{name} was not done after {LIMIT_S - ENDS_BEFORE_S:.0f} s"
+        return f"{name} did not finish within {LIMIT_S - ENDS_BEFORE_S:.0f} s"
     return f"{name}: {lines[-2] if len(lines) > 1 else lines[-1]}"
 
 
@@ -151,13 +151,13 @@ def _slowness(bytes_per_s: float, latency_s: float) -> str:
     mbit = bytes_per_s / MBIT_BYTES
     if mbit <= SLOW_MBIT:
         return (
-            f"This is the bandwidth of a link of {SLOW_MBIT} Mbit/s or of a wireless one. Use a cable and a "
-            f"switch for {USUAL_MBIT:,} Mbit/s, and check it on both hosts: ethtool INTERFACE, Speed."
+            f"This is the bandwidth of a wireless link or a link of {SLOW_MBIT} Mbit/s. Use a cable and a "
+            f"switch for {USUAL_MBIT:,} Mbit/s, and check the line Speed of ethtool INTERFACE on both hosts."
         )
     if latency_s > SLOW_LATENCY_S:
         return (
-            f"A small message takes more than {SLOW_LATENCY_S * 1e3:.0f} ms: is the link wireless, or full? "
-            "Use a cable, and stop other transfers."
+            f"A small message takes more than {SLOW_LATENCY_S * 1e3:.0f} ms. The link may be wireless or "
+            "busy: use a cable, and stop other transfers."
         )
     return ""
 
@@ -168,8 +168,8 @@ def _failure_text(both: tuple[str, str], failed: Sequence[str]) -> str:
     if len(failed) < len(both):
         return words
     return (
-        f"{words} If they do not reach each other: allow TCP on all ports between {both[0]} and {both[1]}, "
-        "or give the address by which others reach a host as address in the site file."
+        f"{words} If the hosts cannot reach each other, allow TCP on all ports between {both[0]} and "
+        f"{both[1]}, or set address of a host in the site file to the address at which the other reaches it."
     )
 
 
@@ -228,7 +228,7 @@ class SshEngine(Engine, HostChecks):
         site_file: Used in the equivalent shell command.
     """
 
-    # It has no queue of its own: a run that finds too few free hosts is refused.
+    # This engine has no queue: it rejects a run if too few hosts are free.
     name = NAME
 
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
@@ -240,9 +240,9 @@ class SshEngine(Engine, HostChecks):
         """Return the minimum of the resources of all hosts that answer.
 
         Raises:
-            SshError: If none answers.
+            SshError: If no host answers.
         """
-        del config  # it names no hosts
+        del config  # a configuration names no hosts
         answers = self.hosts.capacities()
         known = [each for each in answers.values() if not isinstance(each, SshError)]
         if not known:
@@ -286,21 +286,21 @@ class SshEngine(Engine, HostChecks):
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
-        del is_queued  # nothing takes longer
+        del is_queued  # no request takes longer for a queued run
         start = Start.of(status.handle)
         if status.state not in events.LIVE_STATES or start is None or start.run_dir:
-            return Description()  # with a `run_dir` it belongs to a site file without a shared folder
+            return Description()  # a start with `run_dir` belongs to a site file without a shared folder
         has_it = self.hosts.has_start(start.hosts[0], start.tag)
         if has_it is None:
             self._lost.watch(run, start)
         return Description(is_alive=has_it)
 
     def is_anywhere(self, start: Start) -> bool:
-        """True if a host may still have a launcher of a start: it has one, or does not answer."""
+        """True if a host has a launcher of a start, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
     def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
-        """End a run by a command in its folder, as the page's button does."""
+        """End a run by a command in its folder."""
         command_id = super().stop(run, status, save=save, why=why)
         restarts.watch_for_stop(self, run, lambda status: self._end(run, status, DEAF_MESSAGE))
         return command_id
@@ -350,7 +350,7 @@ class SshEngine(Engine, HostChecks):
 
     # Overridden by the engine for hosts without a shared folder.
 
-    _why_no_more = "as many hosts there are"
+    _why_no_more = "the number of hosts"
     _why_nothing_named = ""
 
     def _most_hosts(self) -> int:
@@ -358,7 +358,7 @@ class SshEngine(Engine, HostChecks):
         return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return the active run of each host, or an error. Launchers of ended runs will exit soon."""
+        """Return the active run of each host, or an error. Launchers of ended runs do not count."""
         return hosts_module.users_of(self.hosts)
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
@@ -382,16 +382,16 @@ class SshEngine(Engine, HostChecks):
         free = hosts_module.find_free_hosts(users)
         if len(free) < num_hosts:
             raise SshError(
-                f"it needs {num_hosts} hosts, and {len(free)} are free: {hosts_module.why_not(users)}"
+                f"the run needs {num_hosts} hosts, but {len(free)} are free: {hosts_module.why_not(users)}"
             )
         hosts_module.wait_until_left(self.hosts, free[:num_hosts])
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
-        """Start a launcher on each host; if one fails, end all.
+        """Start a launcher on each host; if one start fails, end all launchers.
 
         Raises:
-            SshError: Names the hosts that failed.
+            SshError: If a start fails; the message names the hosts.
         """
         head, port = self.hosts.address_of(start.hosts[0]), _random_port()
         run_dir = Path(start.run_dir) if start.run_dir else run.path.resolve()

@@ -28,7 +28,7 @@ from trainers.files import typed
 from trainers.files.typed import FieldError, Limit
 
 LIMIT_S = 20.0
-# A clock difference shifts a host's telemetry on the common time axis by the same amount.
+# Maximum clock difference, which shifts a host's telemetry on the common time axis.
 CLOCK_MAY_DIFFER_S = 1.0
 CODE_SHOWN = 12
 
@@ -54,9 +54,9 @@ def ask_facts(
     """Return the report of one host.
 
     Args:
-        user: The run that it trains, or the error that occurred when asking.
-        token_file: File in the folder of the runs; a host that sees it prints the token.
-        is_shared: True if the host must see that folder and have this project; otherwise both are copied.
+        user: The run that trains on the host, or the error of that request.
+        token_file: File in the runs directory; a host that can read it prints the token.
+        is_shared: True if the host must have the runs directory and this project; otherwise both are copied.
     """
     script = scripts.filled(
         _FACTS,
@@ -102,7 +102,8 @@ def compare_facts(reports: list[HostReport]) -> list[HostReport]:
 
 
 def make_token(runs_dir: Path) -> tuple[Path, str]:
-    """Write a file with a random token, which proves that a host sees this folder; return its path and token.
+    """Write a file with a random token, by which a host proves that it can read this folder; return path and
+    token.
 
     Raises:
         OSError: If the folder is not writable.
@@ -116,7 +117,7 @@ def make_token(runs_dir: Path) -> tuple[Path, str]:
 
 
 def _clock_off_s(output: str, asked_at: float, answered_at: float) -> float | None:
-    """Return the minimum offset of a host's clock, which was read between the two times; positive: ahead."""
+    """Return the minimum offset of a host's clock that was read between two local times; positive: ahead."""
     try:
         clock = float(output)
     except ValueError:
@@ -130,15 +131,15 @@ def _own_problems(host: SshHost, report: HostReport) -> list[str]:
     found = []
     if report.code is None:
         found.append(
-            f"{host.name} has no folder {host.project_there}: copy this project there, or set its path with "
-            "project in the site file."
+            f"{host.name} has no folder {host.project_there}: copy this project to that folder, or set "
+            "project in the site file to its path."
         )
     elif report.torch is None:
-        found.append(f"{host.name}: {host.python_there} has no torch: run ./run.sh there once.")
+        found.append(f"{host.name}: {host.python_there} has no torch: run ./run.sh once on this host.")
     if report.sees_runs is False:
         found.append(
-            f"{host.name} does not see the folder of the runs: mount the shared folder there, at the same "
-            "path."
+            f"{host.name} cannot access the folder of the runs: mount the shared folder on this host, at "
+            "the same path."
         )
     return found
 
@@ -147,11 +148,11 @@ def _problems_unshared(host: SshHost, report: HostReport, *, has_rsync: bool) ->
     found = []
     if report.torch is None:
         found.append(
-            f"{host.name}: {host.python_there} has no torch: name a Python that has torch, psutil and "
-            "nvidia-ml-py with python in the site file."
+            f"{host.name}: {host.python_there} has no torch: set python in the site file to a Python with "
+            "torch, psutil and nvidia-ml-py."
         )
     if not has_rsync:
-        found.append(f"{host.name} has no rsync: install it there.")
+        found.append(f"{host.name} has no rsync: install rsync on this host.")
     return found
 
 
@@ -160,7 +161,8 @@ def _clock_problems(host: SshHost, report: HostReport) -> list[str]:
     if report.clock_off_s is not None and abs(report.clock_off_s) > CLOCK_MAY_DIFFER_S:
         side = "ahead of" if report.clock_off_s > 0 else "behind"
         found.append(
-            f"The clock of {host.name} is {abs(report.clock_off_s):.1f} s {side} this one's: install chrony."
+            f"The clock of {host.name} is {abs(report.clock_off_s):.1f} s {side} this machine's clock: "
+            "install chrony."
         )
     return found
 
@@ -171,8 +173,8 @@ def _differences(first: HostReport, report: HostReport) -> list[str]:
         "this project's code": (first.code, report.code),
     }
     return [
-        f"{report.name} has {what} {there}, and {first.name} {here}: a run over both may fail or compute "
-        f"something else. Bring both to the same version."
+        f"{report.name} has {what} {there}, but {first.name} has {here}: a run on both hosts may fail or "
+        "give other results. Install the same version on both."
         for what, (here, there) in pairs.items()
         if here and there and here != there
     ]
@@ -228,19 +230,19 @@ def why_not(users: Mapping[str, str | SshError]) -> str:
         for name, user in users.items()
         if user != ""
     ]
-    return "; ".join(words) or "the others were taken a moment ago"
+    return "; ".join(words) or "another run has just taken the other hosts"
 
 
 def wait_until_left(hosts: Hosts, names: Sequence[str]) -> None:
     """Wait until the launchers of ended runs have exited on some hosts.
 
     Raises:
-        SshError: If one stays.
+        SshError: If a launcher does not exit in time.
     """
     deadline = time.monotonic() + LEAVES_WITHIN_S
     while not set(names) <= set(find_free_hosts(users := hosts.users())):
         if time.monotonic() > deadline:
-            raise SshError(f"a run that has ended does not leave its host: {why_not(users)}")
+            raise SshError(f"a run has ended, but its launcher has not exited: {why_not(users)}")
         time.sleep(POLL_S)
         hosts.forget()
 
@@ -270,7 +272,7 @@ class Hosts:
     """All hosts of a site. Thread-safe.
 
     Args:
-        is_shared: True if they see the folder of the runs and have this project.
+        is_shared: True if they can access the runs directory and have this project.
     """
 
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
@@ -313,9 +315,9 @@ class Hosts:
         return compare_facts(reports) if self._is_shared else reports
 
     def has_start(self, name: str, tag: str) -> bool | None:
-        """True if the launcher of a start lives on a host; None if the host does not answer."""
+        """True if the launcher of a start is alive on a host; None if the host does not answer."""
         if name not in self._states:
-            return None  # removed from the site file since the start
+            return None  # the host was removed from the site file after the start
         try:
             return self._states[name].get(afresh=True)[0] == tag
         except SshError:
@@ -334,7 +336,7 @@ class Hosts:
         )
 
     def address_of(self, name: str) -> str:
-        """Return the address under which the other hosts reach a host.
+        """Return the address at which the other hosts reach a host.
 
         Raises:
             SshError: If it is unknown.

@@ -1,8 +1,8 @@
 """Records the failure of runs whose first host is lost.
 
-The first host writes the run's status, so no other process would record its loss. A host is lost if, for
-`SILENT_FOR_S`, it neither answers by SSH nor reports in the run's folder. One of the two alone may be a
-short network failure. When the host is back, its remaining processes are killed.
+The first host writes the run's status, so no other process would record that this host is lost. A host is
+lost if, for `SILENT_FOR_S`, it neither answers by SSH nor writes reports into the run's folder. One of these
+signs alone may be a short network failure. When the host answers again, its remaining processes are killed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from trainers.machine.environment import now_unix_s
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-# A launcher reports every second. Two signs must agree, so this limit may be shorter than `LOST_AFTER_S`.
+# A launcher reports every second. Two signs must agree, so this limit is below `LOST_AFTER_S`.
 SILENT_FOR_S = 15.0
-HINT = "Check that host: its power, network and sshd. The other hosts have ended their part."
+HINT = "Check the power, network and sshd of this host. The run has ended on the other hosts."
 
 
 class LostHosts:
@@ -58,7 +58,7 @@ class LostHosts:
                 self._conclude(run, start)
                 self._reap_when_back(start, start.hosts[:1])
         except (OSError, ValueError) as error:
-            log.warning("what has become of %s cannot be found out: %s", run.run_id, error)
+            log.warning("cannot determine whether the first host of %s is lost: %s", run.run_id, error)
 
     def reap_when_back(self, start: Start, names: Sequence[str]) -> None:
         """Kill all processes of a start when these hosts answer again. Returns immediately."""
@@ -92,19 +92,20 @@ class LostHosts:
                 return
             folder = NodesFolder(run, start.tag)
             if not folder.make_once("taken-over", {"node": None}):
-                return  # another host has recorded it
+                return  # another host has recorded the end
             try:
                 self._write_end(run, start, recorded)
             except OSError:
-                folder.remove("taken-over")  # otherwise no process would write it again
+                folder.remove("taken-over")  # otherwise no process would try again to write the end
                 raise
 
     def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
         name = start.hosts[0]
-        message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
+        message = f"Node 0 ({name}) is lost: it neither answers by SSH nor reports."
         hint = f"{HINT} {diagnosis.what_is_kept(run, None)}"
         cause = Cause(code=NODE_LOST, message=message, hint=hint)
-        if start.tag not in self._recorded:  # otherwise only the status could not be written last time
+        # else the events were written before, and only the status was not
+        if start.tag not in self._recorded:
             diagnosis.append_final_events(
                 run, diagnosis.causes_of_end("failed", message, cause, (), is_said=False)
             )

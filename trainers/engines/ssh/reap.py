@@ -2,8 +2,8 @@
 
 python -m trainers.engines.ssh.reap TAG
 
-Processes are found by the tag in their environment, and as descendants of such processes: a rank that has
-changed its title may not expose its environment any more.
+Finds processes by the tag in their environment, and the descendants of these processes, because a rank that
+has changed its title may no longer expose its environment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     deadline = time.monotonic() + GIVES_UP_AFTER_S
     while found := tagged(tag):
         if time.monotonic() > deadline:
-            sys.exit(f"processes that cannot be ended: {', '.join(str(each.pid) for each in found)}")
+            sys.exit(f"processes that cannot be killed: {', '.join(str(each.pid) for each in found)}")
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -42,7 +42,8 @@ def main() -> None:
 def tagged(tag: str) -> list[psutil.Process]:
     """Return the current user's live processes with a tag, and their descendants.
 
-    Parents come first: a parent whose child is killed before it could continue with its next command.
+    Parents come first: if a child were killed before its parent, the parent could continue with its next
+    command.
     """
     found: dict[psutil.Process, None] = {}
     for process in psutil.process_iter():

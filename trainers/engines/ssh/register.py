@@ -1,4 +1,4 @@
-"""Registers the SSH engine: for hosts with a shared folder, or without."""
+"""Registers the SSH engine, for hosts with or without a shared folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) ->
     ssh = Ssh(read.config, variables)
     if read.shared:
         return SshEngine(site_file, Hosts(read.hosts, ssh))
-    # The code is copied to the site's folder.
+    # The engine copies the code to the site's folder on each host.
     copied = [replace(host, project=f"{read.folder}/code") for host in read.hosts]
     return UnsharedSshEngine(site_file, Hosts(copied, ssh, is_shared=False), read.folder)
 
@@ -38,7 +38,7 @@ def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) ->
     NAME,
     label="the PCs of --site, by SSH",
     uses_site=True,
-    site_advice='names the hosts, such as: hosts = ["pc1", "pc2"]',
+    site_advice='must name the hosts, such as: hosts = ["pc1", "pc2"]',
     one_user="starts every run with the SSH keys of the user who started the page",
     has_other_code=True,
 )
@@ -46,7 +46,7 @@ def create(options: EngineOptions) -> SshEngine:
     """Return the engine of a site file with a host that answers.
 
     Raises:
-        ValueError: If none does, or the file is invalid.
+        ValueError: If no host answers, or the file is invalid.
     """
     assert options.site_file is not None, "it was checked with the options"
     engine = engine_of(options.site_file)

@@ -1,8 +1,8 @@
 """Scripts for a host's `sh`. Every value in them is quoted.
 
-A live launcher holds a lock on its host; the kernel releases it, however the launcher ends. The
-lock file names the run and its start. So a host has one run at a time, and whether a launcher lives never
-depends on a pid, which could be reused.
+A live launcher holds a lock on its host, which the kernel releases when the launcher ends in any way. The
+lock file names the run and its start. Therefore a host has one run at a time, and pids, which could be
+reused, are not needed to check that a launcher is alive.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ set -u
 umask 077
 say() { echo "$1" >&2; exit 1; }
 {lock}
-mkdir -p "$folder" || say "its cache folder cannot be written"
+mkdir -p "$folder" || say "the cache folder of this host is not writable"
 cd {project} || say {no_project}
 [ -x {python} ] || say {no_python}
 [ -d {run} ] || say {no_run}
 exec 9>>"$lock"
-flock -w 2 9 || say "it trains $(basename "$(cut -d ' ' -f 2- "$lock")"): one run at a time"
+flock -w 2 9 || say "this host already trains $(basename "$(cut -d ' ' -f 2- "$lock")"), one run at a time"
 printf '%s %s\\n' {tag} {run} >"$lock"
 {exports}
 setsid {command} </dev/null >>{log} 2>&1 &
@@ -90,11 +90,13 @@ def start(
         _START,
         lock=_LOCK,
         project=shlex.quote(host.project_there),
-        no_project=shlex.quote(f"there is no folder {host.project_there} there: this project must be there"),
+        no_project=shlex.quote(
+            f"this host has no folder {host.project_there}, in which this project must be"
+        ),
         python=shlex.quote(host.python_there),
-        no_python=shlex.quote(f"there is no {host.python_there} there"),
+        no_python=shlex.quote(f"this host has no {host.python_there}"),
         run=shlex.quote(str(run_dir)),
-        no_run=shlex.quote(f"it does not see the run's folder {run_dir}: is it shared?"),
+        no_run=shlex.quote(f"this host cannot access the run's folder {run_dir}: is the folder shared?"),
         tag=shlex.quote(tag),
         exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
         command=shlex.join([host.python_there, *command]),
@@ -116,7 +118,7 @@ def read_capacity(output: str) -> HostCapacity:
     rows = [line.partition(" ") for line in output.splitlines()]
     values = {key: value for key, _, value in rows if key in ("cores", "memory_kib")}
     if not values.get("cores", "").isdecimal() or not values.get("memory_kib", "").isdecimal():
-        raise ValueError(f"it says {json.dumps(output[:200])} of its cores and memory")
+        raise ValueError(f"the host reports invalid resources: {json.dumps(output[:200])}")
     gpus = []
     for key, _, value in rows:
         memory, _, name = value.partition(", ")
@@ -134,5 +136,5 @@ def reap(host: SshHost, tag: str, node: int) -> str:
 
 
 def filled(script: str, **values: str) -> str:
-    """Return a script with its values filled in; other braces are the shell's and stay."""
+    """Return a script with its values filled in; other braces belong to the shell and are not changed."""
     return re.sub(rf"\{{({'|'.join(values)})\}}", lambda found: values[found[1]], script)

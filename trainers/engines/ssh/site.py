@@ -12,9 +12,9 @@ from trainers.engines import site_file
 from trainers.files.plain_files import REPOSITORY
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
-# Minimum depth of `folder`, whose content is replaced: never the root of a disk, or the parent of all homes.
+# Minimum depth of `folder`, whose content is replaced: excludes a disk's root and the parent of homes.
 FEWEST_PARTS = 3
-# A host name, or an entry of ~/.ssh/config. It cannot begin like an option of ssh.
+# A host name, or an entry of ~/.ssh/config; must not look like an option of ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
@@ -59,8 +59,8 @@ class SshSite:
 
     Attributes:
         config: File that ssh reads instead of ~/.ssh/config; empty: the default.
-        shared: True if all hosts see the folder of the runs. Otherwise each run is copied to one host.
-        folder: Folder on each host for what is copied there.
+        shared: True if all hosts can access the runs directory. Otherwise each run is copied to one host.
+        folder: Folder on each host for copied runs, code and data.
     """
 
     hosts: tuple[SshHost, ...]
@@ -76,7 +76,7 @@ class SshSite:
                 "make a Slurm cluster of them (docs/make-slurm.md)"
             )
         if self.shared and self.folder:
-            raise ValueError("folder is for hosts that share none: shared = false")
+            raise ValueError("folder is allowed only with shared = false")
         if not self.shared:
             self._check_folder()
         names = [host.name for host in self.hosts]
@@ -89,7 +89,9 @@ class SshSite:
             allowed = 'an absolute path on the hosts for the copied files, such as "/home/ann/ddp-web"'
             raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
         if named := [host.name for host in self.hosts if host.project]:
-            raise ValueError(f"project of {named[0]} is not used with shared = false: the code is brought")
+            raise ValueError(
+                f"project of {named[0]} has no effect with shared = false, which copies the code"
+            )
 
 
 def read(file: Path) -> SshSite:

@@ -45,7 +45,7 @@ _PERCENT = re.compile(rb"(\d{1,3})%")
 # Exit codes of rsync if the connection failed or broke, or no data arrived for too long.
 _NO_CONNECTION = (10, 12, 30, 35, 255)
 _NOT_THERE = 127
-# A file was deleted during the copy; the next call sees that.
+# Exit code if a file was deleted during the copy; the next call handles this.
 _VANISHED = 24
 
 
@@ -67,7 +67,7 @@ class Rsync:
         """Copy files or folders to the host; unchanged files are not sent.
 
         Args:
-            sources: A source that ends in `/` means the content of that folder.
+            sources: Files or folders; a folder with a trailing `/` means its content.
             here: Base folder of relative sources.
             say_percent: Called with the percentage of bytes that have been copied.
             is_cancelled: Polled during the copy; if it returns True, the copy fails.
@@ -107,7 +107,7 @@ class Rsync:
                     bufsize=0,
                 )
             except FileNotFoundError as error:
-                raise SshError("there is no rsync here: install it") from error
+                raise SshError("rsync is not installed on this machine: install rsync") from error
             with process:
                 assert process.stdout is not None
                 while True:
@@ -133,9 +133,9 @@ def _name(host: SshHost) -> str:
 
 def _error(host: SshHost, code: int, stderr: str) -> SshError:
     lines = [line for line in stderr.strip().splitlines() if not line.startswith("rsync error:")]
-    words = lines[0].strip() if lines else f"rsync ended with {code}"
+    words = lines[0].strip() if lines else f"rsync ended with exit code {code}"
     if code == _NOT_THERE or "rsync: command not found" in stderr or "rsync: not found" in stderr:
-        return SshError(f"{host.name} has no rsync: install it there")
+        return SshError(f"{host.name} has no rsync: install rsync on this host")
     if code in _NO_CONNECTION:
         return UnreachableError(f"the connection to {host.name} is lost: {words}")
     return SshError(f"{host.name}: {words}")
@@ -146,9 +146,9 @@ log = logging.getLogger(__name__)
 # The part of this project that training needs.
 CODE = ("trainers", "assets/data")
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
-# The page's machine writes these files; the host's copy of them would be older.
+# Files that the page's machine writes, so the host's copies would be older.
 NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock", "forward")
-# Written on this side, or used only there.
+# Files that are written on this machine, or used only on the host.
 NOT_FETCHED = (
     *NOT_BROUGHT,
     *("commands.jsonl", "notes.json", "owner.json", "data.json", "references.json", "checkpoints"),
@@ -162,15 +162,15 @@ _GROWING = (
     "--exclude=*",
     "--append",
 )
-STOPPED_BEFORE = "Stopped before it began."
+STOPPED_BEFORE = "Stopped before the start."
 MIRROR_POLL_S = 1.0
-# Limits the share of time for polling, so that a slow connection is not kept busy.
+# Share of the time for polling, limited so that polling does not saturate a slow connection.
 SHARE_OF_TIME = 0.5
 CHECKPOINTS_EVERY_S = 5.0
 
 _MAKE_ROOM = """\
 umask 077
-command -v rsync >/dev/null || { echo "it has no rsync: install it there" >&2; exit 1; }
+command -v rsync >/dev/null || { echo "this host has no rsync: install rsync on it" >&2; exit 1; }
 mkdir -p {folders}
 """
 _LOOK = """\
@@ -184,12 +184,13 @@ cat {run}/status.json
 
 
 class RemoteCopy:
-    """One start of a run on a host: sent there, then mirrored until everything is back. Thread-safe.
+    """One start of a run on a host: copies the run to the host, then mirrors it until all files are back.
+    Thread-safe.
 
     Attributes:
         words: Progress of the copy to the host, as text.
-        is_sent: Set when the run was started, or its status has the reason why not.
-        is_back: Set when the run has ended and everything that it wrote is here.
+        is_sent: Set when the run was started, or its status contains the reason why not.
+        is_back: Set when the run has ended and all its files are on this machine.
         silent_since_unix_s: When the host stopped answering; None while it answers.
     """
 
@@ -205,7 +206,7 @@ class RemoteCopy:
 
     @property
     def is_alive(self) -> bool | None:
-        """True if the run is sent, active or not completely back; None if its host does not answer."""
+        """True during the copy to the host, the run, and the copy back; None if the host is silent."""
         if self.is_back.is_set():
             return False
         return None if self.silent_since_unix_s is not None else True
@@ -217,8 +218,8 @@ class RemoteCopy:
             return None
         return (
             f"{self._host.name} has not answered since {hour_and_minute(self.silent_since_unix_s)}. This "
-            "page shows the state at that time; the run may continue there, and its later events will "
-            "follow."
+            "page shows the state at that time. The run may still train on the host; the page will show "
+            "its later events when the host answers."
         )
 
     # To the host
@@ -245,12 +246,12 @@ class RemoteCopy:
             self._require_wanted()
             self.words = f"Starting on {self._host.name} …"
             start_there()
-            with self._start_lock:  # a later `cancel` finds it started
+            with self._start_lock:  # a later `cancel` finds that the run has started
                 if not self._is_cancelled:
                     self._record_start("starting")
                     self.is_sent.set()
             if self._is_cancelled and end_there():
-                # The launcher may run there: the run is followed, and stopped by a command.
+                # The launcher may run on the host, so mirror the run, and stop it by a command.
                 self.run.append_command("stop", save=False)
                 with self._start_lock:
                     self._is_cancelled = False
@@ -259,16 +260,16 @@ class RemoteCopy:
             self._require_wanted()
             self.mirror()
         except (OSError, ValueError) as error:
-            # An incomplete copy is useless; the next start copies everything.
+            # Delete an incomplete copy: the next start copies everything.
             self._delete_there()
             state: events.State = "stopped" if self._is_cancelled else "failed"
-            words = STOPPED_BEFORE if self._is_cancelled else f"It could not be started: {explain(error)}."
+            words = (
+                STOPPED_BEFORE if self._is_cancelled else f"The run could not be started: {explain(error)}."
+            )
             try:
                 self._record_start(state, words)
             except (OSError, ValueError) as failed:
-                log.warning(
-                    "that %s was not started could not be written: %s", self.run.run_id, explain(failed)
-                )
+                log.warning("could not record that %s was not started: %s", self.run.run_id, explain(failed))
             self.is_back.set()
         finally:
             self.is_sent.set()
@@ -300,7 +301,7 @@ class RemoteCopy:
         left_out = [f"--exclude=/{name}" for name in NOT_BROUGHT]
         self._send_files("the run", [f"{self.run.path}/"], there, "--delete", *left_out)
         with tempfile.TemporaryDirectory() as temporary:
-            # The run's own configuration, with the paths of its data on the host.
+            # The run's configuration with the paths of its data on the host.
             file = Path(temporary) / self.run.config.name
             moved = {name: f"{places[path]}/{path.name}" for name, path in data.items()}
             write_json_atomically(file, {**config.to_json(), **moved})
@@ -338,8 +339,6 @@ class RemoteCopy:
             else:
                 diagnosis.record_end(self.run, status, state, error)
 
-    # And back
-
     def mirror(self) -> None:
         """Mirror the run in threads until everything is back."""
         self.is_sent.set()
@@ -358,14 +357,14 @@ class RemoteCopy:
             except UnreachableError as error:
                 if self.silent_since_unix_s is None:
                     self.silent_since_unix_s = now_unix_s()
-                    log.warning("%s continues, but cannot be followed: %s", self.run.run_id, error)
+                    log.warning("%s continues, but cannot be mirrored: %s", self.run.run_id, error)
             except (OSError, ValueError) as error:
-                log.warning("what %s has written did not come back: %s", self.run.run_id, error)
+                log.warning("the files of %s could not be fetched: %s", self.run.run_id, error)
             took_s = time.monotonic() - began
             self.is_back.wait(max(MIRROR_POLL_S, took_s / SHARE_OF_TIME) - took_s)
 
     def _follow_once(self) -> None:
-        """Read the state of the run on its host, and fetch what it has written.
+        """Read the state of the run on its host, and fetch its new files.
 
         Raises:
             SshError: If the host does not answer.
@@ -379,7 +378,7 @@ class RemoteCopy:
         if any(line.partition(" ")[0] == self.start.tag for line in lines):  # its launcher is alive
             self._send_commands()
             self._rsync.fetch(f"{self.start.run_dir}/", self.run.path, *_GROWING)
-            # The final status must not arrive before everything else is here.
+            # The final status must arrive last, after all other files.
             if status is not None and status.get("state") in events.LIVE_STATES:
                 write_json_atomically(self.run.status, status)
             return
@@ -397,7 +396,7 @@ class RemoteCopy:
                     if not self.is_back.is_set():
                         self._fetch_checkpoints()
             except OSError as error:
-                log.info("checkpoints of %s come later: %s", self.run.run_id, error)
+                log.info("checkpoints of %s will be fetched later: %s", self.run.run_id, error)
 
     def _send_commands(self) -> None:
         try:
@@ -410,7 +409,7 @@ class RemoteCopy:
             self._num_bytes_sent = num_bytes
 
     def _fetch_all(self) -> None:
-        """Fetch everything, comparing checksums with the files here."""
+        """Fetch all files, comparing checksums with the local files."""
         with self._checkpoints_lock:
             self._fetch_checkpoints("--checksum")
             left_out = [f"--exclude=/{name}" for name in NOT_FETCHED]
@@ -427,7 +426,7 @@ class RemoteCopy:
         try:
             self._ssh.ask(self._host, f"rm -rf -- {shlex.quote(self.start.run_dir)}\n")
         except SshError as error:
-            log.warning("the copy of %s is left on its host: %s", self.run.run_id, error)
+            log.warning("the copy of %s could not be deleted on its host: %s", self.run.run_id, error)
 
 
 def _existing_path(config: Config, name: str) -> Path | None:
@@ -455,7 +454,7 @@ class UnsharedLaunch(Launch):
         """Wait until the run's launcher has written its first status.
 
         Raises:
-            StartError: If it does not.
+            StartError: If the launcher does not write it in time.
         """
         self._copy.is_sent.wait()
         deadline = time.monotonic() + AT_WORK_WITHIN_S
@@ -466,11 +465,11 @@ class UnsharedLaunch(Launch):
             if recorded is not None and recorded.started_unix_s is not None:
                 return
             if time.monotonic() > deadline:
-                raise StartError(f"{self.place} said nothing for {AT_WORK_WITHIN_S:.0f} s")
+                raise StartError(f"{self.place} did not report within {AT_WORK_WITHIN_S:.0f} s")
             time.sleep(POLL_S)
 
     def wait_for_end(self) -> None:
-        """Wait until the run has ended and everything that it wrote is here."""
+        """Wait until the run has ended and all its files are on this machine."""
         self._copy.is_back.wait()
 
 
@@ -478,11 +477,11 @@ class UnsharedSshEngine(SshEngine):
     """Hosts of one site file without a shared folder. Each run uses one host.
 
     Args:
-        folder: Folder on each host for what is copied there.
+        folder: Folder on each host for copied runs, code and data.
     """
 
     _why_nothing_named = "the hosts share no folder with this machine; its code is copied to the host"
-    _why_no_more = "the hosts share no folder, and all ranks write their checkpoints into one"
+    _why_no_more = "several hosts need a shared folder for their checkpoints"
 
     def __init__(self, site_file: Path, hosts: Hosts, folder: str) -> None:
         super().__init__(site_file, hosts)
@@ -498,11 +497,12 @@ class UnsharedSshEngine(SshEngine):
         return Engine.stop(self, run, status, save=save, why=why)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
-        """Return the progress of a run's copy to its host, and since when the host has not answered.
+        """Return the progress of a run's copy to its host, and the time since which the host has not
+        answered.
 
-        It counts as alive while it is copied, active, or not completely back.
+        The run counts as alive while it is being copied, is active, or has files to fetch.
         """
-        del is_queued  # nothing takes longer
+        del is_queued  # no request takes longer for a queued run
         copy = self._copy_of(run, status) if status.state in events.LIVE_STATES else None
         if copy is None:
             return Description()
@@ -511,7 +511,7 @@ class UnsharedSshEngine(SshEngine):
             is_alive=copy.is_alive,
             is_waiting=is_waiting,
             why=copy.words if is_waiting else None,
-            place="on its way to its host",
+            place="being copied to its host",
             silence=copy.silence,
         )
 
@@ -523,7 +523,7 @@ class UnsharedSshEngine(SshEngine):
         return 1
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return which run uses each host, including runs that are being copied."""
+        """Return the run on each host, including runs that are being copied."""
         with self._lock:
             copied = [copy.start for copy in self._copies.values() if not copy.is_sent.is_set()]
         return {**self.hosts.users(), **{start.hosts[0]: start.tag for start in copied}}
@@ -531,8 +531,8 @@ class UnsharedSshEngine(SshEngine):
     def _copy_of(self, run: RunDirectory, status: Status) -> RemoteCopy | None:
         """Return the copy of a run; if an earlier page has sent it, it is mirrored from the first call on.
 
-        None if it is not of this site file. The folder must be the site's: it will be deleted, so a status
-        file cannot name an arbitrary folder.
+        None if the run does not belong to this site file. The folder must be the site's folder, because it
+        will be deleted and a status file could name any folder.
         """
         start = Start.of(status.handle)
         host = None if start is None else self.hosts.by_name.get(start.hosts[0])
@@ -561,12 +561,12 @@ class UnsharedSshEngine(SshEngine):
         return UnsharedLaunch(copy)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
-        """Kill a run's processes; write its final events and status when everything that it wrote is here."""
+        """Kill a run's processes, fetch its files, and write its final events and status."""
         start, copy = Start.of(status.handle), self._copy_of(run, status)
         assert start is not None, "a live run of this engine has a start"
         if copy is not None and copy.cancel():
             copy.is_sent.wait()
-            if copy.cancel():  # else it was started, and its host did not answer
+            if copy.cancel():  # else the run was started, and its host did not answer
                 return
         if silent := self.reap(start):  # the run could continue there for hours
             raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, silent.values()))}")

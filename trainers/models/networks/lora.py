@@ -15,7 +15,7 @@ from trainers.models.networks import pretrained
 
 log = logging.getLogger(__name__)
 
-# The output of the adapters is multiplied by alpha / rank, the usual factor of 2 here.
+# The output of the adapters is multiplied by alpha / rank; 2 is the usual factor.
 ALPHA_PER_RANK = 2
 
 
@@ -23,7 +23,7 @@ def add_adapters(network: Any, rank: int, *, offline: bool) -> None:
     """Freeze a model of transformers and add trained adapters to its layers, in place; 0 adds none.
 
     The layers are those that peft names for the architecture, such as query and value of BERT; for
-    architectures that it does not know, all linear layers except the output layer.
+    unknown architectures, all linear layers except the output layer.
 
     Raises:
         NotInstalledError: if peft is missing; contains the command that installs it.
@@ -36,14 +36,14 @@ def add_adapters(network: Any, rank: int, *, offline: bool) -> None:
     layers = known.get(network.config.model_type, "all-linear")
     config = peft.LoraConfig(r=rank, lora_alpha=ALPHA_PER_RANK * rank, target_modules=layers)
     with warnings.catch_warnings():
-        # GPT-2 stores its matrices transposed; peft notices that itself, with a warning.
+        # Ignore peft's warning that GPT-2 stores its matrices transposed, which peft handles.
         warnings.filterwarnings("ignore", message="fan_in_fan_out")
         peft.inject_adapter_in_model(config, network)
     log.info("LoRA of rank %d; adapted layers: %s", rank, layers)
 
 
 def merge_adapters(network: nn.Module) -> None:
-    """Add the adapters to the weights below them, in place: the network then consists of its own layers."""
+    """Merge the adapters into the weights, in place, so that only the original layers remain."""
     adapted_layer = pretrained.import_peft(offline=True).tuners.tuners_utils.BaseTunerLayer
     for name, layer in list(network.named_modules()):
         if isinstance(layer, adapted_layer):

@@ -1,8 +1,8 @@
 """Shared code of models that start from a pretrained model in a folder: optional packages and checks.
 
 transformers and timm are imported only when such a model is chosen: both are optional and take seconds to
-import. Models are never downloaded, and nothing in a folder is executed: weights are read as safetensors
-only, and code in the folder is refused.
+import. Models are never downloaded, and no code in a folder is executed: weights are read only as
+safetensors, and models that need code from the folder are refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def import_transformers(*, offline: bool) -> ModuleType:
         NotInstalledError: if it is missing; contains the command that installs it.
     """
     transformers = _import_optional("transformers", offline=offline)
-    # Its warnings concern unused or new weights; `pretrained_text.load` reports the relevant ones.
+    # Suppress warnings about unused or new weights; `pretrained_text.load` reports the relevant ones.
     transformers.utils.logging.set_verbosity_error()
     return transformers
 
@@ -77,7 +77,7 @@ def _import_optional(name: str, *, offline: bool) -> ModuleType:
         declare_torchvision_operators()  # transformers also imports torchvision if installed
         return importlib.import_module(name)
     except ImportError as error:
-        raise NotInstalledError(f"This model needs {name} ({error}). Get it with: {INSTALL}") from error
+        raise NotInstalledError(f"This model needs {name} ({error}). Install it with: {INSTALL}") from error
 
 
 @functools.cache
@@ -85,11 +85,11 @@ def declare_torchvision_operators() -> torch.library.Library | None:
     """Declare operators without which torchvision cannot be imported; return the library that owns them.
 
     torchvision's compiled library is built against one build of torch and cannot be loaded with another one
-    (for example PyPI's torchvision with torch for the CPU). torchvision itself can do without it, but it
-    registers fake kernels for two operators, and torch requires that these are declared first. A declared
-    operator fails when called; timm and transformers do not call them for the models used here.
+    (for example PyPI's torchvision with torch for the CPU). torchvision works without this library, but
+    registers fake kernels for two operators, which torch requires to be declared first. A declared operator
+    fails when called; timm and transformers do not call them for the models used here.
 
-    `functools.cache` keeps the library alive: its declarations vanish when it is collected.
+    `functools.cache` keeps the library object alive, because its declarations vanish when it is collected.
     """
     found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
@@ -100,7 +100,7 @@ def declare_torchvision_operators() -> torch.library.Library | None:
             torch.ops.load_library(str(compiled))
             return None
     except OSError as error:
-        log.info("torchvision's compiled operators do not go with this torch, and are not needed: %s", error)
+        log.info("torchvision's operators are incompatible with this torch, but not needed: %s", error)
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in _TORCHVISION_OPERATORS:
         library.define(name + _SIGNATURE)
@@ -118,23 +118,27 @@ def model_folder(path: str, model: str) -> Path:
         ValueError: if it cannot be used; gives the reason and the remedy.
     """
     if not path:
-        raise ValueError(
-            f"pretrained_path is empty, but {model} starts from a trained model: name its folder"
-        )
+        raise ValueError(f"pretrained_path is empty, but {model} needs a pretrained model: set its folder")
     folder = Path(path).expanduser()
     if not folder.exists():
         hint = "Check the spelling."
         if _HUB_NAME.fullmatch(path):
             hint = (
-                "It looks like a name on a model hub; nothing is downloaded here. Elsewhere: "
-                f"hf download {path} --local-dir FOLDER, then name that folder."
+                "The path looks like a name on a model hub, but this program downloads nothing. Run: hf "
+                f"download {path} --local-dir FOLDER, then set the path of this folder."
             )
         raise ValueError(f"pretrained_path is {path!r}, which is not on this machine. {hint}")
     if not folder.is_dir():
-        raise ValueError(f"pretrained_path is {path!r}, a file: give its folder ({folder.parent})")
+        raise ValueError(
+            f"pretrained_path is {path!r}, which is a file: set the path of its folder ({folder.parent})"
+        )
     if not (folder / "config.json").is_file():
         nearby = sorted(found.parent for found in folder.glob("*/config.json"))
-        hint = f"Did you mean {nearby[0]}?" if nearby else "Give the folder that contains config.json."
+        hint = (
+            f"Did you mean {nearby[0]}?"
+            if nearby
+            else "Set the path of the folder that contains config.json."
+        )
         raise ValueError(f"{folder} has no config.json, so it is not a model in Hugging Face format. {hint}")
     check_weights(folder)
     return folder
@@ -155,17 +159,17 @@ def check_weights(folder: Path) -> None:
         pickled = sorted(found.name for kind in PICKLED_WEIGHTS for found in folder.glob(kind))
         if pickled and not index.is_file():
             raise ValueError(
-                f"{folder} has its weights only as {pickled[0]}. Such files can execute code when they are "
-                "loaded, so they are refused: get the model as model.safetensors (docs/fine-tuning.md)"
+                f"{folder} has its weights only as {pickled[0]}, which is refused, because loading such a "
+                "file can execute code: get the model as model.safetensors (docs/fine-tuning.md)"
             )
-        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is missing. Copy them again")
+        raise ValueError(f"{folder} lacks weights: {', '.join(missing)} is missing. Copy the files again")
     for file in files:
         with file.open("rb") as opened:
             is_pointer = opened.read(32).startswith(b"version https://git-lfs")
         if is_pointer:
-            raise ValueError(f"{file} is only a pointer of Git LFS. In its folder: git lfs pull")
+            raise ValueError(f"{file} is only a pointer of Git LFS. Run git lfs pull in its folder")
         try:
-            with safe_open(file, framework="pt"):  # compares the size with the file's header
+            with safe_open(file, framework="pt"):  # checks the file's size against its header
                 pass
         except SafetensorError as error:
             raise ValueError(f"{file} is incomplete ({error}). Copy it again") from error
@@ -182,7 +186,7 @@ def _parts_named_in(index: Path) -> list[Path]:
         set(parts.values()) if isinstance(parts, dict) and all(_is_text(v) for v in parts.values()) else {""}
     )
     if not all(name == Path(name).name and name not in ("", "..") for name in names):
-        raise ValueError(f"{index} names files that are not next to it. Copy the model again")
+        raise ValueError(f"{index} names files outside of its folder. Copy the model again")
     return [index.parent / name for name in sorted(names)]
 
 
@@ -200,7 +204,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     for key in ("attn_implementation", "experts_implementation"):
         if "/" in str(config.get(key, "")):
             raise ValueError(
-                f"{folder / 'config.json'} asks for code from a model hub ({key}), which is not run"
+                f"{folder / 'config.json'} requires code from a model hub ({key}), which is not run"
             )
     return config
 
@@ -211,7 +215,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}). Copy it again") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is not an object of settings. Copy it again")
+        raise ValueError(f"{path} is not a JSON object. Copy the file again")
     return content
 
 
@@ -227,9 +231,9 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
     try:
         used = _parameters_behind(network(example))
     except IndexError as error:
-        # RoBERTa-like models number positions from padding + 1, so their real limit is below the stated one.
+        # RoBERTa-like models number positions from padding + 1, so their limit is below the configured one.
         raise ValueError(
-            f"the model cannot read {example.shape[1]} tokens at once: choose a smaller sequence_length"
+            f"the model does not support {example.shape[1]} tokens: choose a smaller sequence_length"
         ) from error
     # Frozen parameters, such as those below adapters, are not part of the graph.
     trained = [(name, each) for name, each in network.named_parameters() if each.requires_grad]
@@ -237,7 +241,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
     if unused:
-        log.info("not trained, because the result does not depend on them: %s", ", ".join(unused))
+        log.info("frozen, because the output does not depend on them: %s", ", ".join(unused))
     network.train()
     return unused
 

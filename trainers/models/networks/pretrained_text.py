@@ -14,7 +14,7 @@ from trainers.models.networks.pretrained import import_transformers, in_short, m
 
 log = logging.getLogger(__name__)
 
-# Each of these files holds a tokenizer's vocabulary; one is enough.
+# Files that contain a tokenizer's vocabulary; one is enough.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -71,7 +71,7 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
             text.
 
     Raises:
-        ValueError: if there is none, or it has no padding token.
+        ValueError: if the folder has no tokenizer, or the tokenizer has no padding token.
     """
     folder = model_folder(path, model)
     transformers_config(folder, model)
@@ -103,10 +103,10 @@ def transformers_config(folder: Path, model: str) -> dict[str, Any]:
         hint = ": choose model timm_image" if "architecture" in config else ""
         raise ValueError(f"{folder} is not a model of transformers (config.json has no model_type){hint}")
     if "auto_map" in config:
-        log.warning("%s brings code of its own, which is not run", folder)
+        log.warning("%s contains code, which is not executed", folder)
     if config.get("is_encoder_decoder"):
         kind = config["model_type"]
-        raise ValueError(f"{model} cannot use a model of type {kind}, which turns one text into another")
+        raise ValueError(f"{model} cannot use a model of type {kind}, which converts one text into another")
     return config
 
 
@@ -133,12 +133,12 @@ def load(loader: Any, folder: Path, model: str) -> Any:
     if network.main_input_name != "input_ids":
         raise ValueError(f"{model} reads text, but the model in {folder} takes {network.main_input_name}")
     if getattr(network, "pooler", None) is not None:
-        network.pooler = None  # its output is unused, and many pretrained models lack its weights
+        network.pooler = None  # the pooler's output is unused, and many pretrained models lack its weights
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:
         raise ValueError(
-            f"the weights in {folder} do not belong to its config.json: {len(missing)} are missing, "
-            f"{missing[0]} for one. Copy both from the same model"
+            f"the weights in {folder} do not belong to its config.json: {len(missing)} weights are missing, "
+            f"such as {missing[0]}. Copy both from the same model"
         )
     return network
 
@@ -147,18 +147,18 @@ def check_tokens(spec: DataSpec, vocabulary_size: int, network: Any, folder: Pat
     """Check that data, tokenizer and model use the same tokens, and that texts are not too long.
 
     Raises:
-        ValueError: if two of them are incompatible; names them.
+        ValueError: if two of these are incompatible; the message names them.
     """
     num_known = network.get_input_embeddings().num_embeddings
     if vocabulary_size > num_known:
         raise ValueError(
-            f"the tokenizer in {folder} has {vocabulary_size} tokens, but the model knows only "
-            f"{num_known}: they do not belong together. Copy both from the same model"
+            f"the tokenizer in {folder} has {vocabulary_size} tokens, but the model has only {num_known}. "
+            "Copy both from the same model"
         )
     if spec.vocabulary_size != vocabulary_size:
         raise ValueError(
-            f"the data set has {spec.vocabulary_size} tokens of its own and the model in {folder} "
-            f"{vocabulary_size}: it does not use the model's tokenizer, so choose another data set"
+            f"the data set has {spec.vocabulary_size} tokens, but the model in {folder} has "
+            f"{vocabulary_size}. This data set does not use the model's tokenizer: choose another data set"
         )
     most = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     if most is not None and spec.input_shape[0] > most:

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 WIDENING = 4
-# Up to this length, plain matrix products are the fastest attention in bf16 on a CPU. Measured with
-# 64 × 4 heads, in the order plain products, fp32 kernel, torch's bf16 kernel: at length 128 27, 43, 100 ms;
-# at 512 103, 173, 174 ms; at 1,024 607, 541, 479 ms. Their memory grows with the square of the length.
+# Up to this length, plain matrix products are the fastest attention in bf16 on a CPU. Measured with 64 × 4
+# heads, for plain products, fp32 kernel and torch's bf16 kernel: 27, 43 and 100 ms at length 128; 103, 173
+# and 174 ms at 512; 607, 541 and 479 ms at 1,024. The memory of plain products grows with the square of the
+# length.
 LONGEST_PLAIN = 512
 
 
@@ -22,7 +23,7 @@ class Block(nn.Module):
     """Attention, then a dense layer of four times the width, each with a residual connection.
 
     Args:
-        is_causal: each position sees only itself and earlier ones.
+        is_causal: True if each position attends only to itself and earlier positions.
         dense: replaces the dense layer (mixture of experts); keeps the shape (batch, length, width).
     """
 
@@ -106,7 +107,7 @@ def tensor_parallel_plan(blocks: nn.ModuleList) -> dict[str, ParallelStyle]:
     The first matrix of each half is split by columns and the second by rows, so that nothing is sent
     between the two.
     """
-    # Imported here: the import takes most of a second, and few runs need it.
+    # Imported here because the import takes most of a second, and few runs need it.
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     plan: dict[str, ParallelStyle] = {}

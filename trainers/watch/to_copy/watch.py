@@ -1,8 +1,8 @@
-"""Copy this file next to your script. It does nothing unless the DDP page runs the script.
+"""Copy this file next to your script. Its functions have an effect only if the DDP page runs the script.
 
 import watch
 
-# Resume: the saved values; None in a new run
+# In a resumed run: the saved values; in a new run: None
 saved = watch.load(model=model, optimizer=optimizer) or {"epoch": 0, "batch": 0}
 for epoch in range(saved["epoch"], epochs):
     for batch, (inputs, targets) in enumerate(loader):
@@ -10,11 +10,11 @@ for epoch in range(saved["epoch"], epochs):
             continue  # trained before the checkpoint
         ...
         optimizer.step()
-        # Writes if Checkpoint or Stop was pressed.
+        # Saves if you have pressed Checkpoint or Stop.
         watch.save(model=model, optimizer=optimizer, epoch=epoch, batch=batch + 1)
-        if watch.should_stop():  # the Stop button: True on all ranks after the same step
+        if watch.should_stop():  # True on all ranks after the same step if you have pressed Stop
             sys.exit()
-    watch.log(accuracy=accuracy)  # a curve on the page
+    watch.log(accuracy=accuracy)  # shown as a curve on the page
 """
 
 import sys
@@ -24,13 +24,13 @@ _page = sys.modules.get("_ddp_live_watch")
 
 
 def log(**values: float) -> None:
-    """Show numbers on the page, such as accuracy=0.91; rank 0's are shown."""
+    """Show numbers on the page, such as accuracy=0.91; only rank 0's numbers are shown."""
     if _page is not None:
         _page.log(values)
 
 
 def should_stop() -> bool:
-    """Return True, on all ranks after the same step, once Stop was pressed."""
+    """Return True, on all ranks after the same step, after Stop was pressed."""
     return _page is not None and bool(_page.should_stop())
 
 
@@ -45,7 +45,7 @@ def load(**objects: Any) -> dict[str, Any] | None:
 def save(**state: Any) -> None:
     """Save objects (with state_dict), tensors and plain values, if Checkpoint or Stop was pressed.
 
-    Call it on all ranks, wherever the training could continue from.
+    Call it on all ranks, at points from which training can continue.
     """
     if _page is not None:
         _page.save(state)

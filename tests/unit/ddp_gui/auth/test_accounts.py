@@ -303,7 +303,7 @@ def test_logging_in_and_out(file: AccountFile) -> None:
     login.end(token)
     assert login.person(token) is None and login.person(other) == ANN
     for name in ("ann", "nobody", "x" * 5000, "\ud800"):
-        with pytest.raises(LoginError, match="name or the password is wrong") as refused:
+        with pytest.raises(LoginError, match="name or the password is incorrect") as refused:
             asyncio.run(login.begin(name, "wrong", "10.0.0.1"))
         assert refused.value.status == 401
 
@@ -347,7 +347,7 @@ def test_a_known_device_gets_in_whatever_others_try(file: AccountFile) -> None:
     for given in (None, "", "x" * 97, login.device_token("bob", None), device[:-1] + "x"):
         with pytest.raises(LoginError, match="Too many failed attempts"):
             asyncio.run(login.begin("ann", password_of(ANN), "10.0.0.1", given))
-    with pytest.raises(LoginError, match="name or the password is wrong"):
+    with pytest.raises(LoginError, match="name or the password is incorrect"):
         asyncio.run(login.begin("ann", "wrong", "10.0.0.1", device))
 
     async def beside_a_flood() -> str:

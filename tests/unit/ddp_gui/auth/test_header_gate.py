@@ -43,16 +43,16 @@ async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
     ("headers", "status", "said"),
     [
         ([], 401, "sent no name in X-Remote-User"),
-        ([(NAME, b""), (NAME, b"")], 401, "sent no name"),
-        ([(b"x_remote_user", b"eve")], 401, "sent no name"),
-        ([(b"remote-user", b"eve"), (b"cookie", b"x-remote-user=eve")], 401, "sent no name"),
+        ([(NAME, b""), (NAME, b"")], 401, "did not send a name"),
+        ([(b"x_remote_user", b"eve")], 401, "did not send a name"),
+        ([(b"remote-user", b"eve"), (b"cookie", b"x-remote-user=eve")], 401, "did not send a name"),
         ([(NAME, b""), (NAME, b"eve")], 400, "exactly one name"),
         ([(NAME, b"ann"), (b"X-Remote-USER", b"eve")], 400, "exactly one name"),
         ([(NAME, b"ann,eve")], 400, "exactly one name"),
-        ([(NAME, "änn".encode())], 400, "other than ASCII"),
+        ([(NAME, "änn".encode())], 400, "non-ASCII characters"),
         # Its lower-case form is the ASCII letter k.
-        ([(NAME, "\u212aate".encode())], 400, "other than ASCII"),
-        ([(NAME, b"eve\x00")], 400, "other than ASCII"),
+        ([(NAME, "\u212aate".encode())], 400, "non-ASCII characters"),
+        ([(NAME, b"eve\x00")], 400, "non-ASCII characters"),
         ([(NAME, b"jane@uni.edu")], 403, "should send the part before the @"),
         ([(NAME, b"..")], 403, "cannot be the name of an account"),
         ([(NAME, b"a" * 33)], 403, "cannot be the name of an account"),
@@ -80,12 +80,12 @@ def test_the_names_options() -> None:
         ("--auth-header X-Remote-User --proxy-from 10.0.0.0/8", "no \\*, no network, no name"),
         ("--auth-header X-Remote-User --proxy-from 0.0.0.0", "no \\*, no network, no name"),
         ("--auth-header X-Remote-User --proxy-from 127.0.0.1,", "no \\*, no network, no name"),
-        (f"{PROXY} --auth-file accounts.json", "leave out --auth-file and --insecure"),
-        (f"{PROXY} --insecure", "leave out --auth-file and --insecure"),
+        (f"{PROXY} --auth-file accounts.json", "remove --auth-file and --insecure"),
+        (f"{PROXY} --insecure", "remove --auth-file and --insecure"),
         (f"{PROXY} --engine slurm", "as the user who started the page"),
         (f"{PROXY} --engine ssh --site a.toml", "the SSH keys of the user who started the page"),
         (f"{PROXY} --teacher jane@uni.edu", "cannot be the name of an account"),
-        ("--teacher eve", "--teacher goes with --auth-header"),
+        ("--teacher eve", "--teacher requires --auth-header"),
         *(
             (f"--auth-header {header} --proxy-from 127.0.0.1", "a header that only your proxy sets")
             for header in ("Cookie", "X_Remote_User", "X-Forwarded-User", "X-", "X-Ä")

@@ -193,7 +193,7 @@ def may(access: DataAccess, person: rights.Person, **paths: str) -> bool:
         try:
             access.check(config.parse({"dataset": "own_table", **paths}))
         except ConfigError as error:
-            return "a file that you uploaded here" not in str(error)
+            return "a file that you have uploaded" not in str(error)
     return True
 
 

@@ -101,7 +101,9 @@ def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catal
     assert OBSTACLE.reason in unusable.describe() and OBSTACLE.remedy in unusable.describe()
     planned = plan.make(plan.parse({"batch_size": 10}, unusable), catalogue, unusable)
     assert planned.device_kind == "cpu"
-    with pytest.raises(ConfigError, match=r"device.*no GPU here can be used.*too old.*580 or newer"):
+    with pytest.raises(
+        ConfigError, match=r"device.*no GPU of this machine can be used.*too old.*580 or newer"
+    ):
         plan.make(plan.parse({"device": "cuda", "nproc_per_node": 1}, unusable), catalogue, unusable)
     label, words = Form(catalogue, unusable)._label_and_help(
         "nproc_per_node", plan.config_module.settings()["name"]
@@ -122,9 +124,11 @@ def test_a_container_cannot_see_others_and_says_so(monkeypatch: pytest.MonkeyPat
     assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026532198]")
     note = Devices(tmp_path, None).sample().note
-    assert note is not None and "a container or in WSL2, where programs outside it cannot be seen" in note
+    assert note is not None and "a container or in WSL2 and cannot see programs outside of it" in note
     (said,) = missing.what_is_unclear(1)
-    assert "outside it cannot be seen" in said.meaning and "WSL2" in said.meaning and not said.is_problem
+    assert (
+        "cannot see programs outside of it" in said.meaning and "WSL2" in said.meaning and not said.is_problem
+    )
     assert missing.what_is_unclear(0) == [], "where there is no GPU nothing is missing"
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
     assert hardware.sees_all_processes()

@@ -349,7 +349,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [-1, 2, 10**18, True, 1.0, "1", [1]])
 def test_a_function_that_is_not_there_is_refused(tmp_path: Path, number: Any) -> None:
     passed_on(tmp_path, orjson.dumps({"data": [], "fn_index": 7, "session_hash": "x"}))
-    with pytest.raises(Refused, match="no function with this number") as refused:
+    with pytest.raises(Refused, match="No function has this number") as refused:
         passed_on(tmp_path, orjson.dumps({"data": [], "fn_index": number, "session_hash": "x"}))
     assert refused.value.status == 404
     passed_on(tmp_path, b'{"data": []}', called="list_runs")

@@ -27,18 +27,18 @@ from tests.unit.class_of import ANN, BOB, password_of
     ("words", "said"),
     [
         ("--host 0.0.0.0", "python -m ddp_gui.accounts .* --auth-file accounts.json, or add --insecure"),
-        ("--allow-host lab.example", "others reach the page by that name"),
+        ("--allow-host lab.example", "makes the page reachable by that name"),
         ("--proxy-from 127.0.0.1", "through a proxy"),
-        ("--ssl-keyfile key.pem", "go together"),
-        ("--engine slurm --auth-file accounts.json", "there is no file"),
+        ("--ssl-keyfile key.pem", "must be used together"),
+        ("--engine slurm --auth-file accounts.json", "does not exist"),
         ("--engine slurm --insecure --host 0.0.0.0", "as the user who started the page"),
         (
             "--engine ssh --site a.toml --insecure --host 0.0.0.0",
             "the SSH keys of the user who started the page",
         ),
-        ("--engine ssh", "needs --site FILE, whose table .ssh. names the hosts"),
+        ("--engine ssh", "needs --site FILE, whose table .ssh. must name the hosts"),
         ("--site site.toml", "add --engine slurm or --engine ssh"),
-        ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "there is no file"),
+        ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "does not exist"),
         ("--root-path https://lab.example/ddp", "--root-path is"),
     ],
 )
@@ -56,12 +56,12 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port FREE --runs-dir FILE", "FILE is not a folder"),
         ("--port FREE --auth-file FILE.none", "Name a file made by: python -m ddp_gui.accounts"),
         ("--port FREE --auth-file FILE", "cannot be read: "),
-        ("--port FREE --auth-file LIST", "it is not an accounts file"),
+        ("--port FREE --auth-file LIST", "the file is not an accounts file"),
         ("--port FREE --auth-file NOBODY", "has no account, so no one could log in: python -m"),
-        ("--port FREE --engine slurm --site FILE.none", "--site: there is no file"),
-        ("--port FREE --data-dir FILE", "--data-dir: there is no folder"),
+        ("--port FREE --engine slurm --site FILE.none", "--site: the file"),
+        ("--port FREE --data-dir FILE", "--data-dir: the folder"),
         ("--port FREE --insecure --proxy-from lab", "--proxy-from is 'lab'; allowed:"),
-        ("--port FREE --ssl-certfile FILE --ssl-keyfile FILE", "name a certificate and its own private key"),
+        ("--port FREE --ssl-certfile FILE --ssl-keyfile FILE", "pass a certificate and its private key"),
         ("--bogus", "unrecognized arguments: --bogus. python app.py --help lists the options"),
     ],
 )
@@ -95,7 +95,7 @@ def test_an_engine_that_acts_in_one_name_takes_a_file_of_accounts_with_one(tmp_p
         words = f"{engine} --host 0.0.0.0 --auth-file"
         found = program.checked_options(program.parse_options([*words.split(), str(one)]))
         assert found.has_login and found.num_accounts == 1
-        with pytest.raises(ValueError, match="let --auth-file name one account, your own"):
+        with pytest.raises(ValueError, match="use --auth-file with only your account"):
             program.checked_options(program.parse_options([*words.split(), str(several)]))
 
 

@@ -150,9 +150,9 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "exactly as if"),
-        ({"warmup_steps": 100}, "exactly as if"),
-        ({"warmup_steps": 101}, "not quite the same"),
+        ({}, "equals that of a run"),
+        ({"warmup_steps": 100}, "equals that of a run"),
+        ({"warmup_steps": 101}, "differs slightly"),
         ({"lr_schedule": "cosine"}, "The cosine schedule will span all epochs: the learning rate jumps up"),
         ({"lr_schedule": "one_cycle"}, "The one-cycle schedule"),
     ],

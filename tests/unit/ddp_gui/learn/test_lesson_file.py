@@ -88,7 +88,7 @@ def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(t
     path.write_bytes(b"+++\n" + b"#" * lesson_file.MAX_BYTES)
     with pytest.raises(LessonError, match=r"line 1: the file has more than 200,000 bytes"):
         lesson_file.read(path)
-    with pytest.raises(LessonError, match="allowed: small letters"):
+    with pytest.raises(LessonError, match="allowed: lower-case letters"):
         lesson_file.parse("What? Why!", LESSON)
 
 

@@ -110,7 +110,7 @@ def test_a_measurement_without_weight_says_why(one: RunNumbers, two: RunNumbers,
     ("text", "words"),
     [
         ("speed_up(1, 0)", "compares nothing"),
-        ("1 < 2", "names no quantity"),
+        ("1 < 2", "contains no quantity"),
         ("luck(0) < 1", "'luck' is not a quantity; the quantities are: loss"),
         ("loss(2) < 1", "there is no run 2; allowed: 0 to 1"),
         ("loss(True) < 1", "loss has a run"),
@@ -140,7 +140,7 @@ def test_a_condition_computes_what_it_says() -> None:
     ):
         measures.check_condition(text, 2)
         if holds is None:
-            with pytest.raises(measures.UnmeasuredError, match="divide by is 0"):
+            with pytest.raises(measures.UnmeasuredError, match="divisor is 0"):
                 measures.condition_holds(text, runs)
         else:
             assert measures.condition_holds(text, runs) is holds, text
@@ -187,7 +187,7 @@ def test_with_one_gpu_two_ranks_run_on_the_cpu() -> None:
     lesson = lesson_file.parse("a", LESSON)
     found = fit(lesson, machine(num_gpus=1, num_cores=4))
     assert found.obstacles == ["two ranks: nproc_per_node is 2; allowed: fewer."]
-    assert found.way == "Here it runs on CPU ranks instead."
+    assert found.way == "On this machine it runs on CPU ranks instead."
     assert found.of(lesson.runs[1].config) == {**as_written(lesson, 1), "device": "cpu"}
 
 

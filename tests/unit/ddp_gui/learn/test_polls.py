@@ -42,7 +42,7 @@ def test_one_answer_a_person_and_a_prediction_cannot_be_changed() -> None:
     poll.answer("ann", 2, 10.0)
     poll.answer("ann", 2, 20.0)  # a retry, after the response to the first was lost
     assert poll.answers["ann"].answered_unix_s == 10.0
-    with pytest.raises(ValueError, match="you have answered already"):
+    with pytest.raises(ValueError, match="you have already answered"):
         poll.answer("ann", 1, 21.0)
     poll.act("close")
     poll.answer("ann", 2, 22.0)

@@ -104,7 +104,7 @@ def test_silent_gpus_and_a_torch_without_cuda_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0")
     (driver,) = missing.unusable(Obstacle(reason="The driver is too old.", remedy="Install another."))
     assert driver.command is None
-    assert driver.meaning == "The driver is too old. Install another. Then start the page again."
+    assert driver.meaning == "The driver is too old. Install another. Then restart the page."
     assert missing.unusable(None) == []
 
 

@@ -108,7 +108,7 @@ def test_everything_from_a_file_is_escaped() -> None:
         ({"num_rows": 1200}, "1,200 rows; to be predicted: <b><bdi>&lt;price&gt;</bdi></b>."),
         (
             {"num_rows": 2, "target": {"min": 1.5, "median": 2.0, "max": 1234567.0}},
-            "It goes from 1.5 to 1.235e+06, median 2.",
+            "Its values range from 1.5 to 1.235e+06, with a median of 2.",
         ),
         (
             {"num_words": {"shortest": 3, "median": 24, "longest": 2100}},

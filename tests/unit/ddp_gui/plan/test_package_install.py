@@ -73,7 +73,7 @@ def test_the_pinned_package_alone_is_installed(tmp_path: Path, monkeypatch: pyte
         ({"PIP_NO_INDEX": "1"}, "The package index does not have this version."),
         (
             {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"},
-            "The package index cannot be reached. Is this machine on the internet?",
+            "The package index cannot be reached. Check this machine's internet connection.",
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPa
     install = page.start("names")
     with pytest.raises(ValueError, match="Names is being installed: wait for it to end"):
         page.start("other")
-    assert ended(install).error == "It took longer than 3 s."
+    assert ended(install).error == "The installation took longer than 3 s."
 
 
 def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_one_pinned_package_is_installed(requirement: str | None) -> None:
     page = installs(entry(requirement))
     for name in ("names", "unknown"):
-        with pytest.raises(ValueError, match="needs no package that can be installed here"):
+        with pytest.raises(ValueError, match="needs no package that this page can install"):
             page.start(name)
     with pytest.raises(ValueError, match="nothing was installed"):
         page.find("names")

@@ -51,11 +51,11 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     second = line.start(place.planned(), "bob").run
     on_gpus = line.start(place.planned(num_ranks=2, machine=SERVER), "carl").run
     view = view_of(place, line, catalogue)
-    assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks and starts as soon as they are free."
+    assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks and starts as soon as enough are free."
     said = view.place(on_gpus.run_id)
     assert said["can_share_gpus"] and "GPU 0: blender of eve (pid 7)" in said["why"]
     place.devices.now = replace(place.devices.now, users={}, being_checked=frozenset({"GPU-1"}))
-    assert "This machine is being checked" in view.place(on_gpus.run_id, afresh=True)["why"]
+    assert "A check of this machine is running" in view.place(on_gpus.run_id, afresh=True)["why"]
     gpus = view.page(EVE, lambda _: True)["devices"]["gpus"]
     assert [gpu["others"] for gpu in gpus] == [[], ["the check of this machine"]]
     line.pause(True)

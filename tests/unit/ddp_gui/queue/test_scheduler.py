@@ -277,7 +277,7 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
         line.start(place.planned(num_ranks=1), "ann")
     with pytest.raises(ValueError, match=r"nproc_per_node is 3; allowed: .* from 1 to 2: your limit"):
         line.start(place.planned(num_ranks=3), "bob")
-    with pytest.raises(ValueError, match="from 1 to 2: the most CPU ranks that this page allows"):
+    with pytest.raises(ValueError, match="from 1 to 2: the number of CPU ranks that this page allows"):
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
     assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
     line.set_limits("zoe", None)
@@ -291,7 +291,8 @@ def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) ->
     line.start(place.planned(), "bob")
     line.set_limits(None, Limits(disk_bytes=2_000_000))
     with pytest.raises(
-        ValueError, match=r"Your runs use 3\.\d MB of disk, and your limit is 2\.0 MB.*All of them are still"
+        ValueError,
+        match=r"Your runs use 3\.\d MB of disk space, and your limit is 2\.0 MB.*All of these runs are still",
     ):
         line.start(place.planned(), "ann")
     place.supervisors.end(run)
@@ -309,7 +310,7 @@ def test_a_run_over_its_minutes_is_told_to_save_and_stop_once(place: Place) -> N
     line.tick()
     (command,) = [json.loads(text) for text in run.commands.read_text().splitlines()]
     assert (command["name"], command["save"]) == ("stop", True)
-    assert command["why"] == "A run may take at most 0.0001 minutes here: a teacher set this limit."
+    assert command["why"] == "The run has reached the time limit of 0.0001 minutes that a teacher has set."
 
 
 def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place) -> None:
@@ -380,7 +381,7 @@ def test_an_invalid_or_held_queue_file_is_said(place: Place, monkeypatch: pytest
     run = line.start(place.planned(), "bob").run
     book = place.runs_dir / ".class" / "queue.json"
     book.write_text("{half")
-    with pytest.raises(QueueStoreError, match="Delete it: queued runs stay queued"):
+    with pytest.raises(QueueStoreError, match="Delete this file: queued runs stay queued"):
         place.page().start(place.planned(), "carl")
     book.unlink()
     monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)

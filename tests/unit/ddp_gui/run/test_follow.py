@@ -113,7 +113,7 @@ def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) 
             async for _ in stream:
                 pass
 
-    with pytest.raises(ValueError, match="not a plain file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         asyncio.run(watch())
 
 

@@ -145,7 +145,7 @@ def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
 def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: Path, catalogue) -> None:
     run = run_with(tmp_path, 100, strategy="by_hand", **{"by_hand.piece_mb": 2})
     summary = summarise(RunView(run, 1), store_of(tmp_path, catalogue))
-    assert summary["strategy_sharing"] == "The strategy by_hand is not installed here."
+    assert summary["strategy_sharing"] == "The strategy by_hand is not installed on this machine."
     assert summary["config"]["by_hand.piece_mb"] == 2
     known = summarise(RunView(run_with(tmp_path, 200), 1), store_of(tmp_path, catalogue))
     assert known["strategy_sharing"].startswith("After every backward pass DDP averages")

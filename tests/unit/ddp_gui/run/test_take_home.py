@@ -48,7 +48,7 @@ def view(tmp_path: Path, catalogue) -> RunView:
 def test_a_card_names_what_was_measured_and_what_is_missing(view: RunView) -> None:
     card = model_card.model_card(view, FACTS)
     assert "| accuracy | 0.75 (95% interval 0.7306 to 0.7685) |" in card
-    assert "`model.onnx` is left out: onnx is not installed where this file was made." in card
+    assert "`model.onnx` is missing: onnx is not installed on the machine that made this zip." in card
     assert "somebody, MIT" in card and "| 12,345 | `" + "0" * 64 in card
     assert "⟨U+" in card  # characters with an effect are shown by their number
     assert "| `batch_size` |" in card and "`script" not in card and "|  |" not in card
@@ -116,5 +116,5 @@ def test_a_large_model_or_tokenizer_is_no_page(model: Path, monkeypatch: pytest.
     with pytest.raises(NoPageError, match="the tokenizer of a pretrained model does not run"):
         try_page.try_page("a", about, model)
     monkeypatch.setattr(try_page, "MAX_BYTES", 10**6)
-    with pytest.raises(NoPageError, match="it would have 5 MB; 1 MB are the most"):
+    with pytest.raises(NoPageError, match="it would have 5 MB; the limit is 1 MB"):
         try_page.try_page("a", ABOUT_IMAGES, model)

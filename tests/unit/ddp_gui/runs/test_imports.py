@@ -122,7 +122,7 @@ def test_a_run_goes_out_and_comes_in(page: Page, there: RunDirectory, tmp_path: 
     assert "handle" not in json.loads(run.status.read_text()) or (
         json.loads(run.status.read_text())["handle"] is None
     )
-    with pytest.raises(ValueError, match="imported runs are not continued"):
+    with pytest.raises(ValueError, match="imported runs cannot be resumed"):
         imports.refuse_to_continue(run)
     imports.refuse_to_continue(there)
 
@@ -226,7 +226,7 @@ EVENT = b'{"seq":1,"time_unix_s":1.0,"kind":"step","step":1,"epoch":0,"loss":1.0
         (changed("config.json", b'{"schema_version": 99}'), "schema"),
         (changed("config.json", b'{"batch_size": 1' + b"0" * 400 + b"}"), "batch_size|not JSON"),
         (changed("events.jsonl", b""), "no event"),
-        (changed("events.jsonl", EVENT + b"\x80\x00 not an event\n"), "lines that are no events"),
+        (changed("events.jsonl", EVENT + b"\x80\x00 not an event\n"), " that are not events"),
         (changed("events.jsonl", EVENT.replace(b":1.0}", b":1e999,\"seq\":-1}")), "no events"),
         (changed("events.jsonl", b'{"a":' * 10_000 + b"\n"), "no events"),
         (changed("hashes.json", b'{"run_id": 7}'), "hashes.json in the zip is damaged"),

@@ -20,7 +20,7 @@ def read_script(name: str) -> str:
     ("name", "start", "why", "num_ranks"),
     [
         ("plain_ddp", "torchrun", "joins the ranks that torchrun starts", None),
-        ("spawned", "python", "starts the ranks itself (mp.spawn)", 2),
+        ("spawned", "python", "starts the ranks (mp.spawn)", 2),
         ("single", "python", "has no process group", 1),
         ("gpu_whole", "torchrun", "joins the ranks", 2),
         ("fsdp2", "torchrun", "joins the ranks", None),

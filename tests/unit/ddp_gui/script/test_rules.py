@@ -79,7 +79,11 @@ def test_a_script_is_resumed_by_who_may_start_it(settings: ClassSettingsFile, tm
 @pytest.mark.parametrize(
     ("values", "is_shared", "refused"),
     [
-        ({"script_start": "python", "num_nodes": 2}, True, "starts its ranks itself"),
+        (
+            {"script_start": "python", "num_nodes": 2},
+            True,
+            "the launcher python starts the ranks on one machine only",
+        ),
         ({"script_python": "/opt/python"}, False, "share no folder with this machine"),
         ({"script_folder": "/data"}, False, "share no folder with this machine"),
     ],

@@ -43,9 +43,9 @@ def said(catalogue: Catalogue, **values: Any) -> str:
         ({"nproc_per_node": 4}, "4 ranks share 2 CPU cores"),
         ({"batch_size": 700, "num_epochs": 2}, "Only 2 steps per epoch, 4 in all"),
         ({"checkpoint_every_steps": 1}, "A checkpoint every step keeps the disk busy"),
-        ({"warmup_ratio": 0.8}, "the full learning rate is reached late or never"),
+        ({"warmup_ratio": 0.8}, "the run reaches the full learning rate late or never"),
         ({"num_workers": 8}, "16 loader workers in all share 2 CPU cores"),
-        ({"sync_batchnorm": True}, "SyncBatchNorm does nothing on the CPU"),
+        ({"sync_batchnorm": True}, "SyncBatchNorm has no effect on the CPU"),
     ],
 )
 def test_what_will_disappoint_is_said(real: Catalogue, values: dict[str, Any], words: str) -> None:
@@ -175,7 +175,7 @@ def test_a_form_filled_in_from_a_run_says_what_differs(small_form: Form, catalog
     words, _, _ = changes(small_form, catalogue, {"num_epochs": 3, "batch_size": 32}, filled_from=run)
     assert words == "As the <b>first</b>, but: Batch per rank 64 → 32"
     words, _, _ = changes(small_form, catalogue, {"num_epochs": 3}, filled_from=run)
-    assert words == "The same settings as the <b>first</b>."
+    assert words == "Same settings as the <b>first</b>."
 
 
 BUTTON = re.compile(r'<button type="button" class="ddp-suggestion" data-values="(.*?)">(.*?)</button>')
@@ -232,7 +232,7 @@ def error(field: str, value: Any) -> ConfigError:
 
 def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuration() -> None:
     told = fill_in.problem_text(error("batch_size", 0), FORM)
-    assert told == "Batch per rank: 0 is not possible. It must be a whole number from 1 to 9."
+    assert told == "Batch per rank: 0 is not possible. Allowed: a whole number from 1 to 9."
     listed = fill_in.problem_html(error("batch_size", 0), FORM)
     assert 'class="ddp-wrong" data-field="batch_size"' in listed
     assert 'data-go-to="batch_size"><bdi>Batch per rank</bdi></button>' in listed
@@ -241,7 +241,7 @@ def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuratio
 @pytest.mark.parametrize("value", [None, "", "  "])
 def test_an_empty_field_is_a_hint_and_no_error(value: Any) -> None:
     assert fill_in.problem_text(error("batch_size", value), FORM) == (
-        "Batch per rank: not filled in yet. It must be a whole number from 1 to 9."
+        "Batch per rank: not filled in. Allowed: a whole number from 1 to 9."
     )
     assert 'class="ddp-missing"' in fill_in.problem_html(error("batch_size", value), FORM)
 

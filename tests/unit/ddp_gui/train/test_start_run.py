@@ -122,8 +122,8 @@ def source(tmp_path: Path) -> RunDirectory:
         ({"model_size": "small"}, "model_size is 'small'; allowed: large, as in"),
         ({"lora_rank": "4"}, "lora_rank is '4'; allowed: 0, as in"),
         ({"start_from": "gone/1"}, "there is no run of this id"),
-        ({"start_from": "{run}/2"}, "has no checkpoint of step 2; there are: 1"),
-        ({"dataset": "iris"}, "one that can learn from iris"),
+        ({"start_from": "{run}/2"}, "has no checkpoint of step 2; its checkpoints: 1"),
+        ({"dataset": "iris"}, "a model for iris"),
     ],
 )
 def test_other_models_are_refused(

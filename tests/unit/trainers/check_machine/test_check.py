@@ -91,10 +91,10 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
-        "GPU 3 does not report who uses it",
-        "GPU 4 has memory in use by a process that is not visible from here",
-        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be queried",
-        "GPU 6 is divided (MIG), and its instances are not known",
+        "GPU 3 does not report its users",
+        "GPU 4 has memory in use by a process that is not visible to this program",
+        "A MIG instance of GPU 9 (NVIDIA A30) cannot be queried",
+        "GPU 6 is in MIG mode, but its instances are unknown",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
@@ -116,7 +116,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
     assert with_one.kind == "cpu"
     assert with_one.words.endswith("that many were requested and only 1 GPU can be used: GPU 2 is in use")
-    with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
+    with pytest.raises(ValueError, match="1 GPU requested, but only 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
 
 
@@ -165,8 +165,8 @@ NO_DRIVER = Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None)
 @pytest.mark.parametrize(
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
-        (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
-        (ONE_CARD, GOOD, 0, True, "are in use and were skipped"),
+        (ONE_CARD, GOOD, 1, True, "Torch can use the free card"),
+        (ONE_CARD, GOOD, 0, True, "are in use, so they were not checked"),
         (NO_DRIVER, GOOD, 0, False, "no driver answers"),
         (ONE_CARD, Probe(torch="2.11.0+cpu"), 0, False, "for CPUs only"),
         (ONE_CARD, OLD, 1, False, "The driver is old."),
@@ -233,7 +233,7 @@ def test_more_bytes_a_second_are_faster_and_times_beside_runs_are_not_compared()
         for speed in (2e9, 1e9)
     )
     assert compare(now, last.to_json(), are_times_comparable=True) == "writing: 2.0 × faster"
-    assert compare(now, last.to_json(), are_times_comparable=False) == "passed last time too"
+    assert compare(now, last.to_json(), are_times_comparable=False) == "also passed last time"
     odd = last.to_json() | {"values": [{"name": "writing", "value": "much"}]}
     assert compare(now, odd, are_times_comparable=True) == "the same", "a damaged file costs no check"
 
@@ -259,6 +259,6 @@ def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     assert [value.value for value in good.values] == [5e8, 2e-4]
     failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log", "do")
     assert (failed.state, failed.hint, failed.log) == ("failed", "do", "log")
-    assert (failed.words, failed.said) == ("The ranks could not average: rank 1 failed:", "NCCL error")
+    assert (failed.words, failed.said) == ("The all-reduce failed on rank 1:", "NCCL error")
     assert all_reduce.judge([], -9, "", "").state == "failed"
     assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"

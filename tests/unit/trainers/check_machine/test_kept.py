@@ -80,10 +80,10 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
     for name in ("file_system", "disk"):
         assert (found[name]["state"], found[name]["hint"]) == ("failed", disk.FREE_SPACE_HINT)
     for name in ("all_reduce", "checkpoint", "exact", "strategy_zero9"):
-        assert found[name]["words"] == "Jobs cannot write to the disk of the runs."
+        assert found[name]["words"] == "Jobs cannot write to the runs directory."
         assert found[name]["state"] == "not_checked"
     assert state["state"] == "done"
-    assert state["summary"].endswith("It could not be saved: No space left on device.")
+    assert state["summary"].endswith("The result could not be saved: No space left on device.")
     files = CheckFiles(small_disk)
     assert sorted(path.name for path in files.folder.iterdir()) == ["lock"]
 
@@ -207,7 +207,7 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
     with alone(files), scratch(files) as folder:
         assert list(folder.iterdir()) == []
         (folder / "run").mkdir()
-        with pytest.raises(ValueError, match="being checked already"), alone(files):
+        with pytest.raises(ValueError, match="a check of this machine is already running"), alone(files):
             pass
         assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
     assert [path.name for path in files.folder.iterdir()] == ["lock"]

@@ -139,7 +139,7 @@ def test_weights_that_are_not_the_models_are_named(run: RunDirectory, folder: Pa
             assert words is not None and repr(key) in words, words
     save_file({**weights, "one.more": torch.zeros(1)}, path)
     reseal(folder)
-    assert "'one.more', which the model does not know" in str(load_and_step(run))
+    assert "'one.more', which the model does not have" in str(load_and_step(run))
 
 
 def test_a_pickle_that_would_run_something_is_refused_without_torchs_advice(
@@ -181,7 +181,7 @@ def test_only_plain_files_are_opened(
     make(folder / "rank_7.pt")
     listed_as(folder, "rank_7.pt", size_bytes)
     words = str(load_and_step(run))
-    assert re.search(r"rank_7.pt (is not a plain file|cannot be read|is not what was saved)", words)
+    assert re.search(r"rank_7.pt (is not a regular file|cannot be read|differs from the saved file)", words)
 
 
 def test_a_folder_of_shards_that_is_a_link_is_not_followed(
@@ -204,7 +204,7 @@ def test_a_file_that_is_larger_than_was_said_is_not_read(
     monkeypatch.setattr(manifests, "_sha256_of", lambda file, size: summed.append(size) or real(file, size))
     for sum_bytes in (0.0, math.inf):
         words = [manifests.find_fault(item, sum_bytes=sum_bytes) for item in run.list_checkpoints()]
-        assert words == ["rank_0.pt is not what was saved (damaged or altered)"]
+        assert words == ["rank_0.pt differs from the saved file (damaged or altered)"]
     assert summed and max(summed) < 10**6
 
 

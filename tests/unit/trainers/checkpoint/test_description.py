@@ -71,7 +71,9 @@ def test_a_split_that_prepares_images_in_its_own_way_must_say_how() -> None:
     config = Config(dataset="digits", model="cnn")
     plain = description.describe(config, spec, TensorSplit(images, labels, device=CPU), network)
     assert (plain["input"]["mean"], plain["input"]["std"]) == ([0.0], [1.0])
-    with pytest.raises(ValueError, match=r"Inverted\.preparation does not state what its prepare does"):
+    with pytest.raises(
+        ValueError, match=r"Inverted\.preparation does not describe what its method prepare computes"
+    ):
         description.describe(config, spec, Inverted(images, labels, device=CPU), network)
 
 

@@ -124,7 +124,7 @@ def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(
     assert not copy.samefile(weights) and copy.read_bytes() == weights.read_bytes()
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
     before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(DamageError, match=r"model\.safetensors of step 1 is not what was saved"):
+    with pytest.raises(DamageError, match=r"model\.safetensors of step 1 differs from the saved file"):
         rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 

@@ -66,7 +66,7 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
         assert liveness.read_status(run).state == "running"
     lost = liveness.read_status(run)
     assert lost.state == "lost" and lost.started_unix_s == 5.0
-    assert lost.error is not None and "Nothing was saved yet: start it again." in lost.error
+    assert lost.error is not None and "No checkpoint was saved: start the run again." in lost.error
     manifest = run.checkpoints / "step_3" / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
@@ -98,7 +98,8 @@ def test_a_status_of_a_newer_version_and_a_damaged_configuration_say_so(run: Run
     run.status.write_text('{"schema_version": 9, "state": "running"}')
     error = liveness.read_status(run).error
     assert (
-        error is not None and "made by a newer version of this program (schema 9, this one knows 2)" in error
+        error is not None
+        and "written by a newer version of this program (schema 9; this version reads up to 2)" in error
     )
     run.config.write_bytes(b"{" + b"\x00" * 10)
     with pytest.raises(ValueError, match="The configuration of this run is damaged"):

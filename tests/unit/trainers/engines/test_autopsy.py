@@ -188,7 +188,7 @@ def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) ->
     assert cause.message == "Rank 1 was killed (SIGKILL), as requested on its page."
     file.append([(3.0, "state", starting)])
     file.close()
-    assert "by the system or by someone" in remains.explain().message, "that was of an earlier start"
+    assert "by the system or by a user" in remains.explain().message, "that was of an earlier start"
 
 
 @pytest.mark.parametrize("peers_words", [SAMPLE_PEER_EXITED, SAMPLE_ABORTED])

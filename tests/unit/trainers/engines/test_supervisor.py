@@ -67,7 +67,7 @@ def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -
     assert launcher.pick_checkpoint(run, None).step == 20
     (run.checkpoints / "step_20" / "optimizer.pt").unlink()
     error = conclude(run, 0, "running").error
-    assert error is not None and "None of its checkpoints is complete: start it again." in error
+    assert error is not None and "No checkpoint of this run is complete: start the run again." in error
 
 
 def test_hint_of_a_run_that_has_done_all_its_steps_says_so(run: RunDirectory) -> None:

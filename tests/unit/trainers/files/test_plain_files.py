@@ -46,16 +46,16 @@ def test_a_run_with_a_link_in_it_is_not_opened_and_says_which(
     with pytest.raises(ValueError, match="is a link"):
         opened(RunDirectory(linked))
     (made.path / name).symlink_to(secret)
-    with pytest.raises(ValueError, match=f"{name} in it is not a plain file, and links are not followed"):
+    with pytest.raises(ValueError, match=f"{name} in its folder is not a regular file"):
         opened(made)
 
 
 def test_a_pipe_does_not_hold_up_whoever_looks(made: RunDirectory) -> None:
     os.mkfifo(made.events)
-    with pytest.raises(ValueError, match=r"events\.jsonl in it is not a plain file"):
+    with pytest.raises(ValueError, match=r"events\.jsonl in its folder is not a regular file"):
         opened(made)
     os.mkfifo(made.logs / "rank_0.log")
-    with pytest.raises(ValueError, match="not a plain file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         logs.read(made.rank_log(0), -1)
 
 

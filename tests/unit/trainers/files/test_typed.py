@@ -70,7 +70,7 @@ def test_values_of_each_kind_are_read() -> None:
         ({"state": ["on"]}, "state is ['on']; allowed: one of on, off"),
         ({"limit": 21}, "limit is 21; allowed: a whole number from 1 to 20 or null"),
         ({"parts": [{"name": "a"}, {"name": ""}]}, "parts[1].name is ''; allowed: a text of 1 to 5"),
-        ({"parts": [{}]}, "parts[0].name is missing, but needed is: a text of 1 to 5"),
+        ({"parts": [{}]}, "parts[0].name is missing; allowed: a text of 1 to 5"),
         ({"parts": [{"name": "bad"}]}, "parts[0]: name must not be bad"),
         ({"parts": [{"name": "a", "x": 1}]}, "'parts[0].x' is not a field; allowed: name, share"),
         ({"by_name": {"k": 3}}, "by_name.k is 3; allowed: an object"),

@@ -32,7 +32,7 @@ SYSTEM_ERRORS = {
     [
         (
             errno.ENOSPC,
-            "the disk of {folder} is full: delete runs that are no longer needed and empty the bin",
+            "the disk of {folder} is full: delete runs that you no longer need and empty the bin",
         ),
         (errno.EDQUOT, "the disk quota of {folder} is used up: delete runs"),
         (errno.EROFS, "the disk of {folder} is read-only: make it writable"),

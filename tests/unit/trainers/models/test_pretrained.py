@@ -202,5 +202,5 @@ def test_importing_all_plugins_brings_none_of_the_optional_packages() -> None:
 
 def test_text_that_is_too_long_for_the_places_is_said() -> None:
     network = gpt.Gpt(30, 8, gpt.Shape(1, 2, 8))
-    with pytest.raises(ValueError, match="cannot read 9 tokens at once: choose a smaller sequence_length"):
+    with pytest.raises(ValueError, match="does not support 9 tokens: choose a smaller sequence_length"):
         pretrained.freeze_unused(network, torch.zeros(1, 9, dtype=torch.long))

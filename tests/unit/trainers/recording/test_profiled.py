@@ -104,5 +104,5 @@ def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
     assert found["clock"] == clock
     parameters = [{"name": "weight", "bytes": 40}, {"name": "bias", "bytes": 8}]
     assert found["buckets"] == [{"bytes": 48, "parameters": parameters}]
-    with pytest.raises(ValueError, match=r"no step was done\. The run was paused\."):
+    with pytest.raises(ValueError, match=r"no step was recorded\. The run was paused\."):
         whole.of([{**notes(0, 0), "steps": []}], skews, Ddp(), world, ended_early="The run was paused.")  # type: ignore[arg-type]

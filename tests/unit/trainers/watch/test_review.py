@@ -112,7 +112,7 @@ def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     assert list(review.found(is_over=True)) == [], "unused parameters end DDP here"
     review.take_step(2, [1.0, 1.0])
     (finding,) = review.found(is_over=True)
-    assert finding["code"] == "replicas_differ" and "used outside" in finding["message"]
+    assert finding["code"] == "replicas_differ" and "changed outside" in finding["message"]
 
 
 def test_unused_parameters_are_named() -> None:

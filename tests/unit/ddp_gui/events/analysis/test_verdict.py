@@ -91,7 +91,7 @@ def test_a_classifier_whose_loss_falls_to_the_end_only_had_too_few_steps() -> No
         "still_improving",
         "Still improving: train longer.",
     )
-    assert "guessing one of 3 classes gives 33.3%" in said.reason and "falling to the end" in said.reason
+    assert "guessing one of 3 classes gives 33.3%" in said.reason and "falling at the end" in said.reason
     away = evaluated([1e9, 1e8, 1e7, 1e6], [0.33, 0.33, 0.33, 0.33])
     assert code([*events, *away]) == "did_not_learn", "it has diverged and only comes back"
 

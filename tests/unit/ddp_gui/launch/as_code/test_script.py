@@ -181,6 +181,6 @@ def test_what_cannot_be_written_is_refused_with_a_reason(settings: dict[str, Any
 def test_a_plug_in_that_was_removed_is_a_reason() -> None:
     for dataset, strategy in ((None, strategy_of("ddp")), (DIGITS, None)):
         found = script.describe(config_of(dataset="digits"), dataset, strategy)
-        assert "is not there any more" in found["reason"]
+        assert "no longer exists" in found["reason"]
     with pytest.raises(NotAsCodeError, match="Data set mine cannot be exported"):
         script.write(config_of(dataset="mine"), replace(DIGITS, name="mine"), strategy_of("ddp"))

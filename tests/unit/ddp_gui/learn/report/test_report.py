@@ -92,7 +92,7 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
     [
         ({"prediction": None}, "No prediction was locked."),
         ({"runs": ["a-1", None]}, "Not all runs of the lesson have ended."),
-        ({"runs": []}, "None of its runs was started, or they were deleted."),
+        ({"runs": []}, "No run of this lesson was started, or the runs were deleted."),
         ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
         ({"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]}, "My experiment: seed 1."),
     ],

@@ -109,4 +109,4 @@ def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
             folder.write("0", asdict(NodeReport(count=count, host="node1", ranks={})))
         said = restarts.silence_of_first_node(run)
         assert (said is not None) is (count - 9 >= restarts.SILENT_AFTER_S), count
-    assert said is not None and "Node 0 (node1) has not been heard for 30 s" in said
+    assert said is not None and "Node 0 (node1) has not reported for 30 s" in said

@@ -83,7 +83,7 @@ def test_a_node_that_never_comes_is_lost_too(
 ) -> None:
     head = head_of(run, folder)
     assert look(head, monkeypatch, COMES_WITHIN_S - 1) == ""
-    assert "has not begun within" in look(head, monkeypatch, 1.5)
+    assert "has sent no report within" in look(head, monkeypatch, 1.5)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_without_restarts_left_or_after_a_persons_stop_it_ends(
     assert ends(folder, "failed", cause=LOST, is_stop_asked=True) is None
     in_state(run, "running")
     restarts.leave(run, folder, "Its time is over.", 0)
-    assert "it is saved; Resume continues it" in run.commands.read_text()
+    assert "the run saves; Resume continues it" in run.commands.read_text()
     in_state(run, "stopped")
     assert ends(folder, "stopped", left=0) is None
     assert restarts.has_ended(run)

@@ -50,19 +50,19 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
 @pytest.mark.parametrize(
     ("state", "nodes", "has_begun", "shown", "words"),
     [
-        ("CANCELLED", "", False, "stopped", "Its Slurm job was cancelled before it began."),
-        ("CANCELLED", "n1", True, "stopped", "Its Slurm job was cancelled."),
-        ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
-        ("DEADLINE", "", False, "stopped", "at the job's deadline before it began."),
-        ("PREEMPTED", "n1", True, "stopped", "to make room for a job of higher priority."),
+        ("CANCELLED", "", False, "stopped", "The run's Slurm job was cancelled before it started."),
+        ("CANCELLED", "n1", True, "stopped", "The run's Slurm job was cancelled."),
+        ("CANCELLED", "", True, "stopped", "was cancelled while it waited for a restart."),
+        ("DEADLINE", "", False, "stopped", "at the job's deadline before it started."),
+        ("PREEMPTED", "n1", True, "stopped", "in favour of a job of higher priority."),
         ("REVOKED", "", False, "stopped", "Another cluster of the federation took its Slurm job before it"),
         ("TIMEOUT", "n1", True, "stopped", "Slurm ended its job at the job's time limit."),
         ("BOOT_FAIL", "n1", False, "failed", "Slurm could not launch its job on the nodes (BOOT_FAIL: n1)."),
         ("NODE_FAIL", "n[1-2]", True, "failed", "a node of its job failed (NODE_FAIL: n[1-2])."),
         ("OUT_OF_MEMORY", "n1", True, "failed", "more memory than it had asked for (OUT_OF_MEMORY: n1)."),
-        ("FAILED", "n1", True, "lost", "(FAILED), but the run recorded no end."),
-        ("FAILED", "n1", False, "failed", "on n1, and the run had not started."),
-        ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run recorded no end."),
+        ("FAILED", "n1", True, "lost", "(FAILED), but the run did not record its end."),
+        ("FAILED", "n1", False, "failed", "on n1 before the run started."),
+        ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run did not record its end."),
     ],
 )
 def test_each_end_of_a_job_has_its_state_and_its_reason(
@@ -113,7 +113,7 @@ def test_an_end_that_a_rank_has_recorded_is_not_followed_by_another(
     accounts = f"echo 'CANCELLED|0:9|n1|1700000000|ddp-{run.run_id}'"
     engine_with(tmp_path, monkeypatch, squeue="true", sacct=accounts, scontrol="exit 1")
     found = liveness.read_status(run)
-    assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled.")
+    assert (found.state, found.error) == ("stopped", "The run's Slurm job was cancelled.")
     reasons = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
     assert reasons == ["Stopped after step 46, saved."]
 
@@ -127,8 +127,8 @@ def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
         found = liveness.read_status(run)
         assert found.state == "lost"
     assert found.error == (
-        "Slurm no longer knows job 12, and nothing in the run's folder says how it ended. "
-        "Nothing was saved yet: start it again."
+        "Slurm no longer knows job 12, and the run's folder has no record of its end. "
+        "No checkpoint was saved: start the run again."
     )
     assert (tmp_path / "asked").read_text().count("sacct") <= 2, "what is not known is asked ever less often"
     assert liveness.status_file.read(run.status) != found and not run.events.exists()

@@ -148,5 +148,5 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
 
 @pytest.mark.parametrize("name", ["two\nlines", "50%j", "bell\a"])
 def test_what_slurm_would_read_in_a_value_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="cannot stand in a batch script"):
+    with pytest.raises(ValueError, match="cannot be used in a batch script"):
         script.batch_script(Config(), tmp_path / name, None, max_restarts=3)

@@ -105,7 +105,7 @@ def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEng
         make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
     with pytest.raises(SlurmError, match="the cluster has no partition"):
         make(rows=()).capacity()
-    with pytest.raises(SlurmError, match="no partition of those that the site file names: x"):
+    with pytest.raises(SlurmError, match="no partition that the site file allows: x"):
         make('[slurm.partition]\nallowed = ["x"]').capacity()
 
 
@@ -115,7 +115,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
     assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
     assert allowed(engine, replace(one, num_nodes=5)) == {
-        "num_nodes": "1 to 4: the most nodes of a job of partition lab"
+        "num_nodes": "1 to 4, the maximum number of nodes per job in partition lab"
     }
     assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
     four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
@@ -124,7 +124,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     assert engine.check(replace(four, device="cpu")) == []
     assert allowed(engine, Config(nproc_per_node=9)) == {
-        "nproc_per_node": "at most 8: partition lab has no more cores"
+        "nproc_per_node": "at most 8, the maximum of cores in partition lab"
     }
     assert allowed(engine, replace(one, device="cuda")) == {
         "device": "auto or cpu: partition lab has no GPUs"
@@ -134,7 +134,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
         "no more v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
-        "memory_gb": "at most 15: partition lab has no more memory"
+        "memory_gb": "at most 15, the maximum of memory in partition lab"
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
@@ -158,7 +158,7 @@ def test_hostile_values_of_each_field_are_refused_or_quoted(
             text = script.batch_script(config, tmp_path, None, gres="gpu:1", max_restarts=3)
         if not text:
             continue
-        head = text.partition("\n# One launcher")[0].splitlines()
+        head = text.partition("\n# Each node has one launcher")[0].splitlines()
         assert all(line.startswith(("#!", "#SBATCH --")) for line in head)
         options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", text, re.MULTILINE))
         option = {"time_limit": "time", "gpu_type": "gres"}.get(name, name)
@@ -188,7 +188,7 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
     assert engine.check(one) == [] and engine.check(replace(one, account="physics")) == []
     wrong = replace(one, partition="old", account="art", num_nodes=3, memory_gb=65, time_limit="9:00:00")
     found = allowed(engine, replace(wrong, extra_lines="--exclusive\n--nodelist=n1"))
-    assert found["account"] == "physics, or empty: the administrator has fixed it"
+    assert found["account"] == "physics, or empty: the administrator has fixed this value"
     assert found["memory_gb"] == "at most 64: the administrator's limit"
     assert found["num_nodes"] == "at most 2: the administrator's limit"
     assert found["extra_lines"] == "--exclusive or --reservation=course"
@@ -197,7 +197,7 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
         "time_limit": "at most 8 h: the administrator's limit"
     }
     nothing = allowed(make(), replace(one, extra_lines="--exclusive"))
-    assert nothing == {"extra_lines": "none: the administrator allows no further ones"}
+    assert nothing == {"extra_lines": "none, because the administrator allows no additional options"}
 
 
 def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
@@ -219,7 +219,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ("partitions = 1", "has 'partitions' in [slurm]; allowed: partition, num_nodes"),
         (
             "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
-            "[slurm.account]: fixed excludes default and allowed",
+            "[slurm.account]: fixed cannot be combined with default or allowed",
         ),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b'; allowed: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),

@@ -98,7 +98,7 @@ def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
     ("said", "words"),
     [
         ("", "lacks ssh.hosts"),
-        ('[ssh]\nhosts = ["a", "b"]\nfolder = "/home/x"', "folder is for hosts that share none"),
+        ('[ssh]\nhosts = ["a", "b"]\nfolder = "/home/x"', "folder is allowed only with shared = false"),
         (
             '[ssh]\nhosts = ["a"]\nshared = false',
             "folder is '', but allowed with shared = false is: an absolute path",
@@ -138,7 +138,7 @@ def test_what_a_host_has_is_read() -> None:
     assert (read.num_cores, read.memory_bytes) == (8, 2**20)
     assert [(gpu.name, gpu.memory_bytes) for gpu in read.gpus] == [("NVIDIA H100, 80GB", 81559 * 2**20)]
     for wrong in ("", "cores x\nmemory_kib 1", "cores 4\n"):
-        with pytest.raises(ValueError, match="of its cores and memory"):
+        with pytest.raises(ValueError, match="reports invalid resources"):
             scripts.read_capacity(wrong)
 
 
@@ -157,7 +157,7 @@ def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
     for script, limit_s, kind, words in (
         ("echo refused >&2; exit 255", 60.0, UnreachableError, "pc1 cannot be reached: refused"),
         ("echo wrong >&2; exit 1", 60.0, SshError, "^pc1: wrong$"),
-        ("exec sleep 600", 0.4, UnreachableError, "pc1 gave no answer in 0 s"),
+        ("exec sleep 600", 0.4, UnreachableError, "pc1 did not answer within 0 s"),
     ):
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
