@@ -80,7 +80,7 @@ async def checked_body(
         raise Refused(413, f"This request is too large: at most {front.MAX_BYTES:,} bytes are accepted.")
     files = _files_in(value)
     if files and not await CLICKS.run(_were_uploaded, files, incoming):
-        raise Refused(400, "The uploaded file was not found. Choose the file again.")
+        raise Refused(400, "This file was not uploaded: choose it again.")
     if isinstance(value, dict):
         if queue is not None:
             callers.refuse_others(queue, value.get("event_id"))

@@ -112,7 +112,7 @@ class Uploads:
             or source.is_symlink()
             or not source.is_file()
         ):
-            raise ValueError("the uploaded file was not found: choose the file again")
+            raise ValueError("the file was not uploaded: choose it again")
         return source
 
     def keep(self, uploaded: str) -> Path:
