@@ -136,13 +136,14 @@ def build(spec, options):
 ACCUMULATED = 20
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
 def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
-    copy_with: CopyWith, tmp_path: Path
+    copy_with: CopyWith, tmp_path: Path, strategy: str
 ) -> None:
     """A step takes six seconds: twenty batches of 0.3 s."""
     text = ACCUMULATES.replace("ONE_OF_STEP_THREE", str(2 * ACCUMULATED + 3))
     launcher = copy_with({"trainers/models/accumulates.py": text})
-    values = {"model": "accumulates", "gradient_accumulation_steps": ACCUMULATED}
+    values = {"model": "accumulates", "strategy": strategy, "gradient_accumulation_steps": ACCUMULATED}
     values |= {"batch_size": 4, "max_steps": 5, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
     in_step_three = tmp_path / "in step three"
     first = launcher.start_run(

@@ -73,6 +73,7 @@ def save_and_load(job: dict[str, Any], world: World) -> dict[str, Any]:
     part = Part(job, world)
     part.training.run(SAVED_AT)
     weights = _whole(part.training.weights())
+    part.training.scores()  # most saves follow an evaluation
     part.save()
     drawn = _draw()
     part.training.run(LAST_STEP)

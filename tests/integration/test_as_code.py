@@ -145,9 +145,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **DIGITS, "model": "cnn", "num_epochs": 3, "random_flip": True, "random_crop": 2, "weight_decay": 0.1,
         "lr_schedule": "step", "lr_step_epochs": 1, "lr_gamma": 0.5,
     },
-    "SGD with Nesterov, one cycle, not normalised": {
+    "one rank, SGD with Nesterov, one cycle, not normalised": {
         **DIGITS, "dataset": "spirals", "model": "tabular_mlp", "num_epochs": 3, "optimizer": "sgd",
         "nesterov": True, "lr_schedule": "one_cycle", "weight_decay": 0, "normalise": False,
+        "nproc_per_node": 1,
+    },
+    "stopped early by accuracy": {
+        **DIGITS, "model": "linear", "num_epochs": 60, "learning_rate": 0.05, "early_stopping_patience": 2,
     },
     "stopped early by RMSE": {
         **DIGITS, "dataset": "diabetes", "model": "tabular_mlp", "num_epochs": 60, "learning_rate": 0.02,
@@ -184,7 +188,8 @@ def test_own_data_is_trained_on_alike(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "model", "num_ranks"), [("zero1", "mlp", 2), ("tensor", "vit", 2), ("ddp", "mlp", 3)]
+    ("strategy", "model", "num_ranks"),
+    [("zero1", "mlp", 2), ("zero2", "cnn", 2), ("tensor", "vit", 2), ("ddp", "mlp", 3)],
 )
 def test_sums_in_another_order_are_close(
     ranks: Ranks, strategy: str, model: str, num_ranks: int, tmp_path: Path

@@ -1,6 +1,6 @@
 """Checkpoints of real torchrun ranks: exactness, changes of world size, failing disks and kills.
 
-Three launches run all jobs; each kill uses a separate launch.
+Four launches run all jobs; each kill uses a separate launch.
 """
 
 from __future__ import annotations
@@ -61,8 +61,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     four = {f"{name}_on_four": job("load_elsewhere", name, 4) for name in ("ddp", "zero1", "zero3", "tensor")}
     four["data_tensor"] = job("save_and_load", "data_tensor", 4)
     one = {f"{name}_on_one": job("load_elsewhere", name, 1) for name in MOVED}
+    alone = folder / "alone"
+    alone.mkdir()
+    one["zero3_alone"] = job("save_and_load", "zero3", 1, run=str(alone))
+    fewer = {"data_tensor_on_two": job("load_elsewhere", "data_tensor", 2)}
+    fewer["zero3_alone_on_two"] = job("load_elsewhere", "zero3", 2, run=str(alone))
     found: dict[str, Any] = {}
-    for num_ranks, jobs in ((2, two), (4, four), (1, one)):
+    for num_ranks, jobs in ((2, two), (4, four), (1, one), (2, fewer)):
         found |= answers_of(num_ranks, WORKER, folder, jobs)
     errors = {name: answer["error"] for name, answer in found.items() if "error" in answer}
     assert not errors, errors
@@ -86,7 +91,8 @@ def test_loaded_training_goes_on_bit_for_bit(answers: dict[str, Any], name: str)
 @pytest.mark.parametrize(
     ("strategy", "ranks"),
     [(name, "on_one") for name in MOVED]
-    + [(name, "on_four") for name in ("ddp", "zero1", "zero3", "tensor")],
+    + [(name, "on_four") for name in ("ddp", "zero1", "zero3", "tensor")]
+    + [(name, "on_two") for name in ("data_tensor", "zero3_alone")],
 )
 def test_another_number_of_ranks_goes_on_from_it(answers: dict[str, Any], strategy: str, ranks: str) -> None:
     answer = answers[f"{strategy}_{ranks}"]

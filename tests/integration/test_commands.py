@@ -10,7 +10,7 @@ NEW_RATE = 0.000_123
 
 
 def test_each_command_has_its_effect_and_its_answer(launcher: Launcher) -> None:
-    """Checkpoint, set_lr, pause, checkpoint, resume, an unknown command and stop, sent to one run in turn."""
+    """One run gets all in turn; at the end Stop twice during a checkpoint, and Checkpoint during Stop."""
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6, eval_every_steps=10**6)
     live.wait_for_step(1)
     assert not live.ask("resume")["accepted"], "it is not paused"
@@ -36,17 +36,21 @@ def test_each_command_has_its_effect_and_its_answer(launcher: Launcher) -> None:
     resume = live.ask("resume")
     live.wait_for_step(pause["step"] + 50)
     live.run.append_command("no_such_command")  # type: ignore[arg-type]
-    stop = live.ask("stop")
+    asked = [live.run.append_command(name) for name in ("checkpoint", "stop", "stop", "checkpoint")]
     status = live.wait_for_end()
+    answers = {event["id"]: event for event in live.events("command")}
+    late_checkpoint, stop, second_stop = (answers[each] for each in asked[:3])
+    live.wait_for_no_process(ANSWER_TIMEOUT_S)
     assert (status.state, status.exit_code, status.error) == ("stopped", 0, None)
     assert live.states() == ["starting", "running", "paused", "running", "stopping", "stopped"]
 
-    for answer in (checkpoint, set_lr, pause, paused_checkpoint, resume, stop):
+    for answer in (checkpoint, set_lr, pause, paused_checkpoint, resume, late_checkpoint, stop, second_stop):
         assert answer["accepted"], answer
     (warning,) = live.events("warning")
     assert warning["code"] == "command_unreadable" and "no_such_command" in warning["message"]
     reasons = {event["step"]: event["reason"] for event in live.events("checkpoint")}
-    assert reasons == {checkpoint["step"]: "button", pause["step"]: "button", stop["step"]: "stop"}
+    by_button = {answer["step"]: "button" for answer in (checkpoint, pause, late_checkpoint)}
+    assert reasons == by_button | {stop["step"]: "stop"}
     for step in reasons:
         checkpoint_files.verify(live.run, step)
     steps = live.events("step")

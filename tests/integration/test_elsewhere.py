@@ -1,6 +1,6 @@
 """Scripts that run a job elsewhere, executed to the end: two torchruns on this machine act as two machines.
 
-Fake srun and scontrol start the processes that the real ones would start.
+Fake srun and scontrol start the processes that the real ones would start; the test sets SkyPilot's variables.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ddp_gui.launch import elsewhere
 from ddp_gui.launch.elsewhere import PORT, Job
@@ -72,6 +73,13 @@ def test_the_slurm_script_trains_to_the_end(job: Job, tmp_path: Path) -> None:
     slurm = {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": NODES, "SLURM_CPUS_PER_TASK": "1"}
     give([elsewhere.sbatch_text(job)], [slurm], tools)
     assert_trained(RunDirectory(tmp_path / f"{job.run_id}-job{number}"), job)
+
+
+def test_the_script_of_the_skypilot_task_trains_to_the_end(job: Job, tmp_path: Path) -> None:
+    script = yaml.safe_load(elsewhere.skypilot_text(job))["run"].replace(str(PORT), str(free_port()))
+    machines = {"SKYPILOT_NODE_IPS": f"{HERE}\n{HERE}", "RUNS": str(tmp_path)}
+    give([script, script], [{**machines, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)])
+    assert_trained(RunDirectory(tmp_path / job.new_run), job)
 
 
 def give(

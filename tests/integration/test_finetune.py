@@ -145,6 +145,16 @@ def test_classifier_from_a_folder_is_the_same_on_every_rank_and_trains_all_its_w
 
 
 @needs_transformers
+def test_padding_does_not_change_what_a_classifier_says(stand_in: Callable[[str], Path]) -> None:
+    for kind, num_classes in (("bert", 2), ("classifier", 3), ("gpt2", 2)):
+        network = hf_text.build(spec(num_classes=num_classes), options(stand_in(kind))).eval()
+        text = torch.tensor([[1, 9, 8, 7, 2]])
+        padded = functional.pad(text, (0, 6))
+        assert torch.allclose(network(text), network(padded), atol=1e-5), kind
+        assert not torch.allclose(network(text), network(text.flip(1)), atol=1e-5), kind
+
+
+@needs_transformers
 def test_trained_classes_are_kept_when_there_are_as_many(stand_in: Callable[[str], Path]) -> None:
     from safetensors.torch import load_file
 

@@ -149,6 +149,9 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
         file = tmp_path / "runs" / ".class" / "polls" / f"{poll_id}.json"
         wait_until("the answers on the disk", file.exists, ANSWER_TIMEOUT_S)
         assert "127.0.0.1" not in file.read_text() and "testclient" not in file.read_text()
+    with served(tmp_path, has_anonymous_polls=True) as (teacher, phone):  # the page was restarted
+        assert "cannot be changed" in phone.ask("answer_poll", poll_id, 1, token)
+        assert teacher.ask("change_poll", poll_id, "close")["state"] == "closed"
 
 
 def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,32 @@ def test_mlflow_server_has_every_step_once(tmp_path: Path) -> None:
     assert runs == [("mine", "FINISHED")] and size == [("64",)]
 
 
+def test_trackio_server_has_every_step_once(tmp_path: Path) -> None:
+    pytest.importorskip("trackio", reason="pip install -r requirements-trackio.txt")
+    port = free_port()
+    show = f"import trackio; trackio.show(server_port={port}, open_browser=False, block_thread=True)"
+    variables = {"TRACKIO_DIR": str(tmp_path / "trackio"), "TRACKIO_WRITE_TOKEN": "word"}
+    address = f"http://127.0.0.1:{port}"
+    run = make_run(tmp_path / "runs", 0, state="running", forward_to="trackio", forward_project="demo")
+    with served([sys.executable, "-c", show], port, **variables):
+        forward_with_kills(run, "trackio", TRACKIO_SERVER_URL=address, TRACKIO_WRITE_TOKEN="word")
+        body = json.dumps({"args": [], "kwargs": {"project": "demo", "run": "mine"}}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{address}/api/get_logs", body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.loads(answer.read())["data"]
+    check_trackio(tmp_path / "trackio" / "demo.db")
+
+
 def test_trackio_database_has_every_step_once(tmp_path: Path) -> None:
     pytest.importorskip("trackio", reason="pip install -r requirements-trackio.txt")
     run = make_run(tmp_path / "runs", 0, state="running", forward_to="trackio", forward_project="demo")
     forward_with_kills(run, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))
-    with sqlite3.connect(tmp_path / "trackio" / "demo.db") as stored:
+    check_trackio(tmp_path / "trackio" / "demo.db")
+
+
+def check_trackio(database: Path) -> None:
+    with sqlite3.connect(database) as stored:
         rows = [(step, json.loads(row)) for step, row in stored.execute("SELECT step, metrics FROM metrics")]
     losses = [(step, row["train/loss"]) for step, row in rows if "train/loss" in row]
     assert sorted(losses) == [(step, 1 / step) for step in range(1, NUM_STEPS + 1)]

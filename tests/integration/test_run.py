@@ -231,6 +231,16 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     assert live.losses() == finished_run.losses()
 
 
+def test_what_kills_a_rank_is_named_also_where_forking_is_turned_off(launcher: Launcher) -> None:
+    run = create_run(launcher.runs_dir, num_epochs=100_000)
+    live = launcher.start_run(run, environment={"PET_START_METHOD": "spawn"})
+    live.wait_for_step(1)
+    live.rank(1).kill()
+    status = live.wait_for_end()
+    assert status.error is not None and "Rank 1 was killed (SIGKILL)" in status.error, live.story()
+    live.wait_for_no_process(ANSWER_TIMEOUT_S)
+
+
 def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_collide(
     launcher: Launcher,
 ) -> None:

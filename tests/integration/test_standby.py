@@ -15,6 +15,7 @@ from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_unt
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local.warm_pool import Order
+from trainers.machine import processes
 
 NUM_RANKS = 2
 END_S = 180.0
@@ -108,6 +109,21 @@ def test_a_run_of_the_warm_pool_is_the_same(
         *("supervisor.log", "torchrun", "torchrun.log"),
     ]
     assert not template.is_running()
+
+
+def test_a_killed_rank_of_the_warm_pool_is_named(launcher: Launcher, begin: Begin) -> None:
+    run = create_run(launcher.runs_dir, nproc_per_node=NUM_RANKS, num_epochs=100_000)
+    process = begin()
+    template = template_of(process)
+    give(process, run)
+    wait_until("a step", lambda: losses(run), END_S)
+    titles = {processes.title_of(rank.cmdline()): rank for rank in template.children()}
+    assert set(titles) == {f"ddp: {run.run_id} rank {rank}" for rank in range(NUM_RANKS)}
+    titles[f"ddp: {run.run_id} rank 1"].kill()
+    assert process.wait(END_S) == 1
+    (error,) = [event for event in all_events(run) if event["kind"] == "error"]
+    assert error["rank"] == 1 and "Rank 1 was killed" in error["message"]
+    assert liveness.read_status(run).state == "failed"
 
 
 def test_a_command_reaches_a_run_whose_template_still_imports(launcher: Launcher, begin: Begin) -> None:

@@ -16,6 +16,7 @@ from tests.integration.answers import answers_of
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
+from trainers.parallel.sharded import layers_of
 from trainers.registry import ModelOptions
 from trainers.strategies.data_tensor import DataTensor
 from trainers.strategies.ddp import Ddp
@@ -249,3 +250,12 @@ def test_heads_that_cannot_be_cut_evenly_are_refused() -> None:
     mesh: Any = SimpleNamespace(size=lambda: 3)
     with pytest.raises(ValueError, match="4 attention heads"):
         cut_by_plan(_network("gpt"), mesh)
+
+
+def test_layers_are_the_blocks_or_the_parts_with_weights_of_their_own() -> None:
+    gpt, mlp = _network("gpt"), _network("mlp")
+    assert layers_of(gpt) == list(gpt.blocks)
+    assert layers_of(mlp) == [part for part in mlp if isinstance(part, nn.Linear)]
+    shared = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 5, bias=False))
+    shared[2].weight = shared[0].weight
+    assert layers_of(shared) == [shared[1]]

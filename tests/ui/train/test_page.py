@@ -51,9 +51,11 @@ def test_start_watch_checkpoint_reload_stop(server: Server, page: Page, runs_dir
     shown_command = command.inner_text()
     assert "--nproc-per-node 2 -m trainers.worker" in shown_command
 
-    page.get_by_role("button", name="Start").click()
+    before = set(runs_dir.glob("*/config.json"))
+    page.get_by_role("button", name="Start").dblclick()
     page.wait_for_url("**/run?id=*")
     wait_for_points(page, 3)
+    assert len(set(runs_dir.glob("*/config.json")) - before) == 1, "a double click starts one run"
     run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
     copied = shlex.split(shown_command.replace("\n", ""))
     assert Path(copied[copied.index("trainers.worker") + 1]).parent == runs_dir

@@ -57,6 +57,29 @@ def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(pl
     assert sorted(place.supervisors.run_ids()) == sorted(run.run_id for run in runs)
 
 
+def test_of_two_pages_that_resume_a_run_at_once_one_does(place: Place) -> None:
+    pages = [place.page(), place.page()]
+    run = pages[0].start(place.planned(), "ann").run
+    leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
+    place.supervisors.end(run)
+    refusals: list[str] = []
+
+    def click(number: int) -> None:
+        try:
+            pages[number].resume(run, 5, place.planned(), "ann")
+        except ValueError as error:
+            refusals.append(str(error))
+
+    clicks = [threading.Thread(target=click, args=(number,)) for number in (0, 1)]
+    for thread in clicks:
+        thread.start()
+    for thread in clicks:
+        thread.join()
+    place.supervisors.has_begun(run)
+    assert len(refusals) == 1 and run.run_id in refusals[0], refusals
+    assert place.supervisors.run_ids() == [run.run_id] * 2
+
+
 class KilledError(BaseException):
     """Substitute for kill -9: no code runs after it."""
 

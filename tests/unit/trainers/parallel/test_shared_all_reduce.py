@@ -60,3 +60,29 @@ def test_it_is_not_for_ranks_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         shared_all_reduce.create(rank_of_two(0), 1.0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert shared_all_reduce.create(rank_of_two(0), 1.0) is None
+
+
+def test_every_rank_has_the_mean_in_the_order_of_the_ranks() -> None:
+    cpu = torch.device("cpu")
+    worlds = [World(rank=rank, local_rank=rank, world_size=3, node=0, device=cpu) for rank in range(3)]
+    ranks = [SharedSum(world, 60.0) for world in worlds]
+    there = [rank.addresses() for rank in ranks]
+    for rank in ranks:
+        rank.connect(there)
+    for rank in ranks:
+        rank.settle()
+    pieces = shared_all_reduce.PIECE_BYTES // 4
+    for size, kind in (
+        (1, torch.float64), (7, torch.bfloat16), (pieces, torch.float32), (3 * pieces + 5, torch.float32),
+        (3 * pieces + 5, torch.bfloat16),
+    ):  # fmt: skip
+        values = [torch.randn(size).to(kind) for _ in ranks]
+        expected = values[0] / 3 + values[1] / 3 + values[2] / 3
+        averaging = [threading.Thread(target=ranks[rank].average, args=(values[rank],)) for rank in range(3)]
+        for thread in averaging:
+            thread.start()
+        for thread in averaging:
+            thread.join()
+        assert all(torch.equal(each, expected) for each in values), f"{size} {kind}"
+    for rank in ranks:
+        rank.close()
