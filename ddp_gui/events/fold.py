@@ -297,7 +297,7 @@ class Fold:
         return (self.began_unix_s or 0.0) + self.idle_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the active time of the run in seconds, until `now` or its last event."""
+        """Return the active time of the run in seconds, until its last event or the later time `now`."""
         if self.newest_unix_s is None:
             return 0.0
         until = self.newest_unix_s if now is None else max(now, self.newest_unix_s)

@@ -129,7 +129,7 @@ def _query_kernel(client: Address, server: Address) -> int | None:
 
 
 def _packed(host: str) -> tuple[socket.AddressFamily, bytes, int]:
-    """Return an address in the kernel's form, and the interface index of a link-local address."""
+    """Return the family and the bytes of an IP address, and the interface index of a link-local one."""
     plain, _, interface = host.partition("%")
     number = ipaddress.ip_address(plain)
     mapped = number.ipv4_mapped if isinstance(number, ipaddress.IPv6Address) else None

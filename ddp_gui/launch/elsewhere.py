@@ -82,7 +82,7 @@ def job_of_run(
 
 
 def torchrun_argv(job: Job) -> list[str]:
-    """Return the command up to the run directory, without the options that identify the machine.
+    """Return the command before the run directory, without the node rank and the rendezvous address.
 
     Several machines find each other by the static rendezvous, which exchanges JSON: torchrun's c10d
     rendezvous unpickles data that any machine of the network may send. A single machine needs no port.

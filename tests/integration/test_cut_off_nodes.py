@@ -139,7 +139,7 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
             "no rank", lambda: not any(is_alive(rank.pid) for rank in watched.ranks), REPORTED_S
         )
         assert ended_s < REPORTED_S, "the lease of a node that reaches nothing"
-        assert "Node 0 (node1, rank 0) has not been heard" in watched.words()
+        assert "Node 0 (node1, rank 0) has not reported" in watched.words()
         watched.watch_until(
             "Slurm giving the node up, and the job waiting",
             lambda: "node1 down" in nodes(cluster) and cluster.is_delayed(watched.job()),
@@ -168,7 +168,7 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
     assert "Duplicate" not in nodes(cluster) and "drain" not in nodes(cluster)
     later = list(events.read_all(run.events))[written:]
     assert later[0]["kind"] == "warning" and later[0]["code"] == "restarted", "only the new start writes"
-    assert "Node 0 (node1, rank 0) has not been heard" in later[0]["message"]
+    assert "Node 0 (node1, rank 0) has not reported" in later[0]["message"]
     shown = [state for _, state in watched.states if state != "starting"]
     assert shown == ["running", "queued", "running"]
     assert_only_what_was_observed(watched)
@@ -185,7 +185,7 @@ def test_node_1_cut_off_is_reported_and_its_rank_ends_by_its_own_lease(
     assert [state for _, state in watched.states] == ["running", "queued"], "one state, no failure first"
     (error,) = [event for event in events.read_all(watched.run.events) if event["kind"] == "error"]
     assert error["code"] == "node_lost"
-    assert "Node 1 (node2, rank 1) has not been heard" in error["message"]
+    assert "Node 1 (node2, rank 1) has not reported" in error["message"]
     assert_only_what_was_observed(watched)
 
 

@@ -82,40 +82,43 @@ def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
 
 
 HELD, AT_WORK = ("--hold",), ("--nodelist=node1",)
-BEFORE = "Its Slurm job was cancelled before it began"
+BEFORE = "The run's Slurm job was cancelled before it started"
 ROWS: Mapping[str, Row] = {
     "cancelled by an administrator before it began": Row(
         HELD, "stopped", f"{BEFORE} by {OTHER_ADMINISTRATOR}.", cancel_as_administrator, has_begun=False
     ),
     "cancelled by an administrator at work": Row(
-        AT_WORK, "stopped", f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}.", cancel_as_administrator
+        AT_WORK,
+        "stopped",
+        f"The run's Slurm job was cancelled by {OTHER_ADMINISTRATOR}.",
+        cancel_as_administrator,
     ),
     "preempted, and not started again": Row(
         ("--qos=low", "--nodelist=node2", "--no-requeue"),
         "stopped",
-        "Slurm ended its job to make room for a job of higher priority.",
+        "Slurm ended the run's job in favour of a job of higher priority.",
         preempt,
     ),
     "the script fails before the run begins": Row(
         AT_WORK,
         "failed",
-        "Its Slurm job ended with exit code 3 on node1, and the run had not started.",
+        "The run's Slurm job ended with exit code 3 on node1 before the run started.",
         wrap="exit 3",
         has_begun=False,
     ),
     "the script ends without a word of the run": Row(
-        AT_WORK, "lost", "(COMPLETED), but the run recorded no end.", wrap="exit 0"
+        AT_WORK, "lost", "(COMPLETED), but the run did not record its end.", wrap="exit 0"
     ),
     "the time limit": Row(
         (*AT_WORK, "--time=1"),
         "stopped",
-        "Slurm ended its job at the job's time limit.",
+        "Slurm ended the run's job at the job's time limit.",
         exceed_time_limit,
     ),
     "its node fails, and it is not started again": Row(
         ("--nodelist=node2", "--no-requeue"),
         "failed",
-        "Slurm reports that a node of its job failed (NODE_FAIL: node2).",
+        "Slurm reports that a node of the run's job failed (NODE_FAIL: node2).",
         take_node_down,
         comes_after=True,
     ),

@@ -121,7 +121,7 @@ def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(
     site.write_text(said)
     engine = engine_of(site, variables=ssh_hosts.environment)
     run = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
-    with pytest.raises(SshError, match="pc2: there is no folder /is/not/there there"):
+    with pytest.raises(SshError, match="pc2: this host has no folder /is/not/there, in which"):
         engine.start(run)
     assert not processes_of(run) and set(engine.hosts.users().values()) == {""}
 

@@ -399,8 +399,8 @@ def make_on_rank_0(run: RunDirectory, make: Callable[[], None]) -> str | None:
         while not run.config.is_file():
             if time.monotonic() > deadline:
                 return (
-                    f"Rank 0 has created no {run.config} that is visible here. Either its output shows why, "
-                    "or its machine and this one do not share this folder."
+                    f"Rank 0 has not created {run.config}, or this machine cannot see it. Read the output "
+                    "of rank 0, and check that both machines share this folder."
                 )
             time.sleep(MADE_POLL_S)
         return None

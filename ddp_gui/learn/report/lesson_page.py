@@ -236,7 +236,7 @@ def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
             parts.append(tag("p", _inlines(picture.see, used), class_="see"))
         parts.append(_picture(picture, runs))
         if picture.instrument in _MOVING:
-            parts.append(tag("p", "Only the program can play or change this picture.", class_="soft"))
+            parts.append(tag("p", "This picture can only be played or changed in Rankscope.", class_="soft"))
         found = outcome.of_picture(picture, recorded.numbers())
         if picture.finding and found.verdict == "explained":
             parts.append(tag("p", _inlines(picture.finding, used), class_="finding"))

@@ -218,13 +218,8 @@ def _newer(trial: Trial, what: str) -> None:
         path = run.config if what == "configuration" else run.status
         path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version, "new": 1}))
     trial.strike()
-    _open(
-        trial,
-        run,
-        says=f"newer version of this program (schema {version}"
-        if what in ("configuration", "status")
-        else "",
-    )
+    has = {"configuration": "it has schema", "status": "schema"}.get(what)
+    _open(trial, run, says=f"newer version of this program ({has} {version}" if has else "")
     if what == "checkpoint":
         try:
             checkpoint_files.verify(run, run.list_checkpoints()[-1].step)

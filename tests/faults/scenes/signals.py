@@ -62,7 +62,7 @@ def _kill_all(trial: Trial) -> None:
             process.kill()
     live.reap()
     trial.ends(
-        live.run, "lost", says="Resume continues from the latest complete checkpoint|[Ss]tart it again"
+        live.run, "lost", says="Resume continues from the latest complete checkpoint|start the run again"
     )
 
 

@@ -141,7 +141,9 @@ def test_a_run_that_waits_says_why_and_is_cancelled(slurm: SlurmCluster, server:
     page.goto(run_page)
     waiting.get_by_role("button", name="Remove from the queue").click()
     expect(page.locator(".ddp-pill")).to_have_text("stopped")
-    expect(page.locator(".ddp-reason")).to_contain_text("Its Slurm job was cancelled before it began.")
+    expect(page.locator(".ddp-reason")).to_contain_text(
+        "The run's Slurm job was cancelled before it started."
+    )
     assert slurm.ask("squeue", "--noheader", "--format=%A").split() == [others]
     slurm.ask("scancel", others)
     slurm.wait_until_idle()

@@ -195,7 +195,7 @@ def test_a_lesson_that_is_too_large_runs_on_fewer_ranks(server: Server, watched:
     predict = part(page, "1. Predict")
     expect(predict).to_contain_text("This machine cannot run this lesson as defined:")
     expect(predict).to_contain_text("first: nproc_per_node is 900")
-    expect(predict).to_contain_text("Here it runs on at most")
+    expect(predict).to_contain_text("On this machine it runs on at most")
     assert_usable_on_a_phone(page)
     page.get_by_role("slider").first.focus()
     page.keyboard.press("ArrowUp")

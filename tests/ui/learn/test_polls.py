@@ -179,7 +179,7 @@ def test_phones_answer_without_names(serve_page: ServePage, visit: Visit, tmp_pa
     teacher.get_by_role("button", name="Open as a poll").click()
     card = teacher.get_by_role("region", name="Predict with us")
     expect(card).to_contain_text(
-        "phones cannot reach it. Start it so that they can: python app.py --host 0.0.0.0 --polls"
+        "phones cannot reach it. Start it for other devices with: python app.py --host 0.0.0.0 --polls"
     )
     assert_usable(teacher)
     poll_id = teacher.url.rpartition("poll=")[2]

@@ -248,7 +248,7 @@ def test_the_rate_of_a_live_run_is_set(
 def test_an_address_without_a_page_or_a_run_says_so(server: Server, watched: Watched) -> None:
     page, title = watched.page, watched.page.get_by_role("heading", level=1)
     page.goto(f"{server.address}/no/such/page?x=1")
-    expect(title).to_have_text("There is no page at this address.")
+    expect(title).to_have_text("This page does not exist.")
     expect(page.get_by_role("button", name="Dark theme")).to_be_visible()  # styles and scripts are found
     page.locator("main").get_by_role("link", name="Runs").click()
     expect(title).to_have_text("Runs")

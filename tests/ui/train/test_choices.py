@@ -28,6 +28,20 @@ def pick(watched: Watched, label: str, option: str) -> None:
     watched.wait_until_answered()
 
 
+def test_a_typed_letter_moves_to_an_option(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    data = page.get_by_label("Data set", exact=True)
+    data.focus()
+    num_options = page.get_by_role("option").count()
+    for letter in "jj":  # no other option begins with it
+        page.keyboard.press(letter)
+    expect(page.get_by_role("option")).to_have_count(num_options)
+    page.keyboard.press("Enter")
+    expect(data).to_have_value("Jane Austen's novels")
+    watched.wait_until_answered()
+
+
 def test_choices_bring_values_that_learn(server: Server, watched: Watched) -> None:
     page = watched.page
     open_form(watched, server)
@@ -243,7 +257,7 @@ def test_how_a_column_is_read(server: Server, watched: Watched, runs_dir: Path, 
     expect(seen).to_contain_text("'long' in line 7")
     expect(seen).to_contain_text("Fix these problems before training:")
     # The message next to Start refers to the field; the field is marked, and the faults are listed once.
-    expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
+    expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used yet.")
     expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")
     expect(page.locator("#field-data_path")).not_to_have_attribute("data-problem", re.compile("."))
 

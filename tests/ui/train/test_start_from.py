@@ -29,15 +29,19 @@ def test_a_run_is_trained_further(server: Server, source: RunDirectory, page: Pa
     page.get_by_role("link", name="Train further on other data").click()
     words = page.locator(".ddp-start-from")
     expect(words).to_contain_text(f"Training further from {source.run_id}, step 5.")
-    expect(words).to_contain_text("The new run keeps its weights (0.1 MB), even if the other run is deleted.")
+    expect(words).to_contain_text(
+        "The new run has its own copy of the weights (0.1 MB), so you may delete the other run."
+    )
     expect(page.locator("#field-model input")).to_be_disabled()
     page.locator("#field-dataset input").click()
     offered = page.locator("#field-dataset [role=option]")
     labels = [option.get_attribute("aria-label") for option in offered.all()]
     assert labels[0] == "Handwritten digits" and "Fashion-MNIST" in labels and "Two moons" not in labels
     offered.filter(has_text="Fashion-MNIST").click()
-    expect(page.locator("#problems")).to_contain_text("inputs of 1 × 8 × 8, and this data has 1 × 28 × 28")
-    expect(page.locator("#problems")).to_contain_text("7.weight is 128 × 128 there and would be 128 × 1568")
+    expect(page.locator("#problems")).to_contain_text("inputs of 1 × 8 × 8, but this data has 1 × 28 × 28")
+    expect(page.locator("#problems")).to_contain_text(
+        "7.weight has shape 128 × 128 and would have shape 128 × 1568"
+    )
     page.locator("#field-dataset input").click()
     offered.filter(has_text="Handwritten digits").click()
     expect(words).to_contain_text("has its own copy of the weights")

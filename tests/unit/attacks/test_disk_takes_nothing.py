@@ -78,6 +78,6 @@ def test_process_with_a_reused_number_is_let_be(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
     run.write_status(Status(state="running", handle=process_handle(supervisor.pid, 1.0)))
-    with pytest.raises(ValueError, match="folder cannot be written"):
+    with pytest.raises(ValueError, match="folder is not writable"):
         launcher.stop(run, liveness.read_status(run), save=False)
     assert supervisor.poll() is None

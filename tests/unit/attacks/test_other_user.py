@@ -168,7 +168,7 @@ def test_a_planted_answer_of_the_catalogue_is_not_shown(
     assert trainer_process.remembered(planted) == answer
     give_away(planted, monkeypatch)
     assert trainer_process.remembered(planted) is None
-    assert f"{planted} belongs to" in capsys.readouterr().out
+    assert f"{planted} is not used, because it belongs to" in capsys.readouterr().out
 
 
 def test_nothing_is_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,10 +214,10 @@ def test_his_queue_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with keeper.open() as book:
         book.is_paused = True
     give_away(tmp_path / ".class" / "queue.json", monkeypatch)
-    with pytest.raises(QueueStoreError, match=r"queue\.json belongs to"):
+    with pytest.raises(QueueStoreError, match=r"queue\.json is not used, because it belongs to"):
         keeper.read()
     give_away(tmp_path / ".class", monkeypatch)
-    with pytest.raises(QueueStoreError, match=r"\.class belongs to"), keeper.open():
+    with pytest.raises(QueueStoreError, match=r"\.class is not used, because it belongs to"), keeper.open():
         pass
 
 
@@ -226,7 +226,7 @@ def test_his_ticket_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tickets.write_queued(run, TICKET)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == {run.run_id}
     give_away(run.queued, monkeypatch)
-    with pytest.raises(TicketError, match=r"queued\.json belongs to"):
+    with pytest.raises(TicketError, match=r"queued\.json is not used, because it belongs to"):
         tickets.read_queued(run)
     give_away(run.path, monkeypatch)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == set(), "his run takes no part in the queue"
@@ -239,7 +239,7 @@ def test_his_settings_show_nothing_to_anybody(
     settings.change(everyone_sees=True)
     give_away(settings.path, monkeypatch)
     assert ClassSettingsFile(tmp_path).read() == STRICTEST
-    assert "settings.json belongs to" in capsys.readouterr().out
+    assert "settings.json is not used, because it belongs to" in capsys.readouterr().out
 
 
 def test_his_accounts_and_sessions_let_nobody_in(
@@ -281,14 +281,14 @@ def test_his_list_of_runs_is_not_shown(
     assert listing.load_listing(tmp_path, "key") == {"a": {}}
     give_away(listing.path_in(tmp_path), monkeypatch)
     assert listing.load_listing(tmp_path, "key") == {}
-    assert "list.json belongs to" in capsys.readouterr().out
+    assert "list.json is not used, because it belongs to" in capsys.readouterr().out
 
 
 def test_his_folder_receives_no_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     incoming = uploads.make_incoming(tmp_path / "uploads")
     assert mode(incoming) == mode(incoming.parent) == 0o700
     give_away(incoming.parent, monkeypatch)
-    with pytest.raises(ForeignFileError, match="uploads belongs to"):
+    with pytest.raises(ForeignFileError, match="uploads is not used, because it belongs to"):
         uploads.make_incoming(tmp_path / "uploads")
 
 
@@ -301,7 +301,7 @@ def test_what_he_prepared_is_not_trained_on(tmp_path: Path, monkeypatch: pytest.
     cache.find_or_make("abc", prepare)
     assert cache.find("abc") is not None
     give_away(tmp_path / "abc", monkeypatch)
-    with pytest.raises(DataError, match="abc belongs to"):
+    with pytest.raises(DataError, match="abc is not used, because it belongs to"):
         cache.find_or_make("abc", prepare)
 
 
@@ -338,7 +338,7 @@ def test_a_lock_he_put_into_a_run_says_nothing(tmp_path: Path) -> None:
     descriptor = os.open(run.lock, os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     assert not run.is_locked()
-    with pytest.raises(ForeignFileError, match=r"run\.lock belongs to nobody"):
+    with pytest.raises(ForeignFileError, match=r"run\.lock is not used, because it belongs to nobody"):
         run.acquire_lock()
     os.close(descriptor)
     assert run_bin.delete(tmp_path, [run.run_id]), "the run's owner gets rid of it"
@@ -359,7 +359,7 @@ def test_another_users_run_is_shown_but_nothing_is_done_to_it(tmp_path: Path) ->
     assert opened.read_config().dataset == "digits" and liveness.read_status(opened).state == "finished"
     assert len(list(events.read_all(opened.events))) == 1
     for act in (opened.acquire_lock, lambda: opened.append_command("stop")):
-        with pytest.raises(ForeignFileError, match=f"{run.run_id} belongs to nobody and not to root"):
+        with pytest.raises(ForeignFileError, match=f"{run.run_id}.* it belongs to nobody and not to root"):
             act()
     assert run_bin.delete(tmp_path, [run.run_id]), "a planted one can be taken away"
 

@@ -48,7 +48,7 @@ def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_pa
     assert done.stdout.splitlines()[-2:] == ["--runs-dir", "a b'c"] and "--until-silence" in done.stdout
     words = login_node._remote_command(str(tmp_path / "none"), 7, [])
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 1 and "copy this project to this folder" in done.stderr
+    assert done.returncode == 1 and "copy this project there" in done.stderr
     assert not (tmp_path / "broken").exists()
 
 

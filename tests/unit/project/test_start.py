@@ -63,7 +63,7 @@ def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: 
             os.chown(folder / name, UID, UID)
         said = said_to_another_user(lambda: app.make_folders(folder / runs))
         assert said.startswith(f"the folder of the {what} cannot be used (Permission denied: {folder}")
-        assert "--runs-dir" in said and "on every node" in said
+        assert "--runs-dir" in said and "that every node sees" in said
         assert said_to_another_user(lambda: app.make_folders(folder / "home" / "runs")) == ""
 
 
@@ -92,10 +92,10 @@ def test_plugins_that_another_user_could_change_are_refused(tmp_path: Path) -> N
         link.parent.mkdir()
         link.symlink_to(tmp_path / "plugins")
         os.chown(link, UID, UID, follow_symlinks=False)
-        with pytest.raises(ValueError, match=r"--plugins: .*shared/plugins belongs to"):
+        with pytest.raises(ValueError, match=r"--plugins: .*shared/plugins is not .* it belongs to"):
             app.checked_options(app.parse_options([f"--runs-dir={link.with_name('runs')}"]))
         os.chown(file, UID, UID)
-        with pytest.raises(ValueError, match=r"--plugins: .*mine\.py belongs to"):
+        with pytest.raises(ValueError, match=r"--plugins: .*mine\.py is not .* it belongs to"):
             app.checked_options(app.parse_options(words))
 
 

@@ -30,7 +30,7 @@ def log(**values: float) -> None:
 
 
 def should_stop() -> bool:
-    """Return True, on all ranks after the same step, after Stop was pressed."""
+    """Return True once Stop was pressed. The answer changes at the same step on all ranks."""
     return _page is not None and bool(_page.should_stop())
 
 

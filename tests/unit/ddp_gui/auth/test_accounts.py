@@ -127,7 +127,7 @@ def test_the_command_adds_lists_changes_and_removes(tmp_path: Path) -> None:
     before = AccountFile(path).read()["ann"]
     assert before.role == "teacher" and account_file.fits_password("long enough", before.password)
     short = run_command(path, "set-password", "ann", given="short\n")
-    assert short.returncode == 1 and "from 8 to 200 characters" in short.stderr
+    assert short.returncode == 1 and "must have 8 to 200 characters" in short.stderr
     assert run_command(path, "remove", "ann").returncode == 0
     assert AccountFile(path).read() == {}
 

@@ -42,7 +42,7 @@ async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
 @pytest.mark.parametrize(
     ("headers", "status", "said"),
     [
-        ([], 401, "sent no name in X-Remote-User"),
+        ([], 401, "did not send a name in the header X-Remote-User"),
         ([(NAME, b""), (NAME, b"")], 401, "did not send a name"),
         ([(b"x_remote_user", b"eve")], 401, "did not send a name"),
         ([(b"remote-user", b"eve"), (b"cookie", b"x-remote-user=eve")], 401, "did not send a name"),

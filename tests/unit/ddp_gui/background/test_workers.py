@@ -103,7 +103,7 @@ def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
         await asyncio.sleep(0)
         more = Reader(crowd[0], workers)
         await more.take()
-        assert more.status == 429 and b"you are downloading 2 files at once" in more.words
+        assert more.status == 429 and b"you are downloading 2 files at the same time" in more.words
         taking += [asyncio.create_task(each.take()) for each in readers[2:]]
         await asyncio.sleep(0)
         others = Reader(ANN, workers)
@@ -157,7 +157,7 @@ def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
         first = workers.submit(gate.work)
     answer = client.get("/slow?words=hi")
     assert answer.status_code == 429
-    assert "you have asked for jobs 1 times at once: wait until one" in answer.json()["detail"]
+    assert "you have requested jobs 1 times at once: wait until a request" in answer.json()["detail"]
     gate.is_open.set()
     first.result(60)
     wait_until("room again", lambda: client.get("/slow?words=hi").text == '"hibob"', 60)

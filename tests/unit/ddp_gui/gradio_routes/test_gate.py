@@ -355,7 +355,7 @@ def test_a_function_that_is_not_there_is_refused(tmp_path: Path, number: Any) ->
     passed_on(tmp_path, b'{"data": []}', called="list_runs")
     # Gradio's own page calls all functions by number, under this name.
     passed_on(tmp_path, b'{"data": [], "fn_index": 1}', called="predict")
-    with pytest.raises(Refused, match="no function with this name"):
+    with pytest.raises(Refused, match="No function has this name"):
         passed_on(tmp_path, b'{"data": [], "fn_index": null}', called="predict")
 
 

@@ -58,7 +58,7 @@ def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
         anns = arrive(uploaded)
     everybodys = arrive(uploaded)
     for path in (anns, everybodys):
-        with rights.asked_by(BOB), pytest.raises(ValueError, match="the uploaded file was not found"):
+        with rights.asked_by(BOB), pytest.raises(ValueError, match="the file was not uploaded"):
             uploaded.keep(str(path))
     with rights.asked_by(ANN):
         assert uploaded.keep(str(anns)).read_text() == "x"
@@ -77,7 +77,7 @@ def test_a_file_that_was_not_uploaded_stays_where_it_is(tmp_path: Path, uploaded
     (incoming / "folder.csv").mkdir()
     inside = ("../../../../../other.csv", "link.csv", "folder.csv", "none.csv")
     for path in (str(other), *(f"{incoming}/{name}" for name in inside), "other.csv", ""):
-        with pytest.raises(ValueError, match="the uploaded file was not found: choose the file again"):
+        with pytest.raises(ValueError, match="the file was not uploaded: choose it again"):
             uploaded.keep(path)
     assert other.read_text() == "not theirs"
 

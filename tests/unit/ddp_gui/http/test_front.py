@@ -51,7 +51,13 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
     ("words", "said"),
     [
         ("--port 99999", "'99999' is not a port: use a whole number from 1 to 65535"),
-        ("--port TAKEN", "(Address already in use): is the page running already? Try another one: --port "),
+        (
+            "--port TAKEN",
+            (
+                "(Address already in use): the page may already be running. "
+                "Otherwise use another port, such as --port "
+            ),
+        ),
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
         ("--port FREE --runs-dir FILE", "FILE is not a folder"),
         ("--port FREE --auth-file FILE.none", "Name a file made by: python -m ddp_gui.accounts"),

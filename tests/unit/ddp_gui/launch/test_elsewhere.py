@@ -180,7 +180,7 @@ def test_the_device_is_one_that_is_asked_for(chosen: str, with_gpus: bool, devic
 
 def test_what_has_to_be_there_is_said() -> None:
     said = " ".join(elsewhere.needs(job_of(2, data_path="/somewhere", dataset="own_table")))
-    assert "same folder of runs" in said and "data_path" in said and "/somewhere" not in said
+    assert "must share the folder of runs" in said and "data_path" in said and "/somewhere" not in said
     assert elsewhere.needs(job_of(1)) == []
     assert "# Set RUNS to a folder" in elsewhere.skypilot_text(job_of(2))
     assert "Set RUNS" not in elsewhere.skypilot_text(job_of(1))

@@ -84,7 +84,7 @@ def test_a_reveal_is_what_this_run_measured(step_time_s: float, verdict: str, ha
         (
             run("one", [0.29] * 100),
             two([0.01] * 100),
-            "“two” was 29 times as fast as “one”, with 2 times as many",
+            "“two” was 29 times as fast as “one” with 2 times as many",
         ),
         (
             run("one", [0.01] * 100, others_percent=60.0),
@@ -112,7 +112,7 @@ def test_a_measurement_without_weight_says_why(one: RunNumbers, two: RunNumbers,
         ("speed_up(1, 0)", "compares nothing"),
         ("1 < 2", "contains no quantity"),
         ("luck(0) < 1", "'luck' is not a quantity; the quantities are: loss"),
-        ("loss(2) < 1", "there is no run 2; allowed: 0 to 1"),
+        ("loss(2) < 1", "run 2 does not exist; allowed: 0 to 1"),
         ("loss(True) < 1", "loss has a run"),
         ("speed_up(1) < 1", "speed_up has a run, a run to compare with"),
         ("wait(1) < 1", "wait has a run, a rank"),

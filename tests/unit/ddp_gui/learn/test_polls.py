@@ -33,7 +33,7 @@ def test_each_action_is_for_its_states(action: str, state: polls.State) -> None:
         poll.act(action)
         assert poll.state == (following or state)
     else:
-        with pytest.raises(ValueError, match=f"the poll is {state}: {action} is for one that is"):
+        with pytest.raises(ValueError, match=f"the poll is {state}: the action {action} needs a poll"):
             poll.act(action)
 
 

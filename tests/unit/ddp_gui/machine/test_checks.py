@@ -78,5 +78,5 @@ def test_every_other_end_is_in_words_too() -> None:
     assert "was not finished after 60 s" in explain_failure([], "", -9, 60.0)
     assert "was killed by a signal (SIGTERM)" in explain_failure([], "", -15, None)
     assert explain_failure([], "a\nNo module named torch\n", 1, None).endswith("1: No module named torch")
-    assert explain_failure([], "", 2, None).endswith("2: it wrote nothing")
+    assert explain_failure([], "", 2, None).endswith("2: torchrun printed nothing")
     assert len(explain_failure([{"error": "x" * 9_000, "rank": 0}], "", 1, None)) < 400

@@ -408,7 +408,7 @@ def test_an_invalid_or_held_queue_file_is_said(place: Place, monkeypatch: pytest
         place.page().start(place.planned(), "carl")
     book.unlink()
     monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
-    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
+    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not respond"):
         place.page().start(place.planned(), "carl")
     page = place.page()
     page.begin()

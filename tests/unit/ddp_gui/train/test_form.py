@@ -173,7 +173,7 @@ def test_each_change_is_told_and_counted_once_as_typed(small_form: Form, catalog
 def test_a_form_filled_in_from_a_run_says_what_differs(small_form: Form, catalogue: Catalogue) -> None:
     run = ("the <b>first</b>", small_form.usual_values() | {"num_epochs": 3})
     words, _, _ = changes(small_form, catalogue, {"num_epochs": 3, "batch_size": 32}, filled_from=run)
-    assert words == "As the <b>first</b>, but: Batch per rank 64 → 32"
+    assert words == "Same settings as the <b>first</b>, except: Batch per rank 64 → 32"
     words, _, _ = changes(small_form, catalogue, {"num_epochs": 3}, filled_from=run)
     assert words == "Same settings as the <b>first</b>."
 

@@ -167,7 +167,7 @@ NO_DRIVER = Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None)
     [
         (ONE_CARD, GOOD, 1, True, "Torch can use the free card"),
         (ONE_CARD, GOOD, 0, True, "are in use, so they were not checked"),
-        (NO_DRIVER, GOOD, 0, False, "no driver answers"),
+        (NO_DRIVER, GOOD, 0, False, "no driver responds"),
         (ONE_CARD, Probe(torch="2.11.0+cpu"), 0, False, "for CPUs only"),
         (ONE_CARD, OLD, 1, False, "The driver is old."),
     ],

@@ -52,7 +52,7 @@ def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
     monkeypatch.setattr(private_files, "is_ours", lambda _: False)
     found = disk.check_file_system(tmp_path)
     assert found.state == "failed"
-    assert "locks have no effect" in found.words and "another user's" in found.words
+    assert "locks have no effect" in found.words and "belong to another user" in found.words
     assert "--runs-dir" in found.hint
 
 

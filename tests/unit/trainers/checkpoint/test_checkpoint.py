@@ -210,7 +210,7 @@ def test_without_safetensors_weights_go_to_a_file_of_torch_and_are_not_read_from
     assert_same(other._strategy.network.state_dict(), maker._strategy.network.state_dict())
     save(run, step=4)
     monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
-    with pytest.raises(CheckpointError, match=r"step_4 holds its weights as .* safetensors is not installed"):
+    with pytest.raises(CheckpointError, match=r"weights of step_4 are in .* safetensors is not installed"):
         checkpointer_of(run).load(4)
 
 
@@ -367,7 +367,7 @@ def test_a_checkpoint_leaves_the_reserve_of_the_disk_and_keeps_to_the_share_of_i
             run, 3, before.size_bytes, reason, keep_last=keep_last, best_step=None, most_bytes=most
         )
 
-    with pytest.raises(CheckpointError, match=r"has 10\.0 MB left.* and 10\.0 MB stay free"):
+    with pytest.raises(CheckpointError, match=r"has 10\.0 MB free.* and 10\.0 MB are reserved"):
         require()
     require("end")  # the last save may use half of the reserve
     reserve = 0

@@ -150,7 +150,7 @@ def test_a_pickle_that_would_run_something_is_refused_without_torchs_advice(
         torch.save({"state": nn.Linear(2, 2)}, folder / name)
         reseal(folder)
         words = str(load_and_step(run))
-        assert f"{name} holds torch.nn.modules.linear.Linear, which is not data" in words
+        assert f"{name} contains torch.nn.modules.linear.Linear, which is not data" in words
         (folder / name).write_bytes(kept)
 
 

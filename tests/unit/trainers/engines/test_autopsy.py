@@ -115,7 +115,7 @@ def remains(tmp_path: Path) -> Remains:
     return Remains(tmp_path)
 
 
-KILLED = "Rank 1 was killed (SIGKILL), by the system or by someone."
+KILLED = "Rank 1 was killed (SIGKILL), by the system or by a user."
 NO_THING = "ValueError: no such thing"
 # Exit codes by rank, the first failed one first; errors by rank, the oldest first; code, rank and words.
 ENDS: dict[str, tuple[dict[int, int], dict[int, str], tuple[str, int, str]]] = {

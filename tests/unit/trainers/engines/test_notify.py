@@ -81,9 +81,9 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
     ("code", "words"),
     [
         (f"import sys; sys.exit({notify.NOT_INSTALLED})", "requirements-notify.txt"),
-        (f"import sys; sys.exit({notify.NOT_AN_ADDRESS})", "not one that Apprise knows"),
-        (f"import sys; sys.exit({notify.NOT_TAKEN})", "did not accept it"),
-        (f"raise RuntimeError('{ADDRESS}')", "did not accept it"),
+        (f"import sys; sys.exit({notify.NOT_AN_ADDRESS})", "Apprise does not recognise an address"),
+        (f"import sys; sys.exit({notify.NOT_TAKEN})", "did not accept the message"),
+        (f"raise RuntimeError('{ADDRESS}')", "did not accept the message"),
     ],
 )
 def test_what_goes_wrong_is_one_warning_in_plain_words(

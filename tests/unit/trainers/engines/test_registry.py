@@ -69,7 +69,7 @@ def test_the_command_line_offers_and_checks_a_further_engine(
     assert app._for_login_node(app.parse_options(["--ssh", "hpc", *served]))[:2] == ["--engine", "printer"]
     made = printer.create(EngineOptions(runs_dir=tmp_path))
     assert made.name == "printer" and not made.queue()
-    with pytest.raises(ValueError, match="engine is 'printer', but there is one of that name"):
+    with pytest.raises(ValueError, match="engine is 'printer', but an engine of this name is already"):
         register_engine("printer", label=printer.label)(printer.create)
 
 

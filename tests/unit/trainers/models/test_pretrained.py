@@ -53,7 +53,7 @@ def refusal(path: Path | str) -> str:
 
 
 def test_path_that_is_no_folder_of_a_model_leads_to_one(folder: Path) -> None:
-    empty = "pretrained_path is empty, but hf_text starts from a trained model: name its folder"
+    empty = "pretrained_path is empty, but hf_text needs a pretrained model: set its folder"
     assert refusal("") == empty
     hub = "hf download google-bert/bert-base-uncased --local-dir FOLDER"
     assert hub in refusal("google-bert/bert-base-uncased")
@@ -91,7 +91,7 @@ def test_weights_that_are_not_whole_or_whose_table_lies(
     [
         ('{"model_type": ', "is not JSON"),
         ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "is not JSON"),
-        ('{"attn_implementation": "somebody/kernel"}', "asks for code from a model hub"),
+        ('{"attn_implementation": "somebody/kernel"}', "requires code from a model hub"),
     ],
     ids=["broken", "deep", "code"],
 )
@@ -115,8 +115,8 @@ def test_pickled_weights_are_refused_and_never_opened(folder: Path, name: str) -
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        *((name, "are not next to it") for name in ("../secret", "/etc/passwd", "..", "", 7, None)),
-        ("model-2-of-2.safetensors", "lacks its weights: model-2-of-2.safetensors is missing"),
+        *((name, "files outside of its folder") for name in ("../secret", "/etc/passwd", "..", "", 7, None)),
+        ("model-2-of-2.safetensors", "lacks weights: model-2-of-2.safetensors is missing"),
     ],
 )
 def test_index_that_names_files_elsewhere_or_that_are_missing(

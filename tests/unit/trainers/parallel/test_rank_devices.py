@@ -179,7 +179,8 @@ def test_another_gpu_than_the_one_granted_is_refused_in_words(monkeypatch: pytes
     """The driver was initialized before the run was known, so its first GPU is that of the machine."""
     FakeCuda(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv(cuda_environment.VISIBLE, SECOND.uuid)
-    with pytest.raises(ValueError, match=f"given {SECOND.uuid}, but CUDA opened {FIRST.uuid}.*--no-standby"):
+    words = f"assigned {SECOND.uuid}, but CUDA opened {FIRST.uuid}.*--no-standby"
+    with pytest.raises(ValueError, match=words):
         devices.hold(torch.device("cuda", 0))
     divided = replace(SECOND, is_divided=True)
     FakeCuda(monkeypatch, replace(FIRST, uuid="MIG-7"), divided)

@@ -123,7 +123,7 @@ HUGE_IMAGE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 
 HUGE_IMAGE += zlib.crc32(HUGE_IMAGE[12:]).to_bytes(4, "big") + b"\0\0\0\0IDAT\x35\xaf\x06\x1e"
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "digits": [
-        ({}, "inputs has nothing, but this model needs: image"),
+        ({}, "inputs has nothing, but this model takes: image"),
         ({"image": 7}, "image is '7'"),
         ({"image": base64.b64encode(b"MZ not an image").decode()}, "image cannot be read"),
         ({"image": base64.b64encode(HUGE_IMAGE).decode()}, "image cannot be read: .*pixels"),

@@ -94,4 +94,4 @@ def test_failed_steps_and_unusual_inputs_do_not_disturb_script_or_steps(tmp_path
     steps = events.read(run.events, 0, ("step",))[0]
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert {step["loss"] for step in steps} == {16.0}, "without that of the step that failed"
-    assert done.stderr.count("Traceback") == 1 and "An error of Rankscope" in done.stderr
+    assert done.stderr.count("Traceback") == 1 and "Internal error of Rankscope" in done.stderr

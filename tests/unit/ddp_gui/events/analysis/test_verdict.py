@@ -208,7 +208,7 @@ def test_few_steps_are_named_as_such() -> None:
     trained = [step(n, n, loss=1.2 - n / 1000) for n in range(1, 21)]
     said = judged([THREE, *trained, *measured("accuracy", [0.36], [1.19])], "finished")
     assert said is not None and (said.cause, said.title) == ("too_few_steps", "Did not learn: too few steps.")
-    assert "It had 20 steps." in said.reason
+    assert "The run had 20 steps." in said.reason
     assert (
         "Validation accuracy is 36.0%; always predicting the most frequent class (healthy) gives 33.3% "
         "(standard error 8.6%)." in said.reason

@@ -70,7 +70,7 @@ def test_a_recorded_step_is_drawn_from_its_file(tmp_path: Path) -> None:
     golden = json.loads((REPOSITORY / "tests/golden/recording_digits_mlp.json").read_text())
     (run.recordings / f"step_{golden['first_step']}.json").write_text(json.dumps(golden))
     words = drawn(read(run), instrument="step-theatre")
-    assert "rank 0" in words and "rank 1" in words and f"Step {golden['first_step']}" in words
+    assert "rank 0" in words and "rank 1" in words and f"step {golden['first_step']}" in words
     (run.recordings / f"step_{golden['first_step']}.json").write_text("{}")
     assert "another version or is damaged" in drawn(read(run), instrument="step-theatre")
 

@@ -117,7 +117,7 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     assert head.why_to_end(now + LOST_AFTER_S) is None
     assert mute.why_to_end(now + 9 * LOST_AFTER_S) is None, "the disk is full"
     silent = head.why_to_end(now + 2 + LOST_AFTER_S)
-    assert silent is not None and "Node 0 (pc1, rank 0) has not been heard" in silent
+    assert silent is not None and "Node 0 (pc1, rank 0) has not reported for" in silent
     told = Head(reporter)
     folder.order_end(within_s=10.0)
     now = told._looked_at

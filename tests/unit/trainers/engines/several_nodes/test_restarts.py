@@ -39,7 +39,7 @@ def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folde
     (command,) = run.commands.read_text().splitlines()
     assert (
         '"name":"stop"' in command.replace(" ", "")
-        and "Its time is over. So it is saved and continues" in command
+        and "Its time is over. So the run saves and continues" in command
     )
     assert ends(folder, "stopped") == "Its time is over."
     in_state(run, "queued")

@@ -55,11 +55,23 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
         ("CANCELLED", "", True, "stopped", "was cancelled while it waited for a restart."),
         ("DEADLINE", "", False, "stopped", "at the job's deadline before it started."),
         ("PREEMPTED", "n1", True, "stopped", "in favour of a job of higher priority."),
-        ("REVOKED", "", False, "stopped", "Another cluster of the federation took its Slurm job before it"),
-        ("TIMEOUT", "n1", True, "stopped", "Slurm ended its job at the job's time limit."),
-        ("BOOT_FAIL", "n1", False, "failed", "Slurm could not launch its job on the nodes (BOOT_FAIL: n1)."),
-        ("NODE_FAIL", "n[1-2]", True, "failed", "a node of its job failed (NODE_FAIL: n[1-2])."),
-        ("OUT_OF_MEMORY", "n1", True, "failed", "more memory than it had asked for (OUT_OF_MEMORY: n1)."),
+        (
+            "REVOKED",
+            "",
+            False,
+            "stopped",
+            "Another cluster of the federation took over the run's job before it",
+        ),
+        ("TIMEOUT", "n1", True, "stopped", "Slurm ended the run's job at the job's time limit."),
+        (
+            "BOOT_FAIL",
+            "n1",
+            False,
+            "failed",
+            "Slurm could not launch the run's job on the nodes (BOOT_FAIL: n1).",
+        ),
+        ("NODE_FAIL", "n[1-2]", True, "failed", "a node of the run's job failed (NODE_FAIL: n[1-2])."),
+        ("OUT_OF_MEMORY", "n1", True, "failed", "more memory than it had requested (OUT_OF_MEMORY: n1)."),
         ("FAILED", "n1", True, "lost", "(FAILED), but the run did not record its end."),
         ("FAILED", "n1", False, "failed", "on n1 before the run started."),
         ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run did not record its end."),
@@ -141,7 +153,10 @@ def test_a_controller_that_does_not_answer_forgets_no_job(
     down = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
     engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=down)
     found = liveness.read_status(run)
-    words = "Slurm has not answered how job 12 ended (Unable to contact slurm controller (connect failure))."
+    words = (
+        "It is unknown how job 12 ended, because Slurm does not answer "
+        "(Unable to contact slurm controller (connect failure))."
+    )
     assert (found.state, found.error) == ("lost", words)
     assert liveness.status_file.read(run.status) != found, "it may answer later"
 
@@ -194,5 +209,6 @@ def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
     engine_with(tmp_path, monkeypatch, squeue=queue, sacct=NO_ACCOUNTS, scontrol="exit 1")
     for _ in range(3):
         found = liveness.read_status(run)
-        assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled before it began.")
+        words = "The run's Slurm job was cancelled before it started."
+        assert (found.state, found.error) == ("stopped", words)
     assert liveness.status_file.read(run.status) == found and num_tried == 1

@@ -48,7 +48,7 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
     status = Status(state="queued", engine="slurm", handle={"job_id": "13"})
     words = engine.describe(RunDirectory(tmp_path), status, is_queued=True).why
-    assert words is not None and "is not known since " in words and "Unable to contact" in words
+    assert words is not None and "is unknown since " in words and "Unable to contact" in words
 
 
 def test_times_are_read_in_both_of_slurms_forms() -> None:

@@ -105,7 +105,7 @@ def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
         ),
         (
             '[ssh]\nhosts = [{ name = "a", project = "/x" }]\nshared = false\nfolder = "/home/x"',
-            "project of a is not used",
+            "project of a has no effect",
         ),
         ('[ssh]\nhosts = [{ name = "a" }]', r"hosts are 1; allowed: 2 to 8"),
         ('[ssh]\nhosts = [{ name = "-oProxyCommand=x" }, { name = "b" }]', "name is '-oProxyCommand=x'"),
@@ -282,8 +282,8 @@ def test_a_slow_link_is_named_and_what_to_do_about_it(
     [
         ("", "", "a said nothing"),
         ('{"error": "a wrong sum", "rank": 0}\nnoise\nended with 1', "", "Not measured: a: a wrong sum."),
-        ("noise\nended with 124", "ended with 2", "a was not done after 80 s; b: ended with 2. If they do"),
-        ("ended with 1", UnreachableError("b cannot be reached"), "b cannot be reached. If they do not"),
+        ("noise\nended with 124", "ended with 2", "a did not finish within 80 s; b: ended with 2. If the"),
+        ("ended with 1", UnreachableError("b cannot be reached"), "b cannot be reached. If the hosts cannot"),
     ],
 )
 def test_what_was_not_measured_says_why(first: str, second: str | SshError, words: str) -> None:
