@@ -81,7 +81,7 @@ def test_a_process_killed_while_it_computes_is_a_message_and_the_next_attempt_wo
     next(tokens)
     (fork,) = forks()
     os.kill(fork.pid, signal.SIGKILL)
-    with pytest.raises(ModelError, match=r"was ended .* try again"):
+    with pytest.raises(ModelError, match=r"was killed .* try again"):
         list(tokens)
     assert "token" in next(processes.stream("ann", question))
 

@@ -170,7 +170,7 @@ def test_run_again_says_what_differs_from_that_run(server: Server, watched: Watc
     expect(page.get_by_role("region", name="A short tour")).to_be_hidden()
     watched.wait_until_answered()
     page.goto(f"{server.address}/?from={run.run_id}&learning_rate=0.0005")
-    expect(line).to_have_text("As the first, but: Learning rate 0.001 → 0.0005")
+    expect(line).to_have_text("Same settings as the first, except: Learning rate 0.001 → 0.0005")
     page.locator("#preset-austen").click()
     expect(line).to_contain_text("Changed from the defaults: Data set Fashion-MNIST → Jane Austen's novels")
     watched.wait_until_answered()

@@ -134,7 +134,9 @@ _AROUND = string.whitespace + "\u00a0\u200b\u200e\u200f\u202a\u202c\ufeff"
 def plain_path(text: str) -> str:
     """Return a plain path from text that was copied from a shell, a browser or a file manager."""
     path = text.strip(_AROUND)
-    while len(path) > 1 and path[0] + path[-1] in ("''", '""', "``", "“”", "„“", "‘’", "«»", "<>"):
+    if re.fullmatch(r"<[^<>]+>", path):
+        path = path[1:-1]
+    while len(path) > 1 and path[0] + path[-1] in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
         path = path[1:-1].strip(_AROUND)
     if found := re.match(r"file:(?://(?:localhost)?)?(?=[/~])", path, re.IGNORECASE):
         path = urllib.parse.unquote(path[found.end() :])
