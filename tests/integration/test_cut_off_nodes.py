@@ -37,7 +37,7 @@ STAYS_S = 8.0
 # Longer than the lease, so that the launchers notice a lost node before Slurm does.
 NODE_TIMEOUT_S = 45
 # Causes without evidence that older versions reported.
-FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "system asked the run to end")
+FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "asked the run to end")
 
 
 @dataclass
