@@ -56,7 +56,7 @@ def gradients(name: str, world: World) -> list[float]:
 
 def evaluation(name: str, world: World) -> dict[str, Any]:
     """Return the results for a number of samples that is not divisible by the number of ranks."""
-    config = Config(mistake=name)
+    config = Config(mistake=name, nproc_per_node=world.world_size)
     strategy = wrapped(config, world)
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(NUM_SAMPLES, 4, generator=generator)

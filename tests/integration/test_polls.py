@@ -200,7 +200,7 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
         ({"host": "0.0.0.0", "has_anonymous_polls": True}, None),
         (
             {"has_anonymous_polls": True, "allowed_hosts": ("lab",)},
-            "--allow-host lab means",
+            "--allow-host lab makes the page reachable",
         ),
         (
             {"host": "0.0.0.0", "has_anonymous_polls": True, "trusted_proxies": "127.0.0.1"},

@@ -385,7 +385,7 @@ def test_a_script_that_saves_continues_with_the_same_bits(launcher: Launcher) ->
 def test_a_script_that_saves_is_asked_to_every_number_of_steps(launcher: Launcher) -> None:
     # Run as `python -m trainers.train`, of the script's own package.
     source = "from .pause import sleep\n" + example_of_the_docs()
-    source = source.replace("optimizer.step()", "optimizer.step(), sleep(0.02)").replace(", 12)", ", 5)")
+    source = source.replace("optimizer.step()", "optimizer.step(), sleep(0.02)").replace(", 12)", ", 8)")
     every = {"checkpoint_every_steps": 20, "keep_last_checkpoints": 2}
     live = start_example(launcher, source, "trainers/train.py", **every)
     live.finish()

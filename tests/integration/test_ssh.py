@@ -150,7 +150,7 @@ def test_what_does_not_fit_on_a_host_is_said_in_words(ssh_hosts: SshHosts, tmp_p
     assert first.is_reachable and first.sees_runs and first.clock_off_s == 0.0 and first.num_cores
     assert first.torch is not None and first.code is not None
     (problem,) = second.problems
-    assert f"pc2 has this project's code {second.code}, and pc1 {first.code}" in problem
+    assert f"pc2 has this project's code {second.code}, but pc1 has {first.code}" in problem
     assert list(runs.iterdir()) == []
     with ssh_hosts.without_cable("pc2"):
         _, gone = engine.report(runs)
@@ -227,7 +227,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         cut_at = time.monotonic()
         wait_until("it being noticed", lambda: engine.describe(run, start).is_alive is None, PATIENCE_S)
         newest = losses_of(run)
-        with pytest.raises(SshError, match="cannot be killed at the moment"):
+        with pytest.raises(SshError, match="cannot be killed now"):
             engine.kill(run, liveness.read_status(run))
         engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)

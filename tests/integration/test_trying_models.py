@@ -195,7 +195,7 @@ def test_a_fork_may_not_use_all_memory(
     fork.rlimit(psutil.RLIMIT_DATA, (1, hard))  # Linux does not enforce 0
     large = leave_trained_run(runs_dir, "digits", "resnet", model_size="18")[0]  # 45 MB
     question = about(large, 1, do="predict", inputs=PIXELS)
-    with pytest.raises(ModelError, match="more memory than the 4 GB"):
+    with pytest.raises(ModelError, match="more memory than the limit of 4 GB"):
         processes.ask("", question)
     fork.rlimit(psutil.RLIMIT_DATA, (soft, hard))
     assert processes.ask("", question)["step"] == 1

@@ -195,7 +195,7 @@ def test_an_error_is_shown_at_its_line(server: Server, page: Page, client: Clien
         ({"files": {"../train.py": "x"}, "entry": "../train.py"}, "a relative path without"),
         ({"files": {"train.py": "for"}}, "is not valid Python: Line 1"),
         ({"files": {"train.py": "1"}, "ranks": 5000}, "nproc_per_node is 5000"),
-        ({"files": {"train.py": "1"}, "environment": "PYTHONPATH=/tmp"}, "the page's own"),
+        ({"files": {"train.py": "1"}, "environment": "PYTHONPATH=/tmp"}, "reserved are"),
         ({"files": {"train.py": "1"}, "folder": "/no/such/folder"}, "a folder on this machine"),
         ({"files": {"train.py": "1"}, "unknown": 1}, "no field of this name"),
     ],

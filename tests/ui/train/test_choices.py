@@ -68,7 +68,7 @@ def test_choices_bring_values_that_learn(server: Server, watched: Watched) -> No
     expect(rate.locator("textarea, input")).to_have_value("0.0009")
     pick(watched, "Model", "GPT with experts")
     expect(rank).to_be_hidden()
-    expect(rate.locator("textarea, input")).to_have_value("0.001")
+    expect(rate.locator("textarea, input")).to_have_value("0.003")
 
 
 def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
