@@ -199,7 +199,8 @@ MISTAKES = (
     "replicas_differ",
     "unused_parameters",
     "no_steps",
-    "same_samples shown_loss without_loader as_float",
+    "same_samples without_loader",
+    "shown_loss as_float",
     "evaluates_alone shown_loss in_training_mode accumulates",
     "no_destroy shown_loss leaves divides",
 )

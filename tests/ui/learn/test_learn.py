@@ -254,7 +254,7 @@ UNTIL_END_MS = END_TIMEOUT_S * 1000
 def test_a_learner_is_wrong_gets_hints_and_is_right(server: Server, watched: Watched, tmp_path: Path) -> None:
     page = watched.page
     page.goto(f"{server.address}/learn")
-    page.get_by_role("link", name="14. Shard the data").click()
+    page.get_by_role("link", name="Shard the data").click()
     expect(page.locator(".cm-content")).to_contain_text("shuffle=True")
     run = page.get_by_role("button", name="Run on two CPU ranks")
     run.click()
