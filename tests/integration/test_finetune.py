@@ -204,7 +204,7 @@ def test_parts_that_do_not_belong_together_are_refused_in_words(
         hf_text.build(spec(), options(small))
     config = json.loads((small / "config.json").read_text())
     (small / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(ValueError, match=r"do not belong to its config.json: \d+ are missing"):
+    with pytest.raises(ValueError, match=r"do not belong to its config.json: \d+ weights are missing"):
         hf_text.build(spec(), options(small))
     (small / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
     with pytest.raises(ValueError, match=r"hf_text cannot use the model in"):

@@ -74,6 +74,7 @@ def test_progress_the_table_a_cancel_and_a_failed_start_are_shown(server: Server
     assert_usable_on_a_phone(page, ".ddp-self-check")
 
     fake.state = fake.made(1)
+    open_card(watched, server)
     start.click()
     cancel.click()
     expect(now).to_contain_text("Cancelling …")
@@ -83,6 +84,7 @@ def test_progress_the_table_a_cancel_and_a_failed_start_are_shown(server: Server
     expect(now).to_have_text("Cancelled. No process is left.")
 
     fake.state = fake.made(0, "failed", error="This machine cannot be checked: <i>why</i>", findings=[])
+    open_card(watched, server)
     start.click()
     expect(now).to_have_text("This machine cannot be checked: <i>why</i>")
     expect(file).to_be_hidden()

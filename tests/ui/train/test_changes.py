@@ -90,19 +90,21 @@ window.fetch = async (address, options) => {
 def test_a_reload_keeps_what_was_typed(server: Server, client: Client, watched: Watched) -> None:
     watched.page.add_init_script(COUNT_CALLS)
     page, line = watched.page, _choose_moons(server, watched)
+    watched.wait_until_answered()
+    page.set_viewport_size(PHONE)
+    page.evaluate("scrollTo(0, 0)")  # a browser keeps the place, too
+    page.reload()
+    expect(page.locator("#preset-moons")).to_be_in_viewport(ratio=0.99)
+    assert page.evaluate("scrollY") == 0, "a phone shows the chosen preset"
     rate = page.locator("#field-learning_rate").get_by_role("textbox")
     rate.fill("none")
     rate.blur()
     expect(page.locator("#problems [data-field=learning_rate]")).to_be_visible()
     watched.wait_until_answered()
-    page.set_viewport_size(PHONE)
-    page.evaluate("scrollTo(0, 0)")  # a browser keeps the place, too
     page.reload()
     expect(line).to_contain_text("Data set Fashion-MNIST → Two moons")
     expect(rate).to_have_value("none")
     expect(page.locator("#problems [data-field=learning_rate]")).to_be_visible()
-    expect(page.locator("#preset-moons")).to_be_in_viewport(ratio=0.99)
-    assert page.evaluate("scrollY") == 0, "a phone shows the chosen preset"
     watched.wait_until_answered()
     # Of two previews under way, the older could be answered last, and describe another form.
     most = page.evaluate("window.most")
