@@ -25,9 +25,9 @@ from trainers.contract.config.sections import NO_MISTAKE
 from trainers.files import typed
 
 # The fields that the rules decide on.
+PERIODS = ("eval_every_steps", "checkpoint_every_steps")
 FIELDS = (
-    "batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio",
-    "eval_every_steps", "checkpoint_every_steps",
+    "batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio", *PERIODS,
 )  # fmt: skip
 # If the rules choose fewer epochs, a run evaluates and saves a checkpoint this many times.
 LEAST_EVALUATIONS = 4
@@ -169,7 +169,7 @@ def values(
     every = None
     if num_epochs < LEAST_EVALUATIONS and "num_epochs" not in given and config.max_steps is None:
         every = math.ceil(num_epochs * steps_per_epoch / LEAST_EVALUATIONS)
-    found |= {"eval_every_steps": every, "checkpoint_every_steps": every}
+    found |= dict.fromkeys(PERIODS, every)
     return {name: value for name, value in found.items() if name not in given}
 
 

@@ -384,6 +384,13 @@ class Choices:
             fitted,
             **QUIET,
         )
+        gr.on(
+            [fields[name].input for name in ("batch_size", "num_epochs", "max_steps")],
+            as_current_user(self._fit_periods),
+            inputs,
+            [self.filled, *(fields[name] for name in recipe.PERIODS)],
+            **QUIET,
+        )
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             show = partial(self.form.shown_if_meant, other)
@@ -424,6 +431,15 @@ class Choices:
 
     def _fit_ranks(self, filled: str, *values: Any) -> list[Any]:
         return self._filled_in(filled, self.form.to_raw(*values), leaves_preset=False)
+
+    def _fit_periods(self, filled: str, *values: Any) -> list[Any]:
+        """Adapt the recommended periods to an edited duration; other fields keep their values."""
+        raw = self.form.to_raw(*values)
+        changes, _ = fill_in.by_rules(self.form, self.rules, filled, raw, leaves_preset=False)
+        periods = {name: changes[name] for name in recipe.PERIODS if name in changes}
+        if periods:
+            filled = json.dumps(json.loads(filled) | periods)
+        return [filled, *fill_in.updates_of(self.form, recipe.PERIODS, periods)]
 
     def _filled_in(self, filled: str, raw: dict[str, Any], *, leaves_preset: bool) -> list[Any]:
         changes, filled = fill_in.by_rules(self.form, self.rules, filled, raw, leaves_preset=leaves_preset)

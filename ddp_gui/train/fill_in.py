@@ -182,15 +182,14 @@ def changes_html(
     """
     usual = form.usual_values()
     from_defaults = list_changes(form, catalogue, usual if defaults is None else defaults, now)
+
+    def is_chosen(preset: form_module.Preset) -> bool:
+        has_rules = preset.values.keys() <= form_module.WHAT_IS_TRAINED
+        others = defaults if has_rules and defaults is not None else form.unset_values()
+        return not list_changes(form, catalogue, {**others, **preset.values}, now)
+
     topics = Counter(topic_of(change.name) for change in from_defaults)
-    chosen = next(
-        (
-            preset.name
-            for preset in form_module.PRESETS
-            if not list_changes(form, catalogue, form.unset_values() | dict(preset.values), now)
-        ),
-        "",
-    )
+    chosen = next((preset.name for preset in form_module.PRESETS if is_chosen(preset)), "")
     values = {
         name: now[name] for name in form.names if name in now and not _is_same(usual.get(name), now[name])
     }

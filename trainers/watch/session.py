@@ -105,7 +105,7 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for caught in sorted(arrived):
+        for caught in sorted(arrived, reverse=True):  # SIGTERM first: SIGINT raises KeyboardInterrupt
             signal.raise_signal(caught)
 
 

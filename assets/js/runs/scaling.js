@@ -12,8 +12,15 @@ export const MAX_EFFICIENCY = 1.1;
  * @property {{ samples_per_s: number, step_time_s: number, mean_step_time_s: number } | null} pace
  */
 
-// Runs that differ only in these fields do the same work on different ranks.
-const FIELDS_OF_RANKS = new Set(["nproc_per_node", "num_nodes", "batch_size"]);
+// Runs that differ only in these fields do the same work on different ranks. A period in steps follows from the
+// number of ranks; the pace counts neither evaluations nor saves.
+const FIELDS_OF_RANKS = new Set([
+  "nproc_per_node",
+  "num_nodes",
+  "batch_size",
+  "eval_every_steps",
+  "checkpoint_every_steps",
+]);
 // Fields that only concern the job scheduler. Partition and GPU type are not among them: they change the
 // hardware.
 const FIELDS_OF_A_JOB = new Set(["time_limit", "memory_gb", "account", "qos", "extra_lines"]);

@@ -101,6 +101,7 @@ Deno.test("scaling is over the run with the fewest ranks, where only ranks and t
   assert.deepEqual(four, { speedUp: 3, efficiency: 0.75 });
   assert.notEqual(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "batch_size" }]), null);
   assert.notEqual(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "time_limit" }]), null);
+  assert.notEqual(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "eval_every_steps" }]), null);
   assert.equal(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "model" }]), null);
   assert.equal(scaling([run(1, 1), run(1, 1)], [{ field: "seed" }]), null);
   assert.equal(scaling([run(1, 1), { ...run(2, 1), pace: null }], RANKS), null);

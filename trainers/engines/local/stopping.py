@@ -454,35 +454,29 @@ def watch_for_stop(
         end: Ends the run's processes and writes its final events. Called if that value does not change for
             `patience_s`.
     """
-    threads.run_once(f"stop-{run.path}", lambda: _watch(engine, run, signs_of_life, end, patience_s))
 
+    def watch() -> None:
+        began = heard_at = time.monotonic()
+        newest: object = None
+        try:
+            while time.monotonic() - began < WATCHED_S:
+                status = status_on(engine, run)
+                if status.state not in events.LIVE_STATES:
+                    return
+                signs = signs_of_life(status)
+                if signs != newest:
+                    newest, heard_at = signs, time.monotonic()
+                if time.monotonic() - heard_at > patience_s:
+                    log.warning("%s does not react to Stop: ending it by force", run.run_id)
+                    end(status)
+                    return
+                time.sleep(POLL_EVERY_S)
+        except psutil.NoSuchProcess:
+            return  # it has ended, as requested
+        except (OSError, ValueError) as error:
+            log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
 
-def _watch(
-    engine: Engine,
-    run: RunDirectory,
-    signs_of_life: Callable[[Status], object],
-    end: Callable[[Status], None],
-    patience_s: float,
-) -> None:
-    began = heard_at = time.monotonic()
-    newest: object = None
-    try:
-        while time.monotonic() - began < WATCHED_S:
-            status = status_on(engine, run)
-            if status.state not in events.LIVE_STATES:
-                return
-            signs = signs_of_life(status)
-            if signs != newest:
-                newest, heard_at = signs, time.monotonic()
-            if time.monotonic() - heard_at > patience_s:
-                log.warning("%s does not react to Stop: it is ended by force", run.run_id)
-                end(status)
-                return
-            time.sleep(POLL_EVERY_S)
-    except psutil.NoSuchProcess:
-        return  # it has ended, as requested
-    except (OSError, ValueError) as error:
-        log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
+    threads.run_once(f"stop-{run.path}", watch)
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
@@ -490,8 +484,11 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
     private_files.require_ours(run.status)  # the status names the process
-    process = psutil.Process(status.pid)
-    return process if process.create_time() == status.pid_start_time else None
+    try:
+        process = psutil.Process(status.pid)
+        return process if process.create_time() == status.pid_start_time else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 def supervisor_signs(run: RunDirectory, status: Status) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from trainers.contract import events
@@ -37,11 +37,14 @@ class LostHosts:
 
     Args:
         read_status: Returns a run's actual state.
-        reap: Kills all processes of a start.
+        reap: Kills all processes of a start; returns the hosts where it failed, with the errors.
     """
 
     def __init__(
-        self, hosts: Hosts, read_status: Callable[[RunDirectory], Status], reap: Callable[[Start], object]
+        self,
+        hosts: Hosts,
+        read_status: Callable[[RunDirectory], Status],
+        reap: Callable[[Start], Mapping[str, object]],
     ) -> None:
         self._hosts = hosts
         self._read_status = read_status
@@ -65,9 +68,12 @@ class LostHosts:
         threads.run_once(f"reap-{start.tag}", lambda: self._reap_when_back(start, names))
 
     def _reap_when_back(self, start: Start, names: Sequence[str]) -> None:
-        while any(self._hosts.has_start(name, start.tag) is None for name in names):
-            time.sleep(POLL_S)
-        self._reap(start)
+        waiting = set(names)
+        while waiting:
+            if any(self._hosts.has_start(name, start.tag) is not None for name in waiting):
+                waiting &= self._reap(start).keys()
+            if waiting:
+                time.sleep(POLL_S)
 
     def _is_lost(self, run: RunDirectory, start: Start) -> bool:
         """Wait; return True if the host is lost, False if it answers or the run has ended."""

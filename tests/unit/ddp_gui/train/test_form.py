@@ -58,6 +58,14 @@ def test_every_preset_starts_here_without_warnings(real: Catalogue, preset: form
     assert warnings_before_start(planned, LAPTOP) == []
 
 
+def test_a_preset_with_values_of_the_rules_is_marked(form: Form, real: Catalogue) -> None:
+    values = dict(form_module.find_preset("austen").values)
+    defaults = form.unset_values() | values | rules_of(real)(values)
+    line = fill_in.changes_html(form, real, defaults, None, defaults)
+    assert 'data-preset="austen"' in line
+    assert 'data-preset=""' in fill_in.changes_html(form, real, defaults | {"num_epochs": 9}, None, defaults)
+
+
 @pytest.fixture
 def form(real: Catalogue) -> Form:
     made = Form(real, LAPTOP)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from trainers.watch import session
 
 
@@ -18,3 +20,20 @@ def test_a_script_s_own_handler_gets_its_signal_after_the_last_records_are_writt
     finally:
         signal.signal(signal.SIGTERM, before)
     assert written == ["the last records", "the script's handler", "the script's handler"]
+
+
+def test_an_interrupt_does_not_keep_the_script_from_its_termination() -> None:
+    written: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: written.append("the script's handler"))
+
+    def end() -> None:
+        with session.defer_signals():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            end()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert written == ["the script's handler"]

@@ -24,7 +24,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
-from trainers.engines.ssh import client, engine, reap, scripts, site
+from trainers.engines.ssh import client, engine, lost_hosts, reap, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
@@ -60,6 +60,27 @@ def test_a_host_that_could_not_write_the_end_of_a_lost_run_lets_it_be_written_ag
     kinds = [event["kind"] for event in events.read_all(run.events)]
     assert kinds == ["error", "state"], "it is said once"
     assert not NodesFolder(run, start.tag).make_once("taken-over", {}), "it stays taken over"
+
+
+def test_each_host_of_an_undone_start_is_reaped_as_soon_as_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pc1 answers at once but fails once; pc2 answers later."""
+    monkeypatch.setattr(lost_hosts, "POLL_S", 0.0)
+    reaped: list[set[str]] = []
+    failing = [{"pc1", "pc2"}, {"pc2"}, set[str]()]
+
+    class Answers:
+        def has_start(self, name: str, tag: str) -> bool | None:
+            return name == "pc1" or (True if len(reaped) == 2 else None)
+
+    def reap(start: Start) -> dict[str, str]:
+        reaped.append(failing[len(reaped)])
+        return dict.fromkeys(reaped[-1], "no answer")
+
+    subject = LostHosts(Answers(), None, reap)  # type: ignore[arg-type]
+    subject._reap_when_back(Start(tag="t", hosts=("pc1", "pc2")), ["pc1", "pc2"])
+    assert reaped == failing
 
 
 def test_a_file_that_the_disk_did_not_take_is_nobodys(
