@@ -47,8 +47,8 @@ const WHO_SEES = [
 async function openClassSettings() {
   const settings = await orShowError(callEndpoint("class_settings", null));
   if (!settings) return;
-  const choices = WHO_SEES.map(([value, title, words]) =>
-    choice(value, title, words, settings.everyone_sees),
+  const choices = WHO_SEES.map(([value, title, text]) =>
+    choice(value, title, text, settings.everyone_sees),
   );
   const scripts = el("input", { type: "checkbox", checked: settings.students_run_scripts });
   const ofScripts = el("span", {}, "Students may run their own scripts, in a sandbox");
@@ -78,9 +78,9 @@ function choice(value, title, words, chosen) {
 
 /** Fills the end of the navigation bar; returns a function that removes its listeners. */
 export function mountNav(place) {
-  const words = el("span", {});
-  const button = makeButton({ class: "ddp-tool" }, icon("sun"), words);
-  const name = () => setText(words, isDark() ? "Light theme" : "Dark theme");
+  const text = el("span", {});
+  const button = makeButton({ class: "ddp-tool" }, icon("sun"), text);
+  const name = () => setText(text, isDark() ? "Light theme" : "Dark theme");
   name();
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";

@@ -38,7 +38,7 @@ const WAIT = 5; // the index of the waiting time in a slice of a rank's history
 const total = (parts) => parts.reduce((sum, value) => sum + value, 0);
 
 function legend() {
-  const entries = Object.entries(HELD).map(([name, { words }]) => legendEntry(`ddp-memory-${name}`, words()));
+  const entries = Object.entries(HELD).map(([name, { words: text }]) => legendEntry(`ddp-memory-${name}`, text()));
   return el("p", { class: "ddp-legend" }, entries);
 }
 
@@ -62,8 +62,8 @@ export function bar(from, to, attributes = {}) {
 }
 
 /** A frame for a picture that is not a chart: title, content, caption. */
-function framed(words, caption) {
-  const title = el("h3", {}, words);
+function framed(text, caption) {
+  const title = el("h3", {}, text);
   const box = el("div", {});
   const element = el(
     "div",
@@ -230,10 +230,10 @@ export class WaterfallPicture {
       return;
     }
     const isTooShort = one?.isOver && many?.isOver;
-    const words = isTooShort
+    const text = isTooShort
       ? "Too few steps were sampled to divide them."
       : "Appears when both runs have been measured.";
-    this.box.replaceChildren(paragraph("empty", words));
+    this.box.replaceChildren(paragraph("empty", text));
   }
 }
 
@@ -244,10 +244,10 @@ function table({ best, came, costs, unexplained }) {
   let level = best;
   const levels = steps.map(([, cost]) => (level -= cost));
   const widest = Math.max(best, came, ...levels);
-  const rows = steps.map(([words, cost, kind], index) => {
+  const rows = steps.map(([text, cost, kind], index) => {
     const from = index === 0 ? best : levels[index - 1];
     const name = cost < 0 ? "gain" : kind;
-    return row(words, bar(Math.max(0, from) / widest, Math.max(0, levels[index]) / widest, { "data-kind": name }), `${cost < 0 ? "+" : "−"} ${number(Math.abs(cost), 2)}`);
+    return row(text, bar(Math.max(0, from) / widest, Math.max(0, levels[index]) / widest, { "data-kind": name }), `${cost < 0 ? "+" : "−"} ${number(Math.abs(cost), 2)}`);
   });
   return el(
     "table",
@@ -262,11 +262,11 @@ function table({ best, came, costs, unexplained }) {
   );
 } // prettier-ignore
 
-function row(words, drawn, value) {
+function row(text, drawn, value) {
   return el(
     "tr",
     {},
-    el("th", { scope: "row" }, words),
+    el("th", { scope: "row" }, text),
     el("td", { class: "ddp-bars-track" }, drawn),
     el("td", { class: "ddp-bars-value" }, value),
   );
@@ -275,9 +275,9 @@ function row(words, drawn, value) {
 /** The number of samples behind the picture, and a warning if the runs were disturbed. */
 function said(one, many) {
   const samples = (run) => run.history.reduce((sum, rank) => sum + rank.num_samples, 0);
-  const words =
+  const text =
     `${number(many.head.num_ranks, 3)} is the ideal speed-up. The speed is that of the median step; its parts are known ` +
     `from ${count(samples(one))} and ${count(samples(many))} sampled steps, and the rest is shown as unexplained.`;
   const isDisturbed = [one, many].some(({ head }) => (head.contended ?? []).length > 0);
-  return isDisturbed ? `${words} Other programs used the processor during this time: run it again when it is free.` : words;
+  return isDisturbed ? `${text} Other programs used the processor during this time: run it again when it is free.` : text;
 } // prettier-ignore

@@ -156,13 +156,13 @@ export class CodeLessonView {
   draw() {
     const { checks, hints, is_passed: isPassed } = this.result;
     this.checks.replaceChildren(
-      ...checks.map(({ label, outcome, words }) =>
+      ...checks.map(({ label, outcome, words: text }) =>
         el(
           "li",
           { "data-outcome": outcome },
           el("span", { class: "ddp-code-mark", "aria-label": outcome }, MARKS[outcome]),
           el("span", {}, label),
-          words ? el("p", {}, words) : null,
+          text ? el("p", {}, text) : null,
         ),
       ),
     );

@@ -34,7 +34,7 @@ export class LessonEnd {
    * @param {((withRuns: boolean) => void) | null} onReset null if the lesson cannot be reset
    */
   constructor(next, onReport, onReset = null) {
-    const again = (words, withRuns) => textButton(words, () => onReset?.(withRuns));
+    const again = (text, withRuns) => textButton(text, () => onReset?.(withRuns));
     this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
     this.next = buttonLink("Next lesson", { href: next });
     this.hasNext = next !== null;
@@ -103,7 +103,7 @@ function obstacleBox(obstacles, way) {
     el(
       "ul",
       {},
-      obstacles.map((words) => el("li", {}, words)),
+      obstacles.map((text) => el("li", {}, text)),
     ),
     el("p", {}, way || "You can still predict. The lesson continues when nothing is missing."),
   );

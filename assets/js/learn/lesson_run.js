@@ -142,8 +142,8 @@ export class LessonRun {
       this.payload = payload;
       await this.command(payload);
       if (payload.head.state === "queued") {
-        const { words } = await fetchJson(address("live/queue/run", { id: runId }));
-        this.placeWords = words;
+        const { words: text } = await fetchJson(address("live/queue/run", { id: runId }));
+        this.placeWords = text;
       }
     } catch (error) {
       if (error.status !== 404) throw error;

@@ -99,7 +99,7 @@ class ListView {
       el(
         "ul",
         {},
-        allBroken.map(({ file, words }) => el("li", {}, el("strong", {}, file), `, ${words}`)),
+        allBroken.map(({ file, words: text }) => el("li", {}, el("strong", {}, file), `, ${text}`)),
       ),
     );
     show(faults, allBroken.length > 0);
@@ -133,12 +133,12 @@ function codeWords(isDone, isStarted) {
   return isStarted ? "tried" : "";
 }
 
-function card({ title, summary, minutes }, number, href, isDone, words) {
+function card({ title, summary, minutes }, number, href, isDone, text) {
   return el(
     "li",
     { class: "ddp-card ddp-lesson-card", "data-done": isDone },
     el("h2", {}, el("a", { href }, `${number}. ${title}`)),
     el("p", {}, summary),
-    paragraph("hint", [`${minutes} min`, words].filter(Boolean).join(" · ")),
+    paragraph("hint", [`${minutes} min`, text].filter(Boolean).join(" · ")),
   );
 }

@@ -108,12 +108,12 @@ class NumberPicture {
     const known = runs.filter(({ head }) => head !== null);
     const heads = columnHeads(known.map((run) => [lineSample(run.index), run.name]));
     const rows = this.about.numbers.map((name) => {
-      const [title, words] = ROWS[name];
+      const [title, text] = ROWS[name];
       return el(
         "tr",
         {},
         el("th", { scope: "row" }, typeof title === "string" ? title : title()),
-        known.map((run) => el("td", {}, words(run, known))),
+        known.map((run) => el("td", {}, text(run, known))),
       );
     });
     const table = el(
@@ -137,11 +137,11 @@ function validation({ metrics, num_validation: numSamples }) {
   const [found] = Object.entries(metrics ?? {});
   if (!found) return UNKNOWN;
   const [name, value] = found;
-  const words = `${metric(name, value)} ${metricLabel(name)}`;
+  const text = `${metric(name, value)} ${metricLabel(name)}`;
   // The number of correct predictions, if it can be recovered: the accuracy has only five digits.
   const numRight = Math.round(value * numSamples);
   const isCounted = name === "accuracy" && Math.abs(value * numSamples - numRight) <= 6e-6 * numSamples;
-  return isCounted ? `${words}: ${count(numRight)} of ${count(numSamples)}` : words;
+  return isCounted ? `${text}: ${count(numRight)} of ${count(numSamples)}` : text;
 }
 
 function times(gain) {

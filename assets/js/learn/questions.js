@@ -80,9 +80,9 @@ export class OutcomeNote {
   }
 }
 
-function measuredWords({ words, run, against, value, unit }) {
+function measuredWords({ words: text, run, against, value, unit }) {
   const compared = against === null ? "" : ` against “${against}”`;
-  return `${words} of “${run}”${compared}: ${UNITS[unit](value)}`;
+  return `${text} of “${run}”${compared}: ${UNITS[unit](value)}`;
 }
 
 // The prediction of a lesson: chosen or drawn, then locked before anything runs.
@@ -123,8 +123,8 @@ class Choices {
         onchange: () => onChoose(index),
       }),
     );
-    this.labels = choices.map((words, index) =>
-      el("label", { class: "ddp-choice" }, this.inputs[index], el("span", {}, inlines(words))),
+    this.labels = choices.map((text, index) =>
+      el("label", { class: "ddp-choice" }, this.inputs[index], el("span", {}, inlines(text))),
     );
     this.element = el(
       "fieldset",
@@ -155,8 +155,8 @@ class Choices {
       if (isRight) label.dataset.outcome = "right";
       else if (isChosen) label.dataset.outcome = right === null ? "given" : "wrong";
       if (!isRight && !isChosen) return;
-      const words = (isMeasured ? MEASURED : OUTCOMES)[`${isRight}, ${isChosen}`];
-      label.append(el("span", { class: "ddp-outcome" }, words));
+      const text = (isMeasured ? MEASURED : OUTCOMES)[`${isRight}, ${isChosen}`];
+      label.append(el("span", { class: "ddp-outcome" }, text));
     });
   }
 }
@@ -253,8 +253,8 @@ function predictionWords(outcome, right, prediction) {
 /** The description of a drawing, with its axes as text. */
 export function describeDrawing(question) {
   const { curve, axis } = question;
-  const words = curve === "loss" ? "training loss" : curve.replace("metric:", "validation ");
-  return { ...question, curve: words.replaceAll("_", " "), axisWords: AXES[axis] };
+  const text = curve === "loss" ? "training loss" : curve.replace("metric:", "validation ");
+  return { ...question, curve: text.replaceAll("_", " "), axisWords: AXES[axis] };
 }
 
 // The questions at the end of a lesson; some require another run with a changed setting.

@@ -39,8 +39,8 @@ class CheckResult {
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
     const tableBox = el("div", { class: "ddp-check-table" }, table, paragraph("hint", busNote));
     this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart, tableBox);
-    const words = el("div", { class: "ddp-check-words" }, this.words, this.why);
-    this.element = el("div", { class: "ddp-check-result", hidden: true }, words, this.figures);
+    const text = el("div", { class: "ddp-check-words" }, this.words, this.why);
+    this.element = el("div", { class: "ddp-check-result", hidden: true }, text, this.figures);
     this.endTheme = onThemeChange(() => this.draw());
   }
 
@@ -57,9 +57,9 @@ class CheckResult {
   }
 
   /** Shows the progress or the result; both use the same element. */
-  say(words, state) {
+  say(text, state) {
     show(this.element, true);
-    setText(this.words, words);
+    setText(this.words, text);
     setAttribute(this.words, "data-state", state);
   }
 
@@ -279,8 +279,8 @@ export class CommunicationCheck extends JobCheck {
   update({ runs }) {
     const names = runs.map((run) => run.run_id).join(", ");
     const who = runs.length === 1 ? `Run ${names} uses` : `Runs ${names} use`;
-    const words = `${who} the same devices: results will be lower than on an idle machine.`;
-    setText(this.busy, runs.length === 0 ? "" : words);
+    const text = `${who} the same devices: results will be lower than on an idle machine.`;
+    setText(this.busy, runs.length === 0 ? "" : text);
   }
 
   showCommand() {

@@ -72,7 +72,7 @@ class GpuTile {
     const shares = [Math.min(ours, used) / total, Math.max(0, used - ours) / total];
     this.memoryMeter.update(isKnown ? shares : [null, null], memoryWords);
     const readings = [feel(gpu.temperature_celsius, "°C"), feel(gpu.power_watts, "W")];
-    setText(this.feel, readings.filter((words) => words !== null).join(" · "));
+    setText(this.feel, readings.filter((text) => text !== null).join(" · "));
     this.updateUsers(gpu);
   }
 
@@ -89,9 +89,9 @@ class GpuTile {
 function newUser(process) {
   const name = process.name ?? "a process that cannot be seen from here";
   const who = process.user === null ? "" : ` of ${process.user}`;
-  const words = process.run_id === null ? `${name}${who} (pid ${process.pid})` : ` (pid ${process.pid})`;
+  const text = process.run_id === null ? `${name}${who} (pid ${process.pid})` : ` (pid ${process.pid})`;
   const link = process.run_id === null ? null : runLink(process.run_id);
-  return el("li", {}, el("span", {}, link, words), el("span", {}));
+  return el("li", {}, el("span", {}, link, text), el("span", {}));
 }
 
 function sumOf(processes) {
@@ -215,7 +215,7 @@ function newHost(host) {
   const train = host.run_id === "" ? "free" : ["trains ", runLink(host.run_id)];
   const title = [host.name, " · ", host.is_reachable ? train : "not reached"];
   const about = host.is_reachable ? el("p", {}, facts(host).join(" · ")) : null;
-  const problems = host.problems.map((words) => el("p", {}, words));
+  const problems = host.problems.map((text) => el("p", {}, text));
   return listed(title, problems.length > 0 ? "" : null, about, problems);
 }
 

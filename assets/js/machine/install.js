@@ -31,18 +31,18 @@ export function beginInstalls() {
 
 async function install(button) {
   const name = button.dataset.install;
-  const words = button.nextElementSibling;
+  const text = button.nextElementSibling;
   button.disabled = true;
-  setText(words, "Installing …");
+  setText(text, "Installing …");
   try {
     let state = await callEndpoint("install_data_set", name);
     while (state.state === "running") {
       await pause(ASK_EVERY_MS);
       state = await callEndpoint("data_set_install", name);
-      setText(words, state.line ? `Installing … ${state.line}` : "Installing …");
+      setText(text, state.line ? `Installing … ${state.line}` : "Installing …");
     }
     if (state.state === "done") {
-      setText(words, "Installed.");
+      setText(text, "Installed.");
       document.getElementById("data-installed")?.click();
       if (button.closest("#own-data-seen")) {
         document.getElementById("inspect-button")?.click();
@@ -52,9 +52,9 @@ async function install(button) {
       showMessage(`${state.label} is installed: ${next}`);
       return;
     }
-    setText(words, `Not installed. ${state.error}`);
+    setText(text, `Not installed. ${state.error}`);
   } catch (error) {
-    setText(words, `Not installed. ${error.message}`);
+    setText(text, `Not installed. ${error.message}`);
   }
   button.disabled = false;
 }

@@ -19,7 +19,7 @@ export class Meter {
   }
 
   /** `shares`: a fraction per segment, null if unknown. */
-  update(shares, words) {
+  update(shares, text) {
     let filled = 0;
     shares.forEach((part, index) => {
       const percent = Math.min(100 - filled, Math.max(0, 100 * (part ?? 0)));
@@ -27,7 +27,7 @@ export class Meter {
       this.parts[index].style.width = `${percent.toFixed(2)}%`;
     });
     setAttribute(this.element, "aria-valuenow", Math.round(filled));
-    setAttribute(this.element, "aria-valuetext", words);
+    setAttribute(this.element, "aria-valuetext", text);
   }
 }
 
@@ -46,15 +46,15 @@ export function runLink(runId) {
 class Legend {
   constructor(entries) {
     this.values = entries.map(() => el("b", {}));
-    const items = entries.map(([name, words], index) => {
+    const items = entries.map(([name, text], index) => {
       const sign = el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" });
-      return el("li", {}, sign, el("span", {}, words), this.values[index]);
+      return el("li", {}, sign, el("span", {}, text), this.values[index]);
     });
     this.element = el("ul", { class: "ddp-meter-legend" }, items);
   }
 
-  update(...words) {
-    words.forEach((text, index) => setText(this.values[index], text));
+  update(...text) {
+    text.forEach((text, index) => setText(this.values[index], text));
   }
 }
 
@@ -71,10 +71,10 @@ export class Processor {
 
   update({ cpu }) {
     const cores = cpu.core_percents;
-    const words = `${Math.round(cpu.percent)}%`;
-    setText(this.value, words);
+    const text = `${Math.round(cpu.percent)}%`;
+    setText(this.value, text);
     setText(this.name, `busy · ${cpu.name}`);
-    this.meter.update([cpu.percent / 100], words);
+    this.meter.update([cpu.percent / 100], text);
     while (this.cores.children.length > cores.length) this.cores.lastChild.remove();
     while (this.cores.children.length < cores.length) {
       this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
@@ -101,11 +101,11 @@ class Space {
   }
 
   /** Shows sizes in bytes; `oursWords` replaces the size of our runs, `words` describe the bar. */
-  update({ free, total, ours }, words, oursWords = amount(ours)) {
+  update({ free, total, ours }, text, oursWords = amount(ours)) {
     const others = Math.max(0, total - free - (ours ?? 0));
     setText(this.value, bytes(free));
     setText(this.note, `free of ${bytes(total)}`);
-    this.meter.update([share(ours, total), share(others, total)], words);
+    this.meter.update([share(ours, total), share(others, total)], text);
     this.legend.update(oursWords, bytes(others), bytes(free));
   }
 }
@@ -120,8 +120,8 @@ export class Memory {
 
   update({ memory, runs, standby }) {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
-    const words = `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`;
-    this.space.update({ free: total - used, total, ours }, words);
+    const text = `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`;
+    this.space.update({ free: total - used, total, ours }, text);
     const newRow = ({ run_id: runId }) => el("li", {}, runLink(runId), el("span", {}));
     const fill = (row, { num_processes: num, memory_bytes: size }) =>
       setText(row.lastChild, `${num === 1 ? "1 process" : `${count(num)} processes`}, ${bytes(size)}`);
@@ -146,8 +146,8 @@ export class Disk {
 
   update({ disk }) {
     const { free_bytes: free, total_bytes: total, runs_bytes: ours } = disk;
-    const words = `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`;
-    this.space.update({ free, total, ours }, words, ours === null ? "being counted …" : amount(ours));
+    const text = `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`;
+    this.space.update({ free, total, ours }, text, ours === null ? "being counted …" : amount(ours));
     setText(this.forecast, forecastWords(disk.forecast));
     setText(this.path, disk.path);
   }

@@ -42,8 +42,8 @@ function updateRow(row, finding) {
   const [result, check, took, last] = row.children;
   if (row.dataset.state !== finding.state) {
     row.dataset.state = finding.state;
-    const [sign, words] = STATES[finding.state] ?? STATES.not_checked;
-    result.replaceChildren(icon(sign), el("span", {}, words));
+    const [sign, text] = STATES[finding.state] ?? STATES.not_checked;
+    result.replaceChildren(icon(sign), el("span", {}, text));
   }
   const values = finding.values
     .map(({ name, value, unit }) => `${name}: ${inWords(value, unit)}`)
@@ -115,8 +115,8 @@ export class SelfCheck extends JobCheck {
       if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
     }
     const live = runs.length === 1 ? "A run is live" : `${runs.length} runs are live`;
-    const words = `${live}: a check slows down training, and its timings are unreliable.`;
-    setText(this.busy, runs.length === 0 ? "" : words);
+    const text = `${live}: a check slows down training, and its timings are unreliable.`;
+    setText(this.busy, runs.length === 0 ? "" : text);
   }
 
   /** @override */
@@ -187,10 +187,10 @@ function aboutWords(check) {
   if (check.device === null) return "";
   const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
-  const words = [`${parts.join(" · ")}.`];
-  if (check.had_company) words.push("Other runs were live: the timings are unreliable.");
+  const text = [`${parts.join(" · ")}.`];
+  if (check.had_company) text.push("Other runs were live: the timings are unreliable.");
   if (check.compared_with_unix_s !== null) {
-    words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
+    text.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
   }
-  return words.join(" ");
+  return text.join(" ");
 }

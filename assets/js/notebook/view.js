@@ -31,8 +31,8 @@ class LossChart {
     const parts = [this.grid, ...this.paths.values(), this.cursor];
     this.picture = svg("svg", { role: "img", height: HEIGHT }, ...parts);
     this.reading = paragraph("notebook-reading", "\u00a0");
-    const legend = CURVES.map(([name, words]) =>
-      el("span", {}, el("i", { class: `ddp-notebook-${name}`, "aria-hidden": "true" }), words),
+    const legend = CURVES.map(([name, text]) =>
+      el("span", {}, el("i", { class: `ddp-notebook-${name}`, "aria-hidden": "true" }), text),
     );
     const caption = el("figcaption", {}, legend, this.reading);
     this.element = el("figure", { class: "ddp-notebook-chart" }, caption, this.picture);
@@ -69,8 +69,8 @@ class LossChart {
       const points = y.map((value, index) => [across(x[index]), value === null ? null : up(value)]);
       setAttribute(this.paths.get(name), "d", pathOf(points) || null);
     }
-    const words = `Training loss from ${loss(ys[0])} to ${loss(this.traces.get("loss").y.at(-1))}`;
-    setAttribute(this.picture, "aria-label", `${words} over ${count(last)} steps`);
+    const text = `Training loss from ${loss(ys[0])} to ${loss(this.traces.get("loss").y.at(-1))}`;
+    setAttribute(this.picture, "aria-label", `${text} over ${count(last)} steps`);
   }
 
   drawGrid({ across, up, last, low, high, width }) {
@@ -98,10 +98,10 @@ class LossChart {
     const x = event.clientX - this.picture.getBoundingClientRect().left;
     const step = Math.round(Math.min(Math.max(((x - MARGIN.left) / inside) * last, 0), last));
     /** @type {[string, number | null][]} */
-    const values = CURVES.map(([name, words]) => [words, valueAt(this.traces.get(name), step)]);
+    const values = CURVES.map(([name, text]) => [text, valueAt(this.traces.get(name), step)]);
     const known = values
       .filter(([, value]) => value !== null)
-      .map(([words, value]) => `${words} ${loss(value)}`);
+      .map(([text, value]) => `${text} ${loss(value)}`);
     setText(this.reading, `step ${count(step)}: ${known.join(", ")}`);
     setAttribute(this.cursor, "d", `M${across(step).toFixed(1)},${MARGIN.top}V${HEIGHT - MARGIN.bottom}`);
   }

@@ -123,13 +123,13 @@ export class WaitingList {
 class WaitingActions {
   constructor(item, list, afterAction) {
     this.list = list;
-    const button = (words, label, call) => {
-      const made = actionButton(words, "small", call, afterAction);
+    const button = (text, label, call) => {
+      const made = actionButton(text, "small", call, afterAction);
       setAttribute(made, "aria-label", `${label} ${item.name ?? "this run"}`);
       return made;
     };
     const id = item.run_id;
-    const moveTo = (words, label, place) => button(words, label, () => ["move_in_queue", id, place()]);
+    const moveTo = (text, label, place) => button(text, label, () => ["move_in_queue", id, place()]);
     this.first = moveTo("First", "Put first:", () => 1);
     this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
     this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
@@ -245,9 +245,9 @@ export class EngineJobs {
     this.none = paragraph("empty", "You have no jobs there now.");
     this.table = new KeptTable(JOBS, { keyOf: (item) => item.number, mark: "data-job" });
     const title = engine === null ? "Jobs" : `Your jobs in ${engine.name}`;
-    const words =
+    const text =
       "The cluster decides which job starts next. Jobs that were not started here are listed, too, but cannot be changed here.";
-    const rule = el("p", { class: "ddp-hint ddp-queue-rule" }, words);
+    const rule = el("p", { class: "ddp-hint ddp-queue-rule" }, text);
     this.element = section(title, "engine-jobs", this.silent, this.table, this.none, rule);
   }
 
@@ -255,8 +255,8 @@ export class EngineJobs {
     show(this.element, engine !== null);
     if (engine === null) return;
     const silentSince = engine.silent_since_unix_s;
-    const words = `Not known since ${clock(silentSince)}: ${engine.name} does not answer. Runs continue.`;
-    showText(this.silent, silentSince === null ? "" : words);
+    const text = `Not known since ${clock(silentSince)}: ${engine.name} does not answer. Runs continue.`;
+    showText(this.silent, silentSince === null ? "" : text);
     this.table.update(engine.jobs);
     show(this.none, engine.jobs.length === 0 && silentSince === null);
   }

@@ -78,8 +78,8 @@ class LimitsPanel {
       control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }),
     }));
     const own = el("input", { type: "checkbox" });
-    const words = el("span", {}, "no individual limits: the limits for everybody apply");
-    const ownLabel = el("label", { class: "ddp-queue-own" }, own, words);
+    const text = el("span", {}, "no individual limits: the limits for everybody apply");
+    const ownLabel = el("label", { class: "ddp-queue-own" }, own, text);
     onchange();
     const fields = controls.map(({ label, control }) => field(label, control));
     const hint = paragraph("hint", EMPTY_FIELD);
@@ -104,7 +104,7 @@ function save(person, own, controls) {
 
 function inWords(values) {
   const limited = FIELDS.filter(({ name }) => values[name] !== null);
-  return limited.map(({ name, words }) => words(values[name])).join(", ") || "no limit";
+  return limited.map(({ name, words: text }) => text(values[name])).join(", ") || "no limit";
 }
 
 function mineInWords({ mine, used }) {

@@ -154,26 +154,26 @@ export class NodeGroups {
    * next
    * @param {string} mark the text of the mark
    */
-  say(rows, words, badness, standsOut, mark) {
+  say(rows, text, badness, standsOut, mark) {
     if (this.numNodes === 1) return;
     const worst = outstanding(rows, badness, standsOut);
     for (const row of rows.filter(({ node }) => node < this.numNodes)) {
       const group = this.group(row.node);
       setText(group.name, row.host ? `node ${row.node} (${row.host})` : `node ${row.node}`);
-      setText(group.words, words(row));
+      setText(group.words, text(row));
       setText(group.mark, row.node === worst ? mark : "");
     }
   }
 
   group(node) {
     if (!this.groups.has(node)) {
-      const [name, words, mark] = [el("strong", {}, `node ${node}`), el("span", {}), el("em", {})];
+      const [name, text, mark] = [el("strong", {}, `node ${node}`), el("span", {}), el("em", {})];
       const inside = el("div", { class: `${this.list.classList[0]}-inside` });
-      const row = el("summary", {}, name, words, mark);
+      const row = el("summary", {}, name, text, mark);
       const element = el("details", { class: "ddp-node", "data-node": node }, row, inside);
       element.open = initiallyOpenNodes(this.numRanks, this.numNodes)?.includes(node) ?? true;
       element.addEventListener("toggle", this.onToggle);
-      this.groups.set(node, { element, inside, name, words, mark, isInSight: false, waiting: new Map() });
+      this.groups.set(node, { element, inside, name, words: text, mark, isInSight: false, waiting: new Map() });
       this.sight.observe(inside);
     }
     return this.groups.get(node);
@@ -228,8 +228,8 @@ export class DevicesPanel {
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
     this.groups = new NodeGroups(this.list, this.cards, onToggle);
-    const words = "One card for each rank appears after the first measurement, and is updated every second.";
-    this.empty = paragraph("empty", words);
+    const text = "One card for each rank appears after the first measurement, and is updated every second.";
+    this.empty = paragraph("empty", text);
     this.element = section("Every rank's device", "devices", this.empty, this.list);
     this.title = this.element.querySelector("h2");
   }
@@ -339,14 +339,14 @@ class Curve {
     this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, picture);
   }
 
-  update({ x, y }, { words, isRate }, top, isOver) {
+  update({ x, y }, { words: text, isRate }, top, isOver) {
     const last = y.at(-1);
     const known = y.filter((value) => value !== null);
     const isTooShort = isRate && isOver && known.length < MIN_SAMPLES;
     if (isTooShort) setText(this.value, "too short to measure");
-    else setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
+    else setText(this.value, last === null || last === undefined ? UNKNOWN : text(last));
     const range =
-      known.length > 0 ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}` : "not measured";
+      known.length > 0 ? `from ${text(Math.min(...known))} to ${text(Math.max(...known))}` : "not measured";
     setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);
     const span = Math.max(x.at(-1), 1);
     const points = x.map((at, index) => [

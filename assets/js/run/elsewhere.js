@@ -223,8 +223,8 @@ class FileRow {
     this.download = buttonLink("Download", { download: "", ...aria }, "small");
     const copy = copyButton(() => this.text, this.code, label);
     const purpose = el("p", {}, el("strong", { id }, label), `. ${whatFor}`);
-    const words = el("div", { class: "ddp-elsewhere-words" }, purpose, paragraph("caption", proof));
-    this.element = el("li", { "aria-labelledby": id }, words, buttonRow(copy, this.download), shown);
+    const text = el("div", { class: "ddp-elsewhere-words" }, purpose, paragraph("caption", proof));
+    this.element = el("li", { "aria-labelledby": id }, text, buttonRow(copy, this.download), shown);
   }
 
   update({ text }, href) {
@@ -282,13 +282,13 @@ export class CommandPanel {
 
 /** The submitted script in a collapsed section. */
 function scriptOf({ script, run_dir: runDir }) {
-  const words = `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`;
+  const text = `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`;
   const code = new CommandLine(script, "job script");
-  return collapsed("ddp-elsewhere", "This job as a script", paragraph("caption", words), code);
+  return collapsed("ddp-elsewhere", "This job as a script", paragraph("caption", text), code);
 }
 
 function equation({ config, num_replicas: copies, global_batch: all, steps_per_epoch: stepsPerEpoch }) {
-  const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
+  const term = (value, text) => el("span", {}, el("b", {}, count(value)), el("small", {}, text));
   const sign = (text) => el("i", {}, text);
   const ranksEach = worldSize(config) / copies;
   const accumulated = config.gradient_accumulation_steps;

@@ -125,10 +125,10 @@ export class CheckpointTable {
     const isEnd =
       !this.isScript && this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
     button.disabled = isLive || isEnd;
-    const words = isEnd
+    const text = isEnd
       ? "This is the last step: nothing is left to train."
       : `Starts torchrun again from step ${count(step)}. The curve continues from there.`;
-    button.title = isLive ? "Available when the run has ended: press Stop first." : words;
+    button.title = isLive ? "Available when the run has ended: press Stop first." : text;
   }
 }
 
@@ -204,10 +204,10 @@ export function commandWords({ name, message }) {
 }
 
 function eventItem(mark) {
-  const [shape, words] = describe(mark);
+  const [shape, text] = describe(mark);
   const time = el("time", { datetime: isoTime(mark.time_unix_s), title: dateTime(mark.time_unix_s) });
   setText(time, clock(mark.time_unix_s));
-  return el("li", { "data-kind": mark.kind, "data-seq": mark.seq }, time, icon(shape), el("span", {}, words));
+  return el("li", { "data-kind": mark.kind, "data-seq": mark.seq }, time, icon(shape), el("span", {}, text));
 }
 
 /** The icon and the text of an event. @param {Record<string, any>} mark */

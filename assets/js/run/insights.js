@@ -144,7 +144,7 @@ export class ConfigurationPanel {
 }
 
 function entry({ field, label, help, value }) {
-  return el("div", { title: help }, el("dt", {}, label, el("code", {}, field)), el("dd", {}, words(value)));
+  return el("div", { title: help }, el("dt", {}, label, el("code", {}, field)), el("dd", {}, text(value)));
 }
 
 function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
@@ -160,7 +160,7 @@ function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
     ];
   }
   const rows = changes.map(({ label, before, now }) =>
-    el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
+    el("tr", {}, el("td", {}, label), el("td", {}, text(before)), el("td", {}, el("strong", {}, text(now)))),
   ); // prettier-ignore
   return [
     el("h3", {}, "Changed since the run before, ", link),
@@ -169,7 +169,7 @@ function changesFrom({ run_id: runId, changes, is_other_code: isOtherCode }) {
   ];
 }
 
-function words(value) {
+function text(value) {
   if (value === null || value === "") return "–";
   if (typeof value === "boolean") return value ? "on" : "off";
   return String(value);

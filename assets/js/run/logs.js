@@ -127,19 +127,19 @@ export class LogPanel {
     else this.find(this.search.value.trim());
   }
 
-  async find(words) {
+  async find(text) {
     const source = this.source;
     try {
-      const found = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words }));
-      if (source !== this.source || words !== this.search.value.trim()) return;
+      const found = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words: text }));
+      if (source !== this.source || text !== this.search.value.trim()) return;
       this.clear();
-      this.text.append(...found.lines.flatMap((line) => markedLine(line, words)));
+      this.text.append(...found.lines.flatMap((line) => markedLine(line, text)));
       this.scrollToEnd();
       const { num_found: num, lines, is_whole: isWhole } = found;
       const shown = num > lines.length ? `; the newest ${count(lines.length)} are shown` : "";
       const where = isWhole ? "" : ", in the newest 64 MB";
       const have = num === 1 ? "1 line has" : `${count(num)} lines have`;
-      setText(this.note, `${num === 0 ? "No line has" : have} “${words}”${where}${shown}.`);
+      setText(this.note, `${num === 0 ? "No line has" : have} “${text}”${where}${shown}.`);
     } catch (error) {
       setText(this.note, error.message);
     }
@@ -213,8 +213,8 @@ function asLines(text) {
 }
 
 /** A line of text with the search words marked. */
-function markedLine(line, words) {
-  const wanted = words.toLowerCase().split(/\s+/);
+function markedLine(line, text) {
+  const wanted = text.toLowerCase().split(/\s+/);
   const lower = line.toLowerCase();
   const nodes = [];
   let at = 0;

@@ -259,13 +259,13 @@ function unreadable(runId, { status, message }) {
   return nothing(`The run ${runId} cannot be shown.`, message, ...hints);
 }
 
-function nothing(title, ...words) {
+function nothing(title, ...text) {
   const runs = el("p", {}, el("a", { href: address("runs") }, "All runs"));
   return el(
     "div",
     { class: "ddp ddp-nothing" },
     el("h1", {}, title),
-    ...words.map((each) => el("p", {}, each)),
+    ...text.map((each) => el("p", {}, each)),
     runs,
   );
 }

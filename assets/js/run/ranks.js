@@ -122,9 +122,9 @@ class HistoryStrip {
     );
     const shapes = outlines(named.map(divide));
     PARTS.forEach((name, index) => this.paths[index].setAttribute("d", shapes[name] ?? ""));
-    const words = stepWords(history);
-    setText(this.words, words);
-    setAttribute(this.picture, "aria-label", words);
+    const text = stepWords(history);
+    setText(this.words, text);
+    setAttribute(this.picture, "aria-label", text);
   }
 }
 
@@ -211,11 +211,11 @@ export class RanksPanel {
 
   /** Updates the legend with the parts that occur. */
   explain(parts) {
-    const words = PARTS.filter((part) => parts.has(part));
-    if (words.join() === this.explained) return;
-    this.explained = words.join();
+    const text = PARTS.filter((part) => parts.has(part));
+    if (text.join() === this.explained) return;
+    this.explained = text.join();
     this.legend.replaceChildren(
-      ...words.map((part) => legendEntry(`ddp-part-${part}`, TERMS[part]?.() ?? WORDS[part])),
+      ...text.map((part) => legendEntry(`ddp-part-${part}`, TERMS[part]?.() ?? WORDS[part])),
     );
   }
 
@@ -257,14 +257,14 @@ class Row {
     PARTS.forEach((name, index) => {
       this.parts[index].style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
     });
-    const words = Object.entries(parts).map(
+    const text = Object.entries(parts).map(
       ([name, seconds]) => `${WORDS[name].split(/[ ,]/)[0]} ${shortTime(seconds)}`,
     );
     if (rank.hidden_time_s > 0) {
-      words.push(`${shortTime(rank.hidden_time_s)} of all-reduce hidden in backward`);
+      text.push(`${shortTime(rank.hidden_time_s)} of all-reduce hidden in backward`);
     }
     const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
-    setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
+    setText(this.times, `${shortTime(rank.step_time_s)} = ${text.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
   }
 }

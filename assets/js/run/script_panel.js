@@ -95,11 +95,11 @@ export class ScriptPanel {
       const [message, line] = text.split(", line ");
       return { message, line: Number(line ?? 1), level: "gpu" };
     });
-    const words = el("summary", {});
+    const text = el("summary", {});
     const requests =
       replaced.length === 1 ? "1 request for a GPU has" : `${replaced.length} requests for a GPU have`;
-    setText(words, `${requests} no effect on CPU ranks`);
-    this.replaced.replaceChildren(words, markList(this.editor, marks));
+    setText(text, `${requests} no effect on CPU ranks`);
+    this.replaced.replaceChildren(text, markList(this.editor, marks));
   }
 
   openAgain() {

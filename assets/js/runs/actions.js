@@ -33,16 +33,16 @@ const FORMATS = [
 /** Links that download the metrics of some runs, and their lab report. */
 export function exportLinks(runIds) {
   const ids = runIds.map(encodeURIComponent).join(",");
-  const numbers = FORMATS.map(([kind, words]) => {
+  const numbers = FORMATS.map(([kind, text]) => {
     const several = address(`live/runs/export.zip?kind=${kind}&ids=${ids}`);
-    return download(runIds.length === 1 ? runAddress(runIds[0], `export.${kind}`) : several, words);
+    return download(runIds.length === 1 ? runAddress(runIds[0], `export.${kind}`) : several, text);
   });
   const report = download(reportAddress(runIds), "Lab report, to read and print");
   return runIds.length > MAX_REPORTED ? numbers : [...numbers, report];
 }
 
-function download(href, words) {
-  return el("a", { href, download: "" }, words);
+function download(href, text) {
+  return el("a", { href, download: "" }, text);
 }
 
 /** Opens a dialog for name, tags and note; resolves to true if they were saved. */
@@ -58,8 +58,8 @@ export function editRun(row) {
     content: el("div", { class: "ddp-fields" }, fields),
     confirm: "Save",
     onConfirm: () => {
-      const words = tags.value.split(",").map((tag) => tag.trim());
-      return callEndpoint("edit_run", row.run_id, name.value, words.filter(Boolean), note.value);
+      const text = tags.value.split(",").map((tag) => tag.trim());
+      return callEndpoint("edit_run", row.run_id, name.value, text.filter(Boolean), note.value);
     },
   });
 }
@@ -87,7 +87,7 @@ export async function deleteRuns(rows) {
 
 /** The items of a row's menu. */
 export function rowMenu(row, { onEdit, onDelete, isAllowed }) {
-  const title = (words) => el("span", { class: "ddp-menu-title" }, words);
+  const title = (text) => el("span", { class: "ddp-menu-title" }, text);
   const zip = (query) => runAddress(row.run_id, "run.zip", query);
   return [
     isAllowed ? makeButton({ onclick: onEdit }, "Rename, tag, note …") : null,
@@ -171,10 +171,10 @@ export class BinView {
   async askToEmpty() {
     const num = this.mine.length;
     const runs = num === 1 ? "1 run" : `${count(num)} runs`;
-    const words = `${runs} with all checkpoints and logs will be deleted, which frees ${bytes(this.size())}. This cannot be undone.`;
+    const text = `${runs} with all checkpoints and logs will be deleted, which frees ${bytes(this.size())}. This cannot be undone.`;
     const worked = await openDialog({
       title: "Delete permanently?",
-      content: el("p", {}, words),
+      content: el("p", {}, text),
       confirm: `Delete ${runs} permanently`,
       isDangerous: true,
       // Only the runs that were shown: others may have been deleted since then.
@@ -255,9 +255,9 @@ export function importedBadge(imported) {
  * Where an imported run comes from, as sentences.
  * @param {Imported} imported
  */
-export function importedWords({ origin, imported_unix_s: at, packed_unix_s: packed, words, ...rest }) {
+export function importedWords({ origin, imported_unix_s: at, packed_unix_s: packed, words: text, ...rest }) {
   const when = packed === null ? "" : `, packed ${dateTime(packed)}`;
   const more = rest.num_differences - rest.differences.length;
   const list = [...rest.differences, ...(more > 0 ? [`${more} more`] : [])].join("; ");
-  return `Imported ${dateTime(at)} from ${origin}${when}. Check of the hashes: ${words}${list ? ` (${list})` : ""}.`;
+  return `Imported ${dateTime(at)} from ${origin}${when}. Check of the hashes: ${text}${list ? ` (${list})` : ""}.`;
 }

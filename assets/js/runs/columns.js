@@ -148,14 +148,14 @@ function drawCurve(cell, curve) {
   const drawn = places
     .filter(({ level }) => level >= 0)
     .map(({ x, level }) => `${x},${(HEIGHT - 1.5 - ((HEIGHT - 3) * level) / 63).toFixed(1)}`);
-  const words = `Training loss between ${loss(curve.low)} and ${loss(curve.high)}`;
+  const text = `Training loss between ${loss(curve.low)} and ${loss(curve.high)}`;
   const title = svg("title", {});
-  title.textContent = words;
+  title.textContent = text;
   const line = svg("polyline", {
     points: drawn.length === 1 ? `0,${HEIGHT / 2} ${WIDTH},${HEIGHT / 2}` : drawn.join(" "),
   });
   const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
-  cell.replaceChildren(svg("svg", { class: "ddp-small-curve", ...frame, "aria-label": words }, title, line));
+  cell.replaceChildren(svg("svg", { class: "ddp-small-curve", ...frame, "aria-label": text }, title, line));
 }
 
 /** True if a run has not ended. */

@@ -96,7 +96,7 @@ function results(runs) {
     found
       ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}`
       : UNKNOWN;
-  const row = (head, words) => tableRow(head, runs.map(words));
+  const row = (head, text) => tableRow(head, runs.map(text));
   return [
     tableRow("State", states),
     row("Steps", stepOf),
@@ -109,10 +109,10 @@ function results(runs) {
 
 /** Rows with the samples and the throughput of each run, and the speed-up if only the ranks differ. */
 function speeds(heads, fields) {
-  const row = (head, values, words) =>
+  const row = (head, values, text) =>
     tableRow(
       head,
-      values.map((value) => (value ? words(value) : UNKNOWN)),
+      values.map((value) => (value ? text(value) : UNKNOWN)),
     );
   const pace = ({ pace: found, contended }) => {
     if (!found) return "too short to measure";

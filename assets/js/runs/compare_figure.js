@@ -117,11 +117,11 @@ export function curveFigure(lines, { axis, isLogarithmic }, curve) {
     marker: { size: 6 },
     connectgaps: false,
   }));
-  const words = curveWords(curve);
-  const axisWords = curve === "throughput" ? "samples per second" : words;
+  const text = curveWords(curve);
+  const axisWords = curve === "throughput" ? "samples per second" : text;
   const isShare = SHARES.has(curve.slice("metric:".length));
   return {
-    title: capital(words),
+    title: capital(text),
     data,
     layout: {
       showlegend: false,

@@ -51,7 +51,7 @@ export function isFiltering(filter) {
  * @param {Filter} filter
  */
 export function matcher(filter) {
-  const words = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
   /** @param {Row} row */
   const isShown = (row) =>
     (!filter.state ||
@@ -61,7 +61,7 @@ export function matcher(filter) {
     (!filter.model || row.model === filter.model) &&
     (!filter.dataset || row.dataset === filter.dataset) &&
     (!filter.tag || row.tags.includes(filter.tag)) &&
-    words.every((word) => haystack(row).includes(word));
+    text.every((word) => haystack(row).includes(word));
   return isShown;
 }
 

@@ -208,8 +208,8 @@ class ListView {
       onDelete: (runIds) => this.remove(runIds),
       onClear: () => this.table.clearSelection(),
     });
-    const nothing = (words, button) =>
-      el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, words), button);
+    const nothing = (text, button) =>
+      el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, text), button);
     const start = el("p", {}, buttonLink("Start the first run", { href: address("") }, "main"));
     this.none = nothing("No run yet. Pick a model and a data set, then press Start.", start);
     this.noMatch = nothing("No run fits this filter.", this.tools.clearToo);

@@ -53,8 +53,8 @@ class RunRow {
       ...badges.filter((badge) => badge !== null),
       ...row.tags.map((tag) => el("span", { class: "ddp-tag" }, tag)),
     );
-    const words = row.note.split("\n")[0] || (row.name === row.run_id ? "" : row.run_id);
-    setText(this.note, words);
+    const text = row.note.split("\n")[0] || (row.name === row.run_id ? "" : row.run_id);
+    setText(this.note, text);
     setAttribute(this.note, "title", row.note || null);
     show(this.tags, this.tags.childElementCount > 0);
     this.pill.update(row.state, false, row.detail);

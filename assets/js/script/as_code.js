@@ -228,7 +228,7 @@ export function runAsCode(runId) {
       panel.fail(error.message);
     }
   });
-  const words =
+  const text =
     "This run as one file, as an engineer would write it: data, model, loop and DDP from top to bottom, with torch and numpy only. Its head says what it leaves out, and how closely its losses agree.";
-  return section("As code", "as-code", paragraph("caption", words), fold);
+  return section("As code", "as-code", paragraph("caption", text), fold);
 }

@@ -32,8 +32,8 @@ export class Editor {
     });
     // Inside a shadow root CodeMirror adds its styles as objects, which the page's security policy allows.
     this.place = el("div", { class: "ddp-editor", hidden: true });
-    const words = "Tab indents. Escape, then Tab, leaves the editor.";
-    this.element = el("div", {}, this.plain, this.place, isReadOnly ? null : paragraph("caption", words));
+    const text = "Tab indents. Escape, then Tab, leaves the editor.";
+    this.element = el("div", {}, this.plain, this.place, isReadOnly ? null : paragraph("caption", text));
     codeMirror().then(
       (library) => this.begin(library, label),
       () => {}, // the plain text field stays

@@ -251,10 +251,10 @@ class ScriptPage {
   gpuNotes() {
     const requests = this.reading.marks.filter(({ level }) => level === "gpu");
     if (requests.length === 0) return [];
-    const words = this.card.cpu.checked
+    const text = this.card.cpu.checked
       ? "There is no GPU here. On CPU ranks these lines have no effect:"
       : "There is no GPU here, and these lines ask for one. “Run on CPU ranks” lets the script run:";
-    return [el("p", {}, words), markList(this.editor, requests)];
+    return [el("p", {}, text), markList(this.editor, requests)];
   }
 
   completionNotes() {
@@ -268,7 +268,7 @@ class ScriptPage {
     const rest = `Nothing can stand in for ${left.join(", ")}: add it yourself.`;
     return [
       el("p", {}, "Something is missing in this script. These lines can be added to it:"),
-      el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
+      el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((text) => el("li", {}, text))),
       textButton("Add these lines", add, "small"),
     ]; // prettier-ignore
   }

@@ -52,15 +52,15 @@ class ArgumentFields {
     const input = optionInput(option, id);
     input.addEventListener("input", () => this.onChange(commandLine(this.options, this.values())));
     this.inputs.set(option.flag, input);
-    const words = option.help ? el("small", { id: `${id}-help` }, option.help) : null;
-    if (words) input.setAttribute("aria-describedby", `${id}-help`);
+    const text = option.help ? el("small", { id: `${id}-help` }, option.help) : null;
+    if (text) input.setAttribute("aria-describedby", `${id}-help`);
     const label = el("label", { for: id }, el("code", {}, option.flag));
     const isSwitch = option.kind === "switch";
     return el(
       "div",
       { class: isSwitch ? "ddp-switch" : null },
       isSwitch ? [input, label] : [label, input],
-      words,
+      text,
     );
   }
 

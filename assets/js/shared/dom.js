@@ -158,9 +158,9 @@ export function guarded(element, update) {
   } catch (error) {
     console.error(error);
     element.hidden = false;
-    const words = before ?? el("p", { class: "ddp-empty ddp-card-failed", role: "alert" });
-    if (!before) element.append(words);
-    setText(words, `This part cannot be shown (${error.message}). Other parts are not affected.`);
+    const text = before ?? el("p", { class: "ddp-empty ddp-card-failed", role: "alert" });
+    if (!before) element.append(text);
+    setText(text, `This part cannot be shown (${error.message}). Other parts are not affected.`);
   }
 }
 

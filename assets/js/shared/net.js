@@ -117,9 +117,9 @@ export async function fetchSized(url, options = {}) {
     throw new PlainError(`The server answered ${response.status} with an invalid reply.`);
   }
   if (!response.ok) {
-    const words = body?.error ?? body?.detail;
+    const text = body?.error ?? body?.detail;
     const error = new PlainError(
-      typeof words === "string" ? asSentence(words) : `The server answered ${response.status}.`,
+      typeof text === "string" ? asSentence(text) : `The server answered ${response.status}.`,
     );
     error.status = response.status;
     throw error;
@@ -128,7 +128,7 @@ export async function fetchSized(url, options = {}) {
 }
 
 /** Messages of the server are sentences, or name a field first and have no full stop. @param {string} words */
-const asSentence = (words) => (/[.!?…:)]$/.test(words) ? words : `${words}.`);
+const asSentence = (text) => (/[.!?…:)]$/.test(text) ? text : `${text}.`);
 
 /**
  * Returns the JSON at a URL; throws a PlainError.

@@ -14,8 +14,8 @@ const tips = new Map();
 let shown = null;
 
 /** A term with a tooltip, displayed as `words` if given. */
-export function term(name, words = name) {
-  return makeButton({ class: "ddp-term", "data-term": name }, words);
+export function term(name, text = name) {
+  return makeButton({ class: "ddp-term", "data-term": name }, text);
 }
 
 /** Connects every term on the page to its definition, once the definitions are loaded. */

@@ -109,8 +109,8 @@ export function scrollBox(label, ...children) {
 }
 
 /** An entry of a legend: a sample in the colour of a class, and words. */
-export function legendEntry(className, ...words) {
-  return el("span", {}, el("i", { class: `ddp-part ${className}`, "aria-hidden": "true" }), ...words);
+export function legendEntry(className, ...text) {
+  return el("span", {}, el("i", { class: `ddp-part ${className}`, "aria-hidden": "true" }), ...text);
 }
 
 /**
@@ -118,13 +118,13 @@ export function legendEntry(className, ...words) {
  * @param {any} words
  * @param {((event: any) => void) | null} onclick
  */
-export function textButton(words, onclick, look = "", attributes = {}) {
-  return makeButton({ class: buttonClass(look), onclick, ...attributes }, words);
+export function textButton(text, onclick, look = "", attributes = {}) {
+  return makeButton({ class: buttonClass(look), onclick, ...attributes }, text);
 }
 
 /** A link that looks like a button. @param {string} words */
-export function buttonLink(words, attributes, look = "") {
-  return el("a", { class: buttonClass(look), ...attributes }, words);
+export function buttonLink(text, attributes, look = "") {
+  return el("a", { class: buttonClass(look), ...attributes }, text);
 }
 
 /** @param {string} look */
@@ -150,8 +150,8 @@ export function collapsed(className, title, ...children) {
 
 /** The options of a select, from pairs of a value and its text. @param {any[][]} pairs @param {any} chosen */
 export function optionsOf(pairs, chosen = null) {
-  return pairs.map(([value, words]) =>
-    el("option", { value, selected: chosen !== null && String(value) === String(chosen) }, words),
+  return pairs.map(([value, text]) =>
+    el("option", { value, selected: chosen !== null && String(value) === String(chosen) }, text),
   );
 }
 

@@ -59,8 +59,8 @@ function keep(values) {
 export function formatPresets() {
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     if (button.firstElementChild || !button.textContent.includes("\n")) continue;
-    const [title, words] = button.textContent.trim().split("\n");
-    button.replaceChildren(el("strong", {}, title), el("span", {}, words));
+    const [title, text] = button.textContent.trim().split("\n");
+    button.replaceChildren(el("strong", {}, title), el("span", {}, text));
     button.addEventListener("click", () => choose(button));
   }
 }
@@ -128,8 +128,8 @@ export function markProblems() {
 
 /** The text is drawn below the field by the style sheet. */
 function mark(field, line) {
-  const words = line?.querySelector("span")?.textContent ?? null;
-  setAttribute(field, "data-problem", words && capital(words));
+  const text = line?.querySelector("span")?.textContent ?? null;
+  setAttribute(field, "data-problem", text && capital(text));
   const isWrong = line !== undefined && line.classList.contains("ddp-wrong");
   setAttribute(field, "data-is-wrong", isWrong ? "yes" : null);
   for (const input of field.querySelectorAll("input, textarea")) {
@@ -214,8 +214,8 @@ const INPUT_WITHIN_MS = 15_000;
 
 /** Adds listeners on every page; they act only on the page with the form. */
 export function listenForDrops() {
-  const words = el("p", {});
-  const veil = el("div", { class: "ddp ddp-drop", role: "status", hidden: true }, words);
+  const text = el("p", {});
+  const veil = el("div", { class: "ddp ddp-drop", role: "status", hidden: true }, text);
   let timer = 0;
   const hide = () => {
     clearTimeout(timer);
@@ -225,7 +225,7 @@ export function listenForDrops() {
     if (!takesFiles(event)) return;
     event.preventDefault();
     if (!veil.isConnected) document.body.append(veil);
-    setText(words, "Drop a zip of images, a table or a text: it becomes your own data.");
+    setText(text, "Drop a zip of images, a table or a text: it becomes your own data.");
     show(veil, true);
     clearTimeout(timer);
     timer = setTimeout(hide, HIDE_AFTER_MS);
@@ -311,8 +311,8 @@ export function mountExpectedWait(button) {
     end = query === null ? () => {} : askEvery(EVERY_MS, () => ask(now), forgetIfUnknown);
   };
   const ask = async (asked) => {
-    const { place, words } = await fetchJson(address(`live/queue/expected?${asked}`));
-    if (asked === query) setAttribute(button, "data-wait", place === null ? null : `Waits: ${words}`);
+    const { place, words: text } = await fetchJson(address(`live/queue/expected?${asked}`));
+    if (asked === query) setAttribute(button, "data-wait", place === null ? null : `Waits: ${text}`);
   };
   const forgetIfUnknown = (problem) => problem && setAttribute(button, "data-wait", null);
   const column = button.parentElement;

@@ -32,11 +32,11 @@ export function resultsOf(question) {
 
 class ChoiceBars {
   constructor({ choices }) {
-    this.rows = choices.map((words) => {
+    this.rows = choices.map((text) => {
       const bar = el("span", { class: "ddp-poll-bar", "aria-hidden": "true" });
       const value = el("strong", { class: "ddp-poll-count" });
       const mark = el("span", { class: "ddp-outcome", hidden: true }, "what happened");
-      const about = el("span", { class: "ddp-poll-choice" }, el("span", {}, inlines(words)), mark);
+      const about = el("span", { class: "ddp-poll-choice" }, el("span", {}, inlines(text)), mark);
       const element = el("li", {}, about, el("span", { class: "ddp-poll-track" }, bar), value);
       return { element, bar, value, mark };
     });

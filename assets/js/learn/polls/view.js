@@ -150,8 +150,8 @@ export class PollView {
     this.count = el("p", { class: "ddp-poll-number" });
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
     this.connection = new ConnectionNote();
-    this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
-      const button = textButton(words, () => this.act(action), isMain ? "main" : "");
+    this.buttons = BUTTONS.map(([action, text, isMain, states]) => {
+      const button = textButton(text, () => this.act(action), isMain ? "main" : "");
       return { button, action, states };
     });
     this.full = textButton("Full screen", null);

@@ -120,12 +120,12 @@ class ReportChoice {
 }
 
 /** A labelled checkbox; `dataset.value` is its value. */
-function box(value, words, note, isChecked) {
+function box(value, text, note, isChecked) {
   return el(
     "label",
     { class: "ddp-report-box", "data-value": value },
     el("input", { type: "checkbox", checked: isChecked }),
-    el("span", {}, words),
+    el("span", {}, text),
     el("span", { class: "ddp-hint" }, note),
   );
 }

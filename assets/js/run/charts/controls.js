@@ -33,7 +33,7 @@ export class LossControls {
       { class: "ddp-chart-controls" },
       select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => {
         change({ axis }, true);
-        smoothings().forEach(([, words], index) => (smoothing.options[index].textContent = words));
+        smoothings().forEach(([, text], index) => (smoothing.options[index].textContent = text));
       }),
       scaleSelect(this.look.isLogarithmic, (isLogarithmic) => change({ isLogarithmic }, false)),
       smoothing,

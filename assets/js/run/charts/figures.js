@@ -30,7 +30,7 @@ export function lossFigure(traces, fine, look, marks, emptyWords) {
     ...checkpointTraces(marks, look),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
   ].filter((trace) => trace !== null && trace.x.length > 0);
-  const words = emptyWords ? `loss (${emptyWords})` : "loss";
+  const text = emptyWords ? `loss (${emptyWords})` : "loss";
   return {
     data,
     end: endOf(look),
@@ -38,7 +38,7 @@ export function lossFigure(traces, fine, look, marks, emptyWords) {
       showlegend: data.length > 1,
       xaxis: axisOf(look, training),
       yaxis: {
-        title: { text: words },
+        title: { text: text },
         type: look.isLogarithmic ? "log" : "linear",
         hoverformat: ".4f",
         exponentformat: "power",
@@ -76,7 +76,7 @@ function markers(name, shown, look, looks) {
   return scatter(name, { x: shown.map(({ x }) => x), y: shown.map(({ y }) => y) }, look, {
     mode: "markers",
     cliponaxis: false,
-    text: shown.map(({ words }) => words),
+    text: shown.map(({ words: text }) => text),
     customdata: shown.map(({ step }) => step),
     hovertemplate: "%{text}<extra></extra>",
     ...looks,

@@ -180,8 +180,8 @@ export class Header {
     this.checkpoints = checkpoints;
     this.best = best;
     const options = checkpoints.map(({ step }, index) => {
-      const words = `step ${count(step)}${step === best ? ", best" : ""}`;
-      return index === 0 ? ["", `newest (${words})`] : [step, words];
+      const text = `step ${count(step)}${step === best ? ", best" : ""}`;
+      return index === 0 ? ["", `newest (${text})`] : [step, text];
     });
     offerOptions(this.select, options.length > 0 ? options : [["", "no checkpoint"]]);
   }
@@ -195,9 +195,9 @@ export class Header {
     const { max_ranks: most, config } = this.summary;
     const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
     const others = numbers.filter((number) => number !== config.nproc_per_node);
-    const words = (number) => ranks(worldSize({ ...config, nproc_per_node: number }), null);
-    const before = ["", `${words(config.nproc_per_node)}, as before`];
-    return [before, ...others.map((number) => [number, words(number)])];
+    const text = (number) => ranks(worldSize({ ...config, nproc_per_node: number }), null);
+    const before = ["", `${text(config.nproc_per_node)}, as before`];
+    return [before, ...others.map((number) => [number, text(number)])];
   }
 
   /** The number of ranks to resume with (null for the same number) and how the batch changes. */

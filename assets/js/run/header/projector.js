@@ -25,8 +25,8 @@ export function headerTools(runId) {
   return { element, projectorButton };
 }
 
-export function tool(shape, words, title, onclick) {
-  return makeButton({ class: "ddp-tool", title, onclick }, icon(shape), el("span", {}, words));
+export function tool(shape, text, title, onclick) {
+  return makeButton({ class: "ddp-tool", title, onclick }, icon(shape), el("span", {}, text));
 }
 
 function notifyButton() {

@@ -55,9 +55,9 @@ export class ReplicaBadge {
   /** Applies a message of the run's stream. */
   update({ fingerprints: found, head }) {
     if (found !== undefined) this.found = found;
-    const words = replicaWords(this.found) ?? this.wordsWithout(head);
+    const text = replicaWords(this.found) ?? this.wordsWithout(head);
     show(this.element, head.num_ranks > 1);
-    setText(this.words, words);
+    setText(this.words, text);
     const kind = kindOf(this.found);
     if (this.element.dataset.replicas !== kind) {
       this.icon.replaceChildren(

@@ -41,8 +41,8 @@ export class LookCloser {
     const kinds = summary.config.script ? [Fingerprints] : KINDS;
     this.instruments = kinds.map((Kind) => new Kind(runId, summary));
     this.folds = this.instruments.map((instrument) => fold(instrument));
-    const words = "What happens inside this run. Each part states what is measured and what is computed.";
-    this.element = section("Look closer", "look-closer", paragraph("caption", words), this.folds);
+    const text = "What happens inside this run. Each part states what is measured and what is computed.";
+    this.element = section("Look closer", "look-closer", paragraph("caption", text), this.folds);
     /** The section named by the URL fragment, until it has been opened. */
     this.wanted = wantedName();
     this.onAddress = () => {

@@ -76,9 +76,9 @@ class RankRow {
     this.wait.style.width = share(waited ?? 0);
     const whole = `a step of ${shortTime(step)}`;
     const unknown = `${whole}; waiting is not measured with this strategy`;
-    const words = waited === null ? unknown : `waits ${shortTime(waited)} of ${whole}`;
-    setText(this.words, words);
-    setAttribute(this.bar, "aria-label", `rank ${this.rank} ${words}`);
+    const text = waited === null ? unknown : `waits ${shortTime(waited)} of ${whole}`;
+    setText(this.words, text);
+    setAttribute(this.bar, "aria-label", `rank ${this.rank} ${text}`);
   }
 }
 
@@ -127,7 +127,7 @@ export class SlowRank {
     const resume = () => this.saved !== null && resumeFrom(this.resume, runId, this.saved);
     this.resume = textButton("Resume", resume, "main");
     this.over = el("div", { class: "ddp-slow-over", hidden: true }, this.after, this.resume);
-    const legend = PARTS.map(([part, words]) => legendEntry(`ddp-part-${part}`, words));
+    const legend = PARTS.map(([part, text]) => legendEntry(`ddp-part-${part}`, text));
     const first = `The first ${MAX_ROWS} of ${count(this.numRanks)} ranks.`;
     const more = this.numRanks > MAX_ROWS ? paragraph("hint", first) : null;
     const above = [paragraph("caption", CAPTION), paragraph("legend", legend), this.cost];

@@ -227,9 +227,9 @@ export function cellWords({ by, picture }, row, column, ranksPerReplica) {
     const who = rankWords(ranks, rank, ranksPerReplica);
     if (number > 0) found.push(isOne ? who : `${who} saw ${count(number)}`);
   }
-  const words = found.length === 0 ? "nobody" : found.join(", ");
+  const text = found.length === 0 ? "nobody" : found.join(", ");
   const steps = `${rowRange.includes("–") ? "steps" : "step"} ${rowRange}`;
-  return `${what}${columnRange.includes("–") ? "s" : ""} ${columnRange}, ${steps}: ${words}.`;
+  return `${what}${columnRange.includes("–") ? "s" : ""} ${columnRange}, ${steps}: ${text}.`;
 }
 
 // The tables of "Who saw what": the picture as numbers, and the epochs of one sample.

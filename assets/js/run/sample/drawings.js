@@ -8,8 +8,8 @@ import { chartColors, color, line, onThemeChange } from "../../shared/theme.js";
 /** A chart of the latest sample. */
 class DrawnSample {
   /** `figure(content)` returns the Plotly figure, `words(content, step)` the caption. */
-  constructor(name, title, figure, words) {
-    this.words = words;
+  constructor(name, title, figure, text) {
+    this.words = text;
     this.content = null;
     this.chart = new Chart({ name, title, empty: "", figure: () => figure(this.content) });
     this.element = this.chart.element;

@@ -143,8 +143,8 @@ export class RowsView extends SampleList {
       this.names = names.join("\n");
       this.head.replaceChildren(...columnHeads(names));
     }
-    const words = super.update(rows, step);
-    if (!isNumber) return words;
+    const text = super.update(rows, step);
+    if (!isNumber) return text;
     const off = rows.reduce((sum, row) => sum + Math.abs(row.error), 0) / Math.max(1, rows.length);
     return `Validation rows after step ${count(step)}: off by ${number(off, 3)} on average.`;
   }
@@ -161,10 +161,10 @@ class Row {
     const inputs = row.inputs.map((value) => (typeof value === "string" ? value : number(value)));
     const isNumber = "target" in row;
     if (this.cells.length === 0) this.build(inputs.length, isNumber);
-    const words = isNumber
+    const text = isNumber
       ? [number(row.target), number(row.prediction), signed(row.error), ...inputs]
       : inputs;
-    this.cells.forEach((cell, index) => setText(cell, words[index]));
+    this.cells.forEach((cell, index) => setText(cell, text[index]));
     if (!isNumber) this.element.dataset.right = this.verdict.set(row);
   }
 

@@ -315,9 +315,9 @@ export class AllReduceTheatre extends Theatre {
   moveTo(share, isPlaying) {
     if (!this.scene) return;
     this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
-    const words = this.scene.words(share);
-    setText(this.now, words);
-    this.player.say(words);
+    const text = this.scene.words(share);
+    setText(this.now, text);
+    this.player.say(text);
     this.draw();
   }
 

@@ -146,7 +146,7 @@ export function activityAt({ compute, collectives }, moment) {
   const reducing = now.filter(({ kind }) => kind === "reduce" || kind === "collective");
   const own = compute.find(isNow);
   if (waiting) return waiting.words;
-  const beside = reducing.map(({ words }) => words).join(", ");
+  const beside = reducing.map(({ words: text }) => text).join(", ");
   if (own && beside) return `${own.words}, and at the same time ${beside}`;
   return own?.words ?? (beside || "between two steps");
 }
@@ -286,15 +286,15 @@ function drawPiece(piece, y, height, place, rem) {
 }
 
 /** The label of a block: the longest that fits, or nothing. */
-function wordsOn({ kind, bucket, words, size }, fits) {
+function wordsOn({ kind, bucket, words: text, size }, fits) {
   if (kind === "wait") return "";
-  const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [words];
+  const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [text];
   return all.map(String).find(fits) ?? "";
 }
 
 /** A text in a picture. */
-export function text(words, x, y, rem, className) {
-  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
+export function text(text, x, y, rem, className) {
+  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, text);
 }
 
 function axis(length, place, y, rem, room) {

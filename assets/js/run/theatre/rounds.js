@@ -167,9 +167,9 @@ export function treeWords({ round, rounds, total, roundSeconds }) {
 /** Describes a phase of a round through shared memory. */
 export function memoryWords({ round, phase, rounds }) {
   const measured = rounds[round];
-  const [name, words] = PHASES[phase];
+  const [name, text] = PHASES[phase];
   const times = measured.ranks.map((each) => `rank ${each.rank} ${shortTime(each[name])}`).join(", ");
-  return `Round ${round + 1} of ${rounds.length}, ${bytes(measured.bytes)}: ${words}. Measured: ${times}.`;
+  return `Round ${round + 1} of ${rounds.length}, ${bytes(measured.bytes)}: ${text}. Measured: ${times}.`;
 }
 
 const DOES = ["writes", "waits", "adds up"];
@@ -207,7 +207,7 @@ export function ringTable({ num, numRounds, chunkBytes, total, roundSeconds }) {
     ["rounds", count(numRounds), rule],
     ...(isRing ? ofRing : []),
     ["time of a round", shortTime(roundSeconds), "computed: an even share of the averaging"],
-  ].map(([words, ...others]) => tableRow(words, others));
+  ].map(([text, ...others]) => tableRow(text, others));
   const heads = ["what", "value", "from where"];
   return scrollingTable("Measured and computed", heads, rows, "ddp-theatre-words ddp-theatre-ring-table");
 }

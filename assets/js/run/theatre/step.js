@@ -25,10 +25,10 @@ function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize 
   if (typeof numbers.overlap !== "number") {
     return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
   }
-  const words = isBlocking
+  const text = isBlocking
     ? "With shared memory each bucket is averaged immediately by the computing thread: backward waits during this time."
     : "This share of the all-reduce time was hidden: it ran during backward. The rest makes the step longer.";
-  return [percent(numbers.overlap, 0), words];
+  return [percent(numbers.overlap, 0), text];
 }
 
 /** How well the ranks' clocks agree, with the error in seconds or less. */
@@ -51,7 +51,7 @@ function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
 /** The mean duration of each part, a row per rank; columns without measurements are omitted. */
 function rankTable({ numbers, num_steps: numSteps }) {
   const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
-  const heads = ["rank", ...columns.map(([, words]) => words)];
+  const heads = ["rank", ...columns.map(([, text]) => text)];
   const cells = (rank) => columns.map(([name]) => shortTime(rank[name]));
   const rows = numbers.ranks.map((rank) => tableRow(rank.rank, cells(rank)));
   const mean = numSteps === 1 ? "" : `, mean of ${count(numSteps)} steps`;
@@ -64,10 +64,10 @@ function bucketTable({ buckets }) {
   const rows = buckets.map((bucket, number) =>
     tableRow(number, [bytes(bucket.bytes), namesOf(bucket.parameters)]),
   );
-  const words = ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`;
+  const text = ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`;
   const heads = ["bucket", "bytes", "the gradients of"];
   const table = scrollingTable("Buckets", heads, rows, "ddp-theatre-words");
-  return el("div", {}, paragraph("hint", "Each ", term("bucket"), words), table);
+  return el("div", {}, paragraph("hint", "Each ", term("bucket"), text), table);
 }
 
 function namesOf(parameters) {
@@ -111,13 +111,13 @@ export class StepTheatre extends Theatre {
     this.overlapWords = el("span", {});
     this.clock = paragraph("hint");
     this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
-    const words =
+    const text =
       " shows when each rank fetches data, computes and averages gradients. It is measured on this run.";
     const bar = this.bar("Step", (index) => this.chooseStep(index));
     const name = el("span", {}, term("overlap", "Overlap"), ": ");
     const overlap = paragraph("theatre-overlap", name, this.overlap, this.overlapWords);
     const below = [this.moment, this.now, overlap, this.clock, this.missing, this.tables];
-    this.arrange(["A ", term("recording"), words], [bar, this.legend, this.stage, ...below]);
+    this.arrange(["A ", term("recording"), text], [bar, this.legend, this.stage, ...below]);
   }
 
   /** @override */
@@ -128,9 +128,9 @@ export class StepTheatre extends Theatre {
       this.choice,
       steps.map((step, index) => [index, count(step)]),
     );
-    const [share, words] = overlapWords(recording);
+    const [share, text] = overlapWords(recording);
     setText(this.overlap, share);
-    setText(this.overlapWords, ` ${words}`);
+    setText(this.overlapWords, ` ${text}`);
     setText(this.clock, clockWords(recording));
     this.missing.replaceChildren(...notShown(recording).map((sentence) => el("li", {}, sentence)));
     this.tables.replaceChildren(
@@ -178,8 +178,8 @@ export class StepTheatre extends Theatre {
     setText(this.moment, `After ${shortTime(moment)} of ${shortTime(length)}:`);
     const places = this.now.querySelectorAll("dd");
     const doing = ranks.slice(0, places.length).map((rank) => activityAt(rank, moment));
-    doing.forEach((words, index) => setText(places[index], words));
-    const all = doing.map((words, index) => `rank ${ranks[index].rank}: ${words}`).join("; ");
+    doing.forEach((text, index) => setText(places[index], text));
+    const all = doing.map((text, index) => `rank ${ranks[index].rank}: ${text}`).join("; ");
     this.player.say(`${shortTime(moment)}. ${all}`);
   }
 }
@@ -202,10 +202,10 @@ function legend(recording) {
     ranks.flatMap(({ compute, collectives }) => [...compute, ...collectives].map(({ kind }) => kind)),
   );
   if (drawn.has("both")) drawn.add("backward");
-  return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, words]) =>
+  return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, text]) =>
     legendEntry(
       `ddp-theatre-sample-${kind}`,
-      kind === "backward" && drawn.has("both") ? PART_WORDS.both : words,
+      kind === "backward" && drawn.has("both") ? PART_WORDS.both : text,
     ),
   );
 }

@@ -118,11 +118,11 @@ class Recordings {
       this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
       return;
     }
-    const words = ({ step, recorded_unix_s: at, size_bytes: size }) =>
+    const text = ({ step, recorded_unix_s: at, size_bytes: size }) =>
       `from step ${count(step)}, ${ago(at)}, ${bytes(size)}`;
     offerOptions(
       this.select,
-      this.list.map((each) => [each.step, words(each)]),
+      this.list.map((each) => [each.step, text(each)]),
     );
     show(this.select, this.list.length > 1);
     if (this.list.length === 0) this.onChange(null, "");
@@ -270,8 +270,8 @@ class Player {
   }
 
   /** Sets the text of the slider's value for screen readers. */
-  say(words) {
-    setAttribute(this.slider, "aria-valuetext", words);
+  say(text) {
+    setAttribute(this.slider, "aria-valuetext", text);
   }
 
   close() {

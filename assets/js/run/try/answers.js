@@ -15,9 +15,9 @@ export class Answer {
     this.element = el("div", {}, this.name, this.title, this.bars, this.more);
   }
 
-  clear(words) {
+  clear(text) {
     show(this.name, false);
-    setText(this.title, words);
+    setText(this.title, text);
     this.bars.replaceChildren();
     setText(this.more, "");
     this.seen.replaceChildren();
@@ -80,8 +80,8 @@ export function difference(one, other) {
 
 /** The input of the model after preprocessing. */
 function seen(found) {
-  const [picture, words] = pictureOfInput(found);
-  return [el("h3", {}, "Input of the model"), picture, paragraph("hint", words)];
+  const [picture, text] = pictureOfInput(found);
+  return [el("h3", {}, "Input of the model"), picture, paragraph("hint", text)];
 }
 
 function pictureOfInput({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTokens }) {
@@ -90,14 +90,14 @@ function pictureOfInput({ image, tokens, numbers, num_tokens: numTokens, max_tok
     const chips = tokens.map(({ text, is_known: isKnown }) =>
       el("span", { class: "ddp-try-token", "data-known": String(isKnown) }, isKnown ? text : "unknown"),
     );
-    const words = `${count(numTokens)} of at most ${count(maxTokens)} tokens`;
-    return [el("p", { class: "ddp-try-tokens", dir: "auto" }, chips), words];
+    const text = `${count(numTokens)} of at most ${count(maxTokens)} tokens`;
+    return [el("p", { class: "ddp-try-tokens", dir: "auto" }, chips), text];
   }
   const cells = numbers.map(({ name, value }) =>
     el("span", { class: "ddp-try-token" }, `${name}: ${number(value)}`),
   );
-  const words = "Each number minus the mean of its column, in standard deviations.";
-  return [el("p", { class: "ddp-try-tokens" }, cells), words];
+  const text = "Each number minus the mean of its column, in standard deviations.";
+  return [el("p", { class: "ddp-try-tokens" }, cells), text];
 }
 
 function canvasOf(image, label) {
@@ -121,13 +121,13 @@ export class Nearest {
 
   update(found) {
     const { num_compared: num } = found;
-    const words = `Of ${count(num)} validation samples, those that the model finds most alike, by the numbers that enter its last layer.`;
-    setText(this.words, words);
+    const text = `Of ${count(num)} validation samples, those that the model finds most alike, by the numbers that enter its last layer.`;
+    setText(this.words, text);
     this.list.replaceChildren(...samples(found));
   }
 
-  fail(words) {
-    setText(this.words, words);
+  fail(text) {
+    setText(this.words, text);
     this.list.replaceChildren();
   }
 }
@@ -190,11 +190,11 @@ export class History {
         const answer = answers.get(step);
         const shown = value === null ? "not known yet" : format(value);
         const said = answer?.prediction === undefined ? "" : `, says ${answer.prediction}`;
-        const words = `step ${count(step)}: ${shown}${said}`;
+        const text = `step ${count(step)}: ${shown}${said}`;
         const button = makeButton({
           "aria-pressed": String(step === chosen),
-          "aria-label": capital(words),
-          title: words,
+          "aria-label": capital(text),
+          title: text,
           onclick: () => this.onChoose(step),
         });
         button.style.setProperty("--share", String(value === null ? 0 : (value - low) / (high - low || 1)));

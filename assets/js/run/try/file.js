@@ -30,10 +30,10 @@ async function startRuntime(isText) {
 
 async function open() {
   const place = document.getElementById("try");
-  const words = el("p", { class: "ddp-empty", role: "status" }, "Starting the model …");
+  const text = el("p", { class: "ddp-empty", role: "status" }, "Starting the model …");
   const failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
   const body = el("div", { class: "ddp-try-body" });
-  place.append(words, failure, body);
+  place.append(text, failure, body);
   try {
     const about = JSON.parse(document.getElementById("about").textContent);
     const model = new LocalModel(about, await startRuntime(about.input.kind === "text"));
@@ -41,9 +41,9 @@ async function open() {
     const sources = [{ model, step: null, name: "the model" }];
     if (about.task === "language_modelling") body.append(new Writer(about, () => sources).element);
     else build(body, model, about, failure);
-    show(words, false);
+    show(text, false);
   } catch (error) {
-    setText(words, `The model cannot run in this browser: ${error.message}`);
+    setText(text, `The model cannot run in this browser: ${error.message}`);
   }
 }
 

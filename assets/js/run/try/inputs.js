@@ -13,10 +13,10 @@ export function option(label, ...controls) {
  * A labelled slider whose value is written next to it; `onInput(value)` is called when it moves.
  * @param {(value: number) => string} words
  */
-export function slider(label, { value, ...range }, words, onInput = (_value) => {}) {
-  const shown = el("output", {}, words(value));
+export function slider(label, { value, ...range }, text, onInput = (_value) => {}) {
+  const shown = el("output", {}, text(value));
   const oninput = () => {
-    setText(shown, words(input.valueAsNumber));
+    setText(shown, text(input.valueAsNumber));
     onInput(input.valueAsNumber);
   };
   const input = el("input", { type: "range", ...range, value, oninput });
@@ -108,8 +108,8 @@ class DrawingInput {
       ["shift", { min: -0.5, max: 0.5, step: 0.05 }, (value) => noun(value * width)],
       ["noise", { min: 0, max: 1, step: 0.05 }, (value) => percent(value, 0)],
     ];
-    const made = sliders.map(([name, range, words]) =>
-      slider(name, { ...range, value: 0 }, words, (value) => {
+    const made = sliders.map(([name, range, text]) =>
+      slider(name, { ...range, value: 0 }, text, (value) => {
         this.variation[name] = value;
         this.onInput();
       }),
@@ -383,8 +383,8 @@ class NumberField {
       this.box.value = short(this.start + (Number(this.slider.value) / STEPS) * (this.end - this.start));
       onInput();
     });
-    const words = el("span", { class: "ddp-hint" }, hint);
-    this.element = el("div", { class: "ddp-try-field" }, el("span", {}, name), this.box, this.slider, words);
+    const text = el("span", { class: "ddp-hint" }, hint);
+    this.element = el("div", { class: "ddp-try-field" }, el("span", {}, name), this.box, this.slider, text);
   }
 
   /** The position of the value between both ends of the slider, 0 to 1. */

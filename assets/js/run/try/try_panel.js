@@ -385,9 +385,9 @@ export class TryPanel {
     });
   }
 
-  fail(words) {
-    this.failure.replaceChildren(...(words === null ? [] : [icon("warning"), ` ${words}`]));
-    show(this.failure, words !== null);
+  fail(text) {
+    this.failure.replaceChildren(...(text === null ? [] : [icon("warning"), ` ${text}`]));
+    show(this.failure, text !== null);
   }
 
   close() {
