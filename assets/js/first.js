@@ -4,14 +4,14 @@
 
 (() => {
   const root = document.documentElement;
-  let kept = null;
+  let storedTheme = null;
   try {
-    kept = JSON.parse(window.localStorage.getItem("ddp:theme") ?? "null");
+    storedTheme = JSON.parse(window.localStorage.getItem("ddp:theme") ?? "null");
   } catch {
     // Storage is unavailable: follow the system.
   }
-  const asked = new URLSearchParams(window.location.search).get("__theme");
-  const theme = asked === "light" || asked === "dark" ? asked : kept;
+  const requestedTheme = new URLSearchParams(window.location.search).get("__theme");
+  const theme = requestedTheme === "light" || requestedTheme === "dark" ? requestedTheme : storedTheme;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
     const isDark = theme ? theme === "dark" : system.matches;

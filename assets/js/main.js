@@ -43,23 +43,23 @@ function mountAll() {
   followFolds();
   explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
-    const place = document.getElementById(id);
-    const held = mounted.get(id);
-    if (held?.place === place) continue;
-    held?.end();
+    const element = document.getElementById(id);
+    const mountedPart = mounted.get(id);
+    if (mountedPart?.place === element) continue;
+    mountedPart?.end();
     mounted.delete(id);
-    if (place) mounted.set(id, { place, end: mountLater(load, place) });
+    if (element) mounted.set(id, { place: element, end: mountLater(load, element) });
   }
 }
 
 /**
  * Mounts a view once its module is loaded; returns a function that unmounts it, also before it has loaded.
  */
-function mountLater(load, place) {
+function mountLater(load, element) {
   let isOver = false;
   let end = () => {};
   load().then((mount) => {
-    if (!isOver) end = mount(place);
+    if (!isOver) end = mount(element);
   });
   return () => {
     isOver = true;

@@ -9,20 +9,20 @@ import { isDark, onThemeChange } from "../shared/theme.js";
 
 // Used without a login, and if the request fails.
 const EVERYBODY = { has_login: false, has_logout: false, name: "", role: "teacher" };
-let asked = null;
+let request = null;
 
 /** Resolves to {has_login, has_logout, name, role} of the current user. */
 export function person() {
-  asked ??= fetchJson(address("live/me")).catch(() => {
-    asked = null;
+  request ??= fetchJson(address("live/me")).catch(() => {
+    request = null;
     return EVERYBODY;
   });
-  return asked;
+  return request;
 }
 
 /** True if the user may stop, rename or delete a run of this owner. */
-export function mayChange(who, owner) {
-  return who.role === "teacher" || (who.name !== "" && owner === who.name);
+export function mayChange(attributes, owner) {
+  return attributes.role === "teacher" || (attributes.name !== "" && owner === attributes.name);
 }
 
 /** The reason why a user may not change a run. */
@@ -47,9 +47,7 @@ const WHO_SEES = [
 async function openClassSettings() {
   const settings = await orShowError(callEndpoint("class_settings", null));
   if (!settings) return;
-  const choices = WHO_SEES.map(([value, title, text]) =>
-    choice(value, title, text, settings.everyone_sees),
-  );
+  const choices = WHO_SEES.map(([value, title, text]) => choice(value, title, text, settings.everyone_sees));
   const scripts = el("input", { type: "checkbox", checked: settings.students_run_scripts });
   const ofScripts = el("span", {}, "Students may run their own scripts, in a sandbox");
   const rights = [el("legend", {}, "Visibility of runs"), choices, el("label", {}, scripts, ofScripts)];
@@ -68,9 +66,9 @@ async function openClassSettings() {
   });
 }
 
-function choice(value, title, words, chosen) {
+function choice(value, title, explanation, chosen) {
   const input = el("input", { type: "radio", name: "everyone_sees", checked: value === chosen });
-  const text = el("span", {}, el("strong", {}, title), el("small", {}, words));
+  const text = el("span", {}, el("strong", {}, title), el("small", {}, explanation));
   return { value, title, input, element: el("label", {}, input, text) };
 }
 
@@ -91,8 +89,8 @@ export function mountNav(place) {
   });
   const box = el("div", { class: "ddp ddp-nav-tools" }, button);
   place.replaceChildren(box);
-  person().then((who) => {
-    if (who.has_login) box.append(...personTools(who));
+  person().then((attributes) => {
+    if (attributes.has_login) box.append(...personTools(attributes));
   });
   return onThemeChange(name);
 }
@@ -105,11 +103,11 @@ function forget() {
 
 function personTools({ name, role, has_logout: hasLogout }) {
   const settings = { class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings };
-  const who = { class: "ddp-person", title: `You are logged in as ${name}` };
+  const attributes = { class: "ddp-person", title: `You are logged in as ${name}` };
   const logOut = el("button", { type: "submit", class: "ddp-tool" }, "Log out");
   return [
     role === "teacher" ? makeButton(settings, "Class …") : null,
-    el("span", who, el("strong", {}, name), el("small", {}, role)),
+    el("span", attributes, el("strong", {}, name), el("small", {}, role)),
     // A form, so that the browser follows the redirect to the login page. Users of a proxy login are logged
     // out by the proxy.
     hasLogout ? el("form", { method: "post", action: address("logout"), onsubmit: forget }, logOut) : null,

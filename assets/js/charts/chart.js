@@ -85,13 +85,13 @@ function tailOf(path, from, length) {
 }
 
 function pathsByTrace(plot) {
-  const found = new Map();
+  const paths = new Map();
   for (const group of plot.querySelectorAll(".scatterlayer > .trace")) {
     const index = group.__data__?.[0]?.trace?.index;
     const path = group.querySelector("path.js-line");
-    if (index !== undefined && path) found.set(index, path);
+    if (index !== undefined && path) paths.set(index, path);
   }
-  return found;
+  return paths;
 }
 
 /** True if the latest points are within the axis ranges. */
@@ -493,8 +493,8 @@ function headroom(data, yaxis, end) {
   const high = values.reduce((a, b) => Math.max(a, b));
   if (isLogarithmic && low <= 0) return [];
   if (isLogarithmic) return [low * (low / high) ** HEADROOM, high];
-  const room = HEADROOM * (high - low);
-  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room / 2];
+  const margin = HEADROOM * (high - low);
+  return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin / 2];
 }
 
 // A short sample of a chart's line, shown next to a name as its legend.

@@ -12,9 +12,9 @@ const FACTORS = [1, 2, 5, 10];
  * @returns {{ place: number, step: number }[]}
  */
 export function ticks(low, high, most) {
-  const wanted = (high - low) / most;
-  const power = 10 ** Math.floor(Math.log10(wanted));
-  const step = (FACTORS.find((factor) => factor * power >= wanted * (1 - 1e-9)) ?? 10) * power;
+  const idealStep = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(idealStep));
+  const step = (FACTORS.find((factor) => factor * power >= idealStep * (1 - 1e-9)) ?? 10) * power;
   const first = Math.ceil(low / step - 1e-9);
   const last = Math.floor(high / step + 1e-9);
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => ({
@@ -28,7 +28,7 @@ export function ticks(low, high, most) {
  * @param {number} value
  * @param {number} step
  */
-export function tickWords(value, step) {
+export function tickText(value, step) {
   if (Math.abs(value) >= 1e9 || step < 1e-6) return value.toExponential(2);
   const written = value.toFixed(decimals(step));
   const [, fraction = ""] = written.split(".");

@@ -49,7 +49,7 @@ export function textSize() {
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();
   const size = textSize();
-  const room = size / 12;
+  const spacing = size / 12;
   const axis = {
     gridcolor: colors.grid,
     linecolor: colors.axis,
@@ -66,7 +66,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     uirevision: "ddp",
     datarevision: dataRevision,
     // Half of the last tick label extends beyond the axis; without this margin Plotly hides it.
-    margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room + TOOLS_STRIP },
+    margin: { l: 58 * spacing, r: 20 * spacing, t: 30 * spacing, b: 42 * spacing + TOOLS_STRIP },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: typeface(), size, color: colors.text },
@@ -106,12 +106,12 @@ const SMOOTHINGS_S = [0, 1, 3, 10, 100];
 
 /**
  * The smoothing window as a label and as query parameters for the server.
- * @param {{ axis: string, smoothing: number }} look `smoothing` is one of `SMOOTHINGS`
+ * @param {{ axis: string, smoothing: number }} view `smoothing` is one of `SMOOTHINGS`
  */
 export function smoothingOf({ axis, smoothing }) {
   if (axis !== "time") {
-    return { query: { smoothing, smooth_over: "step" }, words: `${count(smoothing)} steps` };
+    return { query: { smoothing, smooth_over: "step" }, text: `${count(smoothing)} steps` };
   }
   const seconds = SMOOTHINGS_S[SMOOTHINGS.indexOf(smoothing)] ?? 1;
-  return { query: { smoothing: seconds, smooth_over: "time" }, words: `${count(seconds)} s` };
+  return { query: { smoothing: seconds, smooth_over: "time" }, text: `${count(seconds)} s` };
 }

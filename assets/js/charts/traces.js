@@ -9,7 +9,7 @@ export class Traces {
     /** @type {Map<string, Trace>} */
     this.held = new Map();
     // The axis and the smoothing they were requested with.
-    this.look = "";
+    this.view = "";
     /** @type {any} The run's current values at the time of the points, if the caller stores them. */
     this.head = null;
   }

@@ -11,26 +11,26 @@ import { legendEntry, paragraph } from "../shared/widgets.js";
 
 /** The memory of a rank by category: field and label. */
 const HELD = {
-  parameters: { field: "parameter_bytes", words: () => term("parameters", "weights") },
-  gradients: { field: "gradient_bytes", words: () => term("gradient", "gradients") },
-  optimizer: { field: "optimizer_bytes", words: () => term("optimizer state") },
+  parameters: { field: "parameter_bytes", label: () => term("parameters", "weights") },
+  gradients: { field: "gradient_bytes", label: () => term("gradient", "gradients") },
+  optimizer: { field: "optimizer_bytes", label: () => term("optimizer state") },
 };
 
 /**
  * The kinds of tables: title, values per rank (one per part of the bar), and the format of their sum.
- * @type {Record<string, { title: () => any, values: (run: any) => [number, (number | null)[]][], words: (value: number) => string, parts?: string[] }>}
+ * @type {Record<string, { title: () => any, values: (run: any) => [number, (number | null)[]][], format: (value: number) => string, parts?: string[] }>}
  */
 const KINDS = {
   memory: {
     title: () => "What each rank holds, counted",
     values: ({ ranks }) => ranks.map((rank) => [rank.rank, Object.values(HELD).map(({ field }) => rank[field] ?? null)]),
-    words: bytes,
+    format: bytes,
     parts: Object.keys(HELD),
   },
   wait: {
     title: () => "How long each rank waits for the others in a step",
     values: ({ history }) => history.map(({ rank, slices }) => [rank, [meanWait(slices)]]),
-    words: shortTime,
+    format: shortTime,
   },
 }; // prettier-ignore
 const WAIT = 5; // the index of the waiting time in a slice of a rank's history
@@ -38,7 +38,7 @@ const WAIT = 5; // the index of the waiting time in a slice of a rank's history
 const total = (parts) => parts.reduce((sum, value) => sum + value, 0);
 
 function legend() {
-  const entries = Object.entries(HELD).map(([name, { words: text }]) => legendEntry(`ddp-memory-${name}`, text()));
+  const entries = Object.entries(HELD).map(([name, { label }]) => legendEntry(`ddp-memory-${name}`, label()));
   return el("p", { class: "ddp-legend" }, entries);
 }
 
@@ -110,7 +110,7 @@ export class BarsPicture {
         {},
         el("th", { scope: "row" }, `rank ${rank}`),
         el("td", { class: "ddp-bars-track" }, this.bar(parts, most, run.index)),
-        el("td", { class: "ddp-bars-value" }, this.kind.words(total(parts))),
+        el("td", { class: "ddp-bars-value" }, this.kind.format(total(parts))),
       ),
     );
     const nothing = el("tr", {}, el("td", { colspan: 3 }, run.isOver ? "not measured" : UNKNOWN));
@@ -150,8 +150,8 @@ export function partsOf(history) {
   const measured = slices.filter(({ forward, backward }) => forward !== null && backward !== null);
   if (measured.length === 0) return null;
   const sorted = measured.toSorted((one, other) => one.step - other.step);
-  const usual = sorted.slice(Math.floor(sorted.length / 4), Math.ceil((3 * sorted.length) / 4));
-  const divided = usual.map((slice) => divide(slice, history.length > 1));
+  const middleHalf = sorted.slice(Math.floor(sorted.length / 4), Math.ceil((3 * sorted.length) / 4));
+  const divided = middleHalf.map((slice) => divide(slice, history.length > 1));
   return Object.fromEntries(
     PARTS.map((part) => [part, divided.reduce((sum, each) => sum + each[part], 0) / divided.length]),
   );
@@ -224,9 +224,9 @@ export class WaterfallPicture {
     const [one, many] = [runs[0], runs[this.about.waterfall]];
     if (many) setText(this.title, `Why not N times as fast: ${many.name}`);
     const isMeasured = one?.head && many?.head;
-    const found = isMeasured ? waterfall(one, many) : null;
-    if (found) {
-      this.box.replaceChildren(table(found), paragraph("hint", said(one, many)));
+    const steps = isMeasured ? waterfall(one, many) : null;
+    if (steps) {
+      this.box.replaceChildren(table(steps), paragraph("hint", said(one, many)));
       return;
     }
     const isTooShort = one?.isOver && many?.isOver;

@@ -27,7 +27,7 @@ export function closeness(share) {
 
 export class DrawnCurve {
   /**
-   * @param {{ low: number, high: number, until: number, curve: string, axisWords: string }} about
+   * @param {{ low: number, high: number, until: number, curve: string, axisText: string }} about
    * @param {number[] | null} values the values drawn earlier
    * @param {(values: number[]) => void} onChange
    */
@@ -87,7 +87,7 @@ export class DrawnCurve {
   }
 
   frame() {
-    const { low, high, axisWords, curve } = this.about;
+    const { low, high, axisText, curve } = this.about;
     const bottom = this.y(low);
     const ticks = [0, 1, 2, 3, 4].map((part) => low + (part / 4) * (high - low));
     return [
@@ -98,19 +98,19 @@ export class DrawnCurve {
       ...[0, 4, 8].map((index) =>
         svg("text", { x: this.x(index), y: bottom + 16, "text-anchor": index === 8 ? "end" : "middle" }, number(this.placeOf(index), 3)),
       ),
-      svg("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, axisWords),
+      svg("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, axisText),
       svg("text", { x: 12, y: HEIGHT / 2 - 10, "text-anchor": "middle", transform: `rotate(-90 12 ${HEIGHT / 2 - 10})` }, curve),
     ]; // prettier-ignore
   }
 
   point(index) {
-    const { low, high, curve, axisWords } = this.about;
+    const { low, high, curve, axisText } = this.about;
     const point = svg("circle", {
       r: 8,
       class: "ddp-drawn-point",
       role: "slider",
       tabindex: 0,
-      "aria-label": `${curve} at ${axisWords} ${number(this.placeOf(index), 3)}`,
+      "aria-label": `${curve} at ${axisText} ${number(this.placeOf(index), 3)}`,
       "aria-valuemin": low,
       "aria-valuemax": high,
     });
@@ -119,13 +119,13 @@ export class DrawnCurve {
   }
 
   field(index) {
-    const { low, high, curve, axisWords } = this.about;
+    const { low, high, curve, axisText } = this.about;
     const field = el("input", {
       type: "number",
       min: low,
       max: high,
       step: "any",
-      "aria-label": `${curve} at ${axisWords} ${number(this.placeOf(index), 3)}`,
+      "aria-label": `${curve} at ${axisText} ${number(this.placeOf(index), 3)}`,
     });
     field.addEventListener("change", () => {
       const value = field.valueAsNumber;
@@ -140,7 +140,7 @@ export class DrawnCurve {
     const step = (high - low) / STEPS;
     const value = this.values[index];
     /** @type {Record<string, number>} */
-    const found = {
+    const valueByKey = {
       ArrowUp: value + step,
       ArrowRight: value + step,
       ArrowDown: value - step,
@@ -150,9 +150,9 @@ export class DrawnCurve {
       Home: low,
       End: high,
     };
-    if (this.isLocked || !(event.key in found)) return;
+    if (this.isLocked || !(event.key in valueByKey)) return;
     event.preventDefault();
-    this.set(index, found[event.key]);
+    this.set(index, valueByKey[event.key]);
   }
 
   begin(event) {
@@ -180,17 +180,17 @@ export class DrawnCurve {
     const box = this.picture.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * WIDTH;
     const y = ((event.clientY - box.top) / box.height) * HEIGHT;
-    const place = Math.min(Math.max((x - LEFT) / (WIDTH - LEFT - EDGE), 0), 1) * (NUM_POINTS - 1);
+    const position = Math.min(Math.max((x - LEFT) / (WIDTH - LEFT - EDGE), 0), 1) * (NUM_POINTS - 1);
     const value = high - ((y - EDGE) / (HEIGHT - BOTTOM - EDGE)) * (high - low);
-    this.set(Math.round(place), value);
+    this.set(Math.round(position), value);
     if (last) {
-      const [from, to] = [Math.min(last.place, place), Math.max(last.place, place)];
+      const [from, to] = [Math.min(last.place, position), Math.max(last.place, position)];
       for (let index = Math.ceil(from); index <= Math.floor(to); index += 1) {
-        const share = place === last.place ? 1 : (index - last.place) / (place - last.place);
+        const share = position === last.place ? 1 : (index - last.place) / (position - last.place);
         this.set(index, last.value + share * (value - last.value));
       }
     }
-    return { place, value };
+    return { place: position, value };
   }
 
   set(index, value) {

@@ -132,7 +132,7 @@ export class LessonView {
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(
-      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, looks: chartStyles(lesson) }),
+      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, views: chartStyles(lesson) }),
     );
     /** @type {Map<number, LessonRun[]>} The runs of each question. */
     this.attempts = new Map();
@@ -224,7 +224,7 @@ export class LessonView {
     const { commands } = this.lesson.runs[this.lesson.questions[number].attempt.run];
     const run = new LessonRun(choice, this.allRuns.length, runId, {
       commands,
-      looks: chartStyles(this.lesson),
+      views: chartStyles(this.lesson),
     });
     this.attempts.set(number, [...(this.attempts.get(number) ?? []), run]);
     this.questions[number]?.runs.append(run.element);
@@ -342,7 +342,7 @@ export class LessonView {
   }
 
   updateStart() {
-    const again = this.againWords();
+    const again = this.againText();
     const isWanted = this.progress.isStarted && !again;
     show(this.start, !isWanted);
     setText(this.start, again || `Start ${RUN_COUNTS[this.runs.length]}`);
@@ -352,7 +352,7 @@ export class LessonView {
   }
 
   /** The label of the button that repeats runs; empty if no run needs it. */
-  againWords() {
+  againText() {
     if (this.runs.some((run) => run.isGone)) return "Repeat the deleted runs";
     const isOver = this.runs.every((run) => run.runId === null || run.isOver);
     return isOver && this.runs.some((run) => run.isSpoilt)

@@ -9,20 +9,20 @@ import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared
 import { plainWords } from "./text.js";
 import { StatePill, collapsed } from "../shared/widgets.js";
 
-/** @typedef {{ axis: string, smoothing: number }} Look the axis and the smoothing of a chart's curves */
+/** @typedef {{ axis: string, smoothing: number }} ChartView the axis and the smoothing of a chart's curves */
 
 /**
- * The distinct looks of a lesson's charts; at least one.
- * @returns {Look[]}
+ * The distinct views of a lesson's charts; at least one.
+ * @returns {ChartView[]}
  */
 export function chartStyles({ pictures, prediction }) {
-  const wanted = pictures.filter(({ curve }) => curve).map(({ axis, smoothing }) => ({ axis, smoothing }));
-  if (prediction.curve) wanted.push({ axis: prediction.axis, smoothing: prediction.smoothing });
-  const found = new Map(wanted.map((look) => [keyOf(look), look]));
-  return found.size > 0 ? [...found.values()] : [{ axis: "step", smoothing: 0 }];
+  const views = pictures.filter(({ curve }) => curve).map(({ axis, smoothing }) => ({ axis, smoothing }));
+  if (prediction.curve) views.push({ axis: prediction.axis, smoothing: prediction.smoothing });
+  const byKey = new Map(views.map((view) => [keyOf(view), view]));
+  return byKey.size > 0 ? [...byKey.values()] : [{ axis: "step", smoothing: 0 }];
 }
 
-/** @param {Look} look */
+/** @param {ChartView} view */
 const keyOf = ({ axis, smoothing }) => `${axis}:${smoothing}`;
 
 export class LessonRun {
@@ -30,21 +30,21 @@ export class LessonRun {
    * @param {string} name as in the lesson
    * @param {number} index the number of its line style in the charts
    * @param {string | null} runId null until it is started
-   * @param {{ expect?: string, commands?: any[], looks?: Look[] }} about the expected final state, the
-   * commands that the lesson sends, and the looks of its curves
+   * @param {{ expect?: string, commands?: any[], views?: ChartView[] }} about the expected final state, the
+   * commands that the lesson sends, and the views of its curves
    */
   constructor(
     name,
     index,
     runId,
-    { expect = "finished", commands = [], looks = [{ axis: "step", smoothing: 0 }] } = {},
+    { expect = "finished", commands = [], views = [{ axis: "step", smoothing: 0 }] } = {},
   ) {
     this.name = name;
     this.expect = expect;
     this.commands = commands;
     this.index = index;
     this.runId = runId;
-    this.looks = looks;
+    this.views = views;
     /** @type {Map<string, Traces>} */
     this.traces = new Map();
     /** @type {any} */
@@ -59,7 +59,7 @@ export class LessonRun {
     this.smoothing = null;
     this.pill = new StatePill();
     this.bar = el("progress", { max: 1, value: 0, "aria-label": `How far ${name} is` });
-    this.words = el("span", { class: "ddp-lesson-run-words" });
+    this.text = el("span", { class: "ddp-lesson-run-words" });
     this.link = el("a", { hidden: true }, "Open the run");
     this.error = el("p", {});
     const title = "Full message with code locations";
@@ -71,7 +71,7 @@ export class LessonRun {
       el("span", { class: "ddp-lesson-run-name" }, this.sample, name),
       this.pill,
       this.bar,
-      this.words,
+      this.text,
       this.link,
       this.details,
     );
@@ -101,23 +101,23 @@ export class LessonRun {
   }
 
   /**
-   * The curves with a given look.
-   * @param {Look} look
+   * The curves with a given view.
+   * @param {ChartView} view
    */
-  tracesOf(look) {
-    return this.traces.get(keyOf(look)) ?? new Traces();
+  tracesOf(view) {
+    return this.traces.get(keyOf(view)) ?? new Traces();
   }
 
   /**
    * A curve, smoothed if a smoothed version exists.
    * @param {string} curve
-   * @param {Look} look
+   * @param {ChartView} view
    */
-  traceOf(curve, look) {
-    const traces = this.tracesOf(look);
+  traceOf(curve, view) {
+    const traces = this.tracesOf(view);
     const smooth = traces.get(`${curve}_smooth`);
     const { x, y } = smooth.x.length > 0 ? smooth : traces.get(curve);
-    return { x: placesOn(look.axis, x, this.head), y };
+    return { x: placesOn(view.axis, x, this.head), y };
   }
 
   /** Reads the run unless it has ended; rejects with a PlainError. */
@@ -126,7 +126,7 @@ export class LessonRun {
     if (runId === null || this.isOver) return;
     try {
       const payloads = await Promise.all(
-        this.looks.map((look) => fetchJson(runAddress(runId, "poll", { since: -1, ...asked(look) }))),
+        this.views.map((view) => fetchJson(runAddress(runId, "poll", { since: -1, ...asked(view) }))),
       );
       // Use the payload with the latest cursor, so that the head is not older than any curve.
       const payload = payloads.reduce((one, other) => (other.cursor >= one.cursor ? other : one));
@@ -134,7 +134,7 @@ export class LessonRun {
         const traces = new Traces();
         traces.apply(each);
         traces.head = payload.head;
-        this.traces.set(keyOf(this.looks[index]), traces);
+        this.traces.set(keyOf(this.views[index]), traces);
       });
       this.head = payload.head;
       this.ranks = payload.ranks ?? this.ranks;
@@ -143,7 +143,7 @@ export class LessonRun {
       await this.command(payload);
       if (payload.head.state === "queued") {
         const { words: text } = await fetchJson(address("live/queue/run", { id: runId }));
-        this.placeWords = text;
+        this.placeText = text;
       }
     } catch (error) {
       if (error.status !== 404) throw error;
@@ -170,7 +170,7 @@ export class LessonRun {
     this.bar.value = head?.num_steps ? head.step / head.num_steps : 0;
     if (head) this.pill.update(head.state, false, head.detail);
     this.element.dataset.state = head?.state ?? "";
-    setText(this.words, this.said());
+    setText(this.text, this.said());
     const error = head?.state === "failed" ? (head.error ?? "") : "";
     show(this.details, plainWords(error) !== error);
     setText(this.error, error);
@@ -181,13 +181,13 @@ export class LessonRun {
     if (this.runId === null) return "not started yet";
     if (this.isGone) return "was deleted";
     if (head === null) return "starting …";
-    if (head.state === "queued") return this.placeWords || "in the queue";
-    if (head.state === "failed") return this.failedWords(plainWords(head.error ?? ""));
+    if (head.state === "queued") return this.placeText || "in the queue";
+    if (head.state === "failed") return this.failedText(plainWords(head.error ?? ""));
     if (head.state === "finished" && this.expect === "failed") return "It was expected to fail, but did not.";
     return head.num_steps ? `step ${count(head.step)} of ${count(head.num_steps)}` : "";
   }
 
-  failedWords(error) {
+  failedText(error) {
     return this.expect === "failed" ? `It failed, as expected. ${error}` : error;
   }
 

@@ -6,7 +6,7 @@ import { CodeLessonView, codeLessonPage } from "./code_lesson.js";
 import { LessonView } from "./lesson.js";
 import { joinedPoll, PollLessonView, PollTools } from "./polls/lesson.js";
 import { PollView } from "./polls/view.js";
-import { progressName, progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { progressName, progressOf, progressText, readProgress, watchProgress } from "./progress.js";
 import { paragraph } from "../shared/widgets.js";
 import { reportButton } from "./report/report.js";
 
@@ -85,12 +85,12 @@ class ListView {
     this.pollTools = new PollTools(null);
     const cards = lessons.map((lesson, index) => {
       const progress = progressOf(lesson.name);
-      return card(lesson, index + 1, lessonPage(lesson.name), progress.isDone, progressWords(progress));
+      return card(lesson, index + 1, lessonPage(lesson.name), progress.isDone, progressText(progress));
     });
     const codeCards = inCode.lessons.map((lesson, index) => {
       const { isDone, isStarted } = progressOf(progressName(lesson.name));
       const number = lessons.length + index + 1;
-      return card(lesson, number, codeLessonPage(lesson.name), isDone, codeWords(isDone, isStarted));
+      return card(lesson, number, codeLessonPage(lesson.name), isDone, codeText(isDone, isStarted));
     });
     const allBroken = [...broken, ...inCode.broken];
     const faults = section(
@@ -128,7 +128,7 @@ class ListView {
   }
 }
 
-function codeWords(isDone, isStarted) {
+function codeText(isDone, isStarted) {
   if (isDone) return "done";
   return isStarted ? "tried" : "";
 }

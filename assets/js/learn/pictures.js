@@ -1,7 +1,7 @@
 // The pictures of a lesson: charts with the prediction, tables of numbers, instruments.
 
 import { Chart, lineSample } from "../charts/chart.js";
-import { compareFigure, curveWords, guessLine, marked } from "../runs/compare_figure.js";
+import { compareFigure, curveText, guessLine, marked } from "../runs/compare_figure.js";
 import { samplesAt, speedUp } from "../runs/scaling.js";
 import { growth } from "../run/insights.js";
 import { columnHeads, el, guarded, show } from "../shared/dom.js";
@@ -25,7 +25,7 @@ export class CurvePicture {
     this.isRevealed = false;
     this.chart = new Chart({
       name: `lesson-${about.curve.replace(":", "-")}-${about.axis}`,
-      title: curveWords(about.curve),
+      title: curveText(about.curve),
       empty: "The curves appear as soon as the first run trains.",
       figure: () => this.figure(),
     });

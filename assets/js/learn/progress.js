@@ -57,28 +57,28 @@ export function isAhead(one, other) {
  * Merges reported progress into the known one: the newer wins, and no started run is lost. Reports of an
  * earlier round are ignored.
  * @param {Progress} known
- * @param {Progress} told
+ * @param {Progress} newer
  * @returns {Progress}
  */
-export function joined(known, told) {
-  if (told.round !== known.round) return told.round > known.round ? told : known;
-  const found = { ...told };
+export function joined(known, newer) {
+  if (newer.round !== known.round) return newer.round > known.round ? newer : known;
+  const merged = { ...newer };
   const { isLocked, prediction, poll } = known;
-  if (isLocked) Object.assign(found, { isLocked, prediction, poll });
+  if (isLocked) Object.assign(merged, { isLocked, prediction, poll });
   // A page that does not know of a run cannot have stopped the lesson.
-  const knowsLess = known.runs.some((runId, index) => runId !== null && !told.runs[index]);
-  found.isStarted = told.isStarted || (known.isStarted && knowsLess);
-  found.isDone = known.isDone || told.isDone;
-  const length = Math.max(known.runs.length, told.runs.length);
-  found.runs = Array.from({ length }, (_, index) => told.runs[index] ?? known.runs[index] ?? null);
-  found.attempts = { ...told.attempts };
+  const knowsLess = known.runs.some((runId, index) => runId !== null && !newer.runs[index]);
+  merged.isStarted = newer.isStarted || (known.isStarted && knowsLess);
+  merged.isDone = known.isDone || newer.isDone;
+  const length = Math.max(known.runs.length, newer.runs.length);
+  merged.runs = Array.from({ length }, (_, index) => newer.runs[index] ?? known.runs[index] ?? null);
+  merged.attempts = { ...newer.attempts };
   for (const [number, before] of Object.entries(known.attempts)) {
-    const made = told.attempts[number] ?? [];
+    const made = newer.attempts[number] ?? [];
     const ids = new Set(made.map(({ runId }) => runId));
-    found.attempts[number] = [...before.filter(({ runId }) => !ids.has(runId)), ...made];
+    merged.attempts[number] = [...before.filter(({ runId }) => !ids.has(runId)), ...made];
   }
-  found.answers = { ...told.answers, ...known.answers };
-  return found;
+  merged.answers = { ...newer.answers, ...known.answers };
+  return merged;
 }
 
 // Stores progress with the user's account: at most once per second, one request at a time, also when the page
@@ -165,8 +165,8 @@ export async function readProgress() {
  * @returns {Progress}
  */
 export function progressOf(name) {
-  const kept = known ? known[name] : preference(key(name), null);
-  return { ...nothing(), ...(typeof kept === "object" ? kept : null) };
+  const stored = known ? known[name] : preference(key(name), null);
+  return { ...nothing(), ...(typeof stored === "object" ? stored : null) };
 }
 
 /**
@@ -224,14 +224,14 @@ export async function oneAtATime(action) {
  * @param {() => void} onNews
  */
 export function watchProgress(name, progress, onNews) {
-  const look = () => isAhead(progressOf(name), progress) && onNews();
-  const inBrowser = (event) => event.key?.endsWith(key(name)) && look();
+  const checkForNews = () => isAhead(progressOf(name), progress) && onNews();
+  const inBrowser = (event) => event.key?.endsWith(key(name)) && checkForNews();
   const onVisible = async () => {
     if (document.visibilityState !== "visible" || !known) return;
     // Progress that this page has not sent yet is newer than the account's.
-    const found = (await ofAccount())[name];
-    if (found && known) known[name] = joined(found, progressOf(name));
-    look();
+    const stored = (await ofAccount())[name];
+    if (stored && known) known[name] = joined(stored, progressOf(name));
+    checkForNews();
   };
   const seen = () => onVisible().catch(() => {}); // retried when the page becomes visible again
   window.addEventListener("storage", inBrowser);
@@ -246,7 +246,7 @@ export function watchProgress(name, progress, onNews) {
  * A short text for the progress.
  * @param {Progress} progress
  */
-export function progressWords({ isLocked, isStarted, isDone }) {
+export function progressText({ isLocked, isStarted, isDone }) {
   if (isDone) return "done";
   if (isStarted) return "run, questions are open";
   return isLocked ? "predicted, not run yet" : "";

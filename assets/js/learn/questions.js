@@ -54,12 +54,12 @@ export function measuredChoice(outcome, right) {
 export class OutcomeNote {
   /** @param {(() => void) | null} onAgain */
   constructor(onAgain) {
-    this.words = el("p", { class: "ddp-lesson-outcome" });
+    this.text = el("p", { class: "ddp-lesson-outcome" });
     this.reasons = el("ul", {});
     this.numbers = paragraph("hint");
     this.again = textButton("Measure again", onAgain);
     this.hasAgain = onAgain !== null;
-    this.element = el("div", { class: "ddp-lesson-note", role: "status", hidden: true }, this.words, this.reasons, this.numbers, this.again);
+    this.element = el("div", { class: "ddp-lesson-note", role: "status", hidden: true }, this.text, this.reasons, this.numbers, this.again);
   } // prettier-ignore
 
   /**
@@ -69,18 +69,18 @@ export class OutcomeNote {
   update({ verdict, reasons, numbers }, sentence = SENTENCES[verdict] ?? "") {
     const isDoubtful = verdict === "otherwise" || (verdict !== "unmeasured" && reasons.length > 0);
     this.element.dataset.verdict = verdict;
-    showText(this.words, sentence);
+    showText(this.text, sentence);
     this.reasons.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));
     show(this.reasons, reasons.length > 0);
     // A failure is already shown in the row of the run.
     const told = numbers.filter(({ unit }) => unit !== "flag");
-    showText(this.numbers, told.length > 0 ? `Measured: ${told.map(measuredWords).join("; ")}.` : "");
+    showText(this.numbers, told.length > 0 ? `Measured: ${told.map(measuredText).join("; ")}.` : "");
     show(this.again, isDoubtful && this.hasAgain);
     show(this.element, sentence !== "" || reasons.length > 0 || told.length > 0);
   }
 }
 
-function measuredWords({ words: text, run, against, value, unit }) {
+function measuredText({ words: text, run, against, value, unit }) {
   const compared = against === null ? "" : ` against “${against}”`;
   return `${text} of “${run}”${compared}: ${UNITS[unit](value)}`;
 }
@@ -216,7 +216,7 @@ export class Prediction {
       const { prediction } = this.progress;
       const right = measuredChoice(outcome, this.about.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
-      showText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
+      showText(this.outcome, right === null ? "" : predictionText(outcome, right, prediction));
       if (outcome) this.measured.update(outcome);
       show(this.because, right === this.about.right);
       return;
@@ -243,7 +243,7 @@ export class Prediction {
   }
 }
 
-function predictionWords(outcome, right, prediction) {
+function predictionText(outcome, right, prediction) {
   if (outcome && outcome.verdict !== "unchecked") {
     return prediction === right ? "Your prediction was correct." : "The result differs from your prediction.";
   }
@@ -254,7 +254,7 @@ function predictionWords(outcome, right, prediction) {
 export function describeDrawing(question) {
   const { curve, axis } = question;
   const text = curve === "loss" ? "training loss" : curve.replace("metric:", "validation ");
-  return { ...question, curve: text.replaceAll("_", " "), axisWords: AXES[axis] };
+  return { ...question, curve: text.replaceAll("_", " "), axisText: AXES[axis] };
 }
 
 // The questions at the end of a lesson; some require another run with a changed setting.
@@ -356,24 +356,24 @@ export class Finding {
    * @param {(() => void) | null} onAgain
    */
   constructor({ see, finding }, onAgain) {
-    this.look = el("p", { class: "ddp-lesson-look", hidden: true }, inlines(see));
-    this.hasLook = see.length > 0;
-    this.words = el("p", { class: "ddp-lesson-because", hidden: true }, inlines(finding));
-    this.hasWords = finding.length > 0;
+    this.hint = el("p", { class: "ddp-lesson-look", hidden: true }, inlines(see));
+    this.hasHint = see.length > 0;
+    this.text = el("p", { class: "ddp-lesson-because", hidden: true }, inlines(finding));
+    this.hasText = finding.length > 0;
     this.note = new OutcomeNote(onAgain);
   }
 
   /** Adds the texts to a picture and returns its element. */
   around({ element }) {
-    element.prepend(this.look);
-    element.append(this.words, this.note.element);
+    element.prepend(this.hint);
+    element.append(this.text, this.note.element);
     return element;
   }
 
   /** @param {Outcome | null} outcome null while the runs are live */
   update(outcome) {
-    show(this.look, outcome !== null && this.hasLook);
-    show(this.words, outcome?.verdict === "explained" && this.hasWords);
+    show(this.hint, outcome !== null && this.hasHint);
+    show(this.text, outcome?.verdict === "explained" && this.hasText);
     if (outcome === null) {
       show(this.note.element, false);
       return;

@@ -23,7 +23,7 @@ const BUCKET_WORDS = "25 MB";
 class CheckResult {
   constructor() {
     this.lines = [];
-    this.words = el("p", { class: "ddp-check-verdict", role: "status" });
+    this.text = el("p", { class: "ddp-check-verdict", role: "status" });
     this.why = el("p", {});
     this.body = el("tbody", {});
     this.about = el("span", {});
@@ -39,13 +39,13 @@ class CheckResult {
       "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
     const tableBox = el("div", { class: "ddp-check-table" }, table, paragraph("hint", busNote));
     this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart, tableBox);
-    const text = el("div", { class: "ddp-check-words" }, this.words, this.why);
+    const text = el("div", { class: "ddp-check-words" }, this.text, this.why);
     this.element = el("div", { class: "ddp-check-result", hidden: true }, text, this.figures);
     this.endTheme = onThemeChange(() => this.draw());
   }
 
   take(check) {
-    this.say(stateWords(check), check.state);
+    this.say(stateText(check), check.state);
     show(this.figures, check.lines.length > 0 || check.state === "running");
     setText(this.why, check.state === "done" ? fixedPrice(check) : "");
     setText(this.about, caption(check));
@@ -59,8 +59,8 @@ class CheckResult {
   /** Shows the progress or the result; both use the same element. */
   say(text, state) {
     show(this.element, true);
-    setText(this.words, text);
-    setAttribute(this.words, "data-state", state);
+    setText(this.text, text);
+    setAttribute(this.text, "data-state", state);
   }
 
   draw() {
@@ -116,7 +116,7 @@ function caption(check) {
   return `${who}, ${dateTime(check.started_unix_s)}${meanwhile}`;
 }
 
-function stateWords(check) {
+function stateText(check) {
   const newest = check.lines.at(-1);
   if (check.state === "done") return verdict(check);
   if (check.state === "failed") return check.error;
@@ -278,8 +278,8 @@ export class CommunicationCheck extends JobCheck {
   /** Names the runs that use the same devices as the check. */
   update({ runs }) {
     const names = runs.map((run) => run.run_id).join(", ");
-    const who = runs.length === 1 ? `Run ${names} uses` : `Runs ${names} use`;
-    const text = `${who} the same devices: results will be lower than on an idle machine.`;
+    const subject = runs.length === 1 ? `Run ${names} uses` : `Runs ${names} use`;
+    const text = `${subject} the same devices: results will be lower than on an idle machine.`;
     setText(this.busy, runs.length === 0 ? "" : text);
   }
 

@@ -61,16 +61,16 @@ class GpuTile {
 
   update(gpu) {
     const { utilization_percent: busy, memory_used_bytes: used, memory_total_bytes: total } = gpu;
-    const busyWords = busy === null ? UNKNOWN : `${Math.round(busy)}%`;
+    const busyText = busy === null ? UNKNOWN : `${Math.round(busy)}%`;
     setText(this.name, gpu.answers ? gpu.name : "does not answer");
-    setText(this.use, busyWords);
-    this.useMeter.update([busy === null ? null : busy / 100], busyWords);
+    setText(this.use, busyText);
+    this.useMeter.update([busy === null ? null : busy / 100], busyText);
     const ours = sumOf((gpu.processes ?? []).filter((process) => process.run_id !== null));
     const isKnown = used !== null && total > 0;
-    const memoryWords = isKnown ? `${bytes(used)} of ${bytes(total)}` : UNKNOWN;
-    setText(this.memory, memoryWords);
+    const memoryText = isKnown ? `${bytes(used)} of ${bytes(total)}` : UNKNOWN;
+    setText(this.memory, memoryText);
     const shares = [Math.min(ours, used) / total, Math.max(0, used - ours) / total];
-    this.memoryMeter.update(isKnown ? shares : [null, null], memoryWords);
+    this.memoryMeter.update(isKnown ? shares : [null, null], memoryText);
     const readings = [feel(gpu.temperature_celsius, "°C"), feel(gpu.power_watts, "W")];
     setText(this.feel, readings.filter((text) => text !== null).join(" · "));
     this.updateUsers(gpu);
@@ -88,8 +88,8 @@ class GpuTile {
 /** A process on a GPU: one of our runs with a link, others by their process name. */
 function newUser(process) {
   const name = process.name ?? "a process that cannot be seen from here";
-  const who = process.user === null ? "" : ` of ${process.user}`;
-  const text = process.run_id === null ? `${name}${who} (pid ${process.pid})` : ` (pid ${process.pid})`;
+  const owner = process.user === null ? "" : ` of ${process.user}`;
+  const text = process.run_id === null ? `${name}${owner} (pid ${process.pid})` : ` (pid ${process.pid})`;
   const link = process.run_id === null ? null : runLink(process.run_id);
   return el("li", {}, el("span", {}, link, text), el("span", {}));
 }
@@ -195,13 +195,13 @@ export function hostsSection() {
       show(element, hosts !== null);
       if (hosts === null) return;
       links.update(measured);
-      setText(lead, leadWords(hosts));
+      setText(lead, leadText(hosts));
       updateRows(list, hosts, JSON.stringify, newHost);
     },
   };
 }
 
-function leadWords(hosts) {
+function leadText(hosts) {
   if (hosts.length === 0) return "Asking each host …";
   const troubled = hosts.filter((host) => host.problems.length > 0).length;
   const free = hosts.filter((host) => host.is_reachable && host.run_id === "").length;
@@ -214,34 +214,34 @@ function leadWords(hosts) {
 function newHost(host) {
   const train = host.run_id === "" ? "free" : ["trains ", runLink(host.run_id)];
   const title = [host.name, " · ", host.is_reachable ? train : "not reached"];
-  const about = host.is_reachable ? el("p", {}, facts(host).join(" · ")) : null;
+  const details = host.is_reachable ? el("p", {}, facts(host).join(" · ")) : null;
   const problems = host.problems.map((text) => el("p", {}, text));
-  return listed(title, problems.length > 0 ? "" : null, about, problems);
+  return listed(title, problems.length > 0 ? "" : null, details, problems);
 }
 
 function facts(host) {
   const gpus = host.gpu_names.length === 0 ? "no GPU" : host.gpu_names.join(", ");
   const users = host.gpu_users.length === 0 ? [] : [`GPUs used by ${host.gpu_users.join(", ")}`];
-  const clock = host.clock_off_s === null ? [] : [clockWords(host.clock_off_s)];
+  const clock = host.clock_off_s === null ? [] : [clockText(host.clock_off_s)];
   return [
     gpus,
     ...users,
     `${count(host.num_cores)} cores`,
     `${bytes(host.memory_bytes)} memory`,
     host.torch === null ? "no torch" : `torch ${host.torch}`,
-    ...codeWords(host),
+    ...codeText(host),
     ...clock,
     ...(host.sees_runs === null ? [] : [host.sees_runs ? "sees the runs" : "does not see the runs"]),
   ];
 }
 
 /** The version of this project on a host. Without a shared folder the code is copied with each run. */
-function codeWords({ code, sees_runs: seesRuns }) {
+function codeText({ code, sees_runs: seesRuns }) {
   if (code !== null) return [`code ${code}`];
   return seesRuns === null ? [] : ["this project is missing there"];
 }
 
-function clockWords(offS) {
+function clockText(offS) {
   return offS === 0
     ? "clock agrees"
     : `clock ${Math.abs(offS).toFixed(2)} s ${offS > 0 ? "ahead" : "behind"}`;

@@ -19,13 +19,13 @@ function missingSection() {
   return {
     element,
     update({ missing }) {
-      setText(lead, leadWords(missing));
+      setText(lead, leadText(missing));
       updateRows(list, missing ?? [], keyOf, newItem);
     },
   };
 }
 
-function leadWords(missing) {
+function leadText(missing) {
   if (missing === null) return "Looking …";
   if (missing.length === 0) return "Nothing is missing: every feature works here.";
   return missing.some((item) => item.is_problem)

@@ -53,8 +53,8 @@ class Legend {
     this.element = el("ul", { class: "ddp-meter-legend" }, items);
   }
 
-  update(...text) {
-    text.forEach((text, index) => setText(this.values[index], text));
+  update(...texts) {
+    texts.forEach((text, index) => setText(this.values[index], text));
   }
 }
 
@@ -100,13 +100,13 @@ class Space {
     this.elements = [this.value, this.note, this.meter, this.legend];
   }
 
-  /** Shows sizes in bytes; `oursWords` replaces the size of our runs, `words` describe the bar. */
-  update({ free, total, ours }, text, oursWords = amount(ours)) {
+  /** Shows sizes in bytes; `oursText` replaces the size of our runs, `words` describe the bar. */
+  update({ free, total, ours }, text, oursText = amount(ours)) {
     const others = Math.max(0, total - free - (ours ?? 0));
     setText(this.value, bytes(free));
     setText(this.note, `free of ${bytes(total)}`);
     this.meter.update([share(ours, total), share(others, total)], text);
-    this.legend.update(oursWords, bytes(others), bytes(free));
+    this.legend.update(oursText, bytes(others), bytes(free));
   }
 }
 
@@ -148,7 +148,7 @@ export class Disk {
     const { free_bytes: free, total_bytes: total, runs_bytes: ours } = disk;
     const text = `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`;
     this.space.update({ free, total, ours }, text, ours === null ? "being counted …" : amount(ours));
-    setText(this.forecast, forecastWords(disk.forecast));
+    setText(this.forecast, forecastText(disk.forecast));
     setText(this.path, disk.path);
   }
 }
@@ -168,12 +168,12 @@ export class Answering {
   update({ event_loop: loop }) {
     setText(this.value, loop.worst_s === null ? "…" : milliseconds(loop.worst_s));
     setText(this.note, `the longest wait in the last ${count(loop.window_s / SECONDS_PER_MINUTE)} minutes`);
-    setText(this.longest, answeringWords(loop));
+    setText(this.longest, answeringText(loop));
   }
 }
 
 /** The usual delay, and the request that blocked the others longest. */
-function answeringWords(loop) {
+function answeringText(loop) {
   if (loop.p99_s === null) return "Measuring …";
   const usual = `99 of 100 measured waits were at most ${milliseconds(loop.p99_s)}.`;
   if (loop.held_s === null) return usual;
@@ -187,7 +187,7 @@ function milliseconds(seconds) {
 }
 
 /** The forecast of the disk usage and the measurement behind it. */
-function forecastWords(forecast) {
+function forecastText(forecast) {
   const { state, needs_s: needs, lasts_s: lasts } = forecast;
   const span = duration(forecast.measured_over_s);
   if (state === "no_run") return "No run is live, so nothing is being written.";

@@ -45,9 +45,7 @@ function updateRow(row, finding) {
     const [sign, text] = STATES[finding.state] ?? STATES.not_checked;
     result.replaceChildren(icon(sign), el("span", {}, text));
   }
-  const values = finding.values
-    .map(({ name, value, unit }) => `${name}: ${inWords(value, unit)}`)
-    .join(" · ");
+  const values = finding.values.map(({ name, value, unit }) => `${name}: ${toText(value, unit)}`).join(" · ");
   [finding.title, finding.words, values, finding.hint].forEach((text, index) => {
     setText(check.children[index], text);
     show(check.children[index], text !== "");
@@ -56,7 +54,7 @@ function updateRow(row, finding) {
   setText(last, finding.compared || (finding.seconds === null ? "" : UNKNOWN));
 }
 
-function inWords(value, unit) {
+function toText(value, unit) {
   if (unit === "bytes/s") return rate(value);
   return unit === "s" ? shortTime(value) : number(value, 2);
 }
@@ -145,11 +143,11 @@ export class SelfCheck extends JobCheck {
   show(check) {
     if (this.isRunning) this.isLost = false;
     show(this.result, true);
-    setText(this.now, nowWords(check));
+    setText(this.now, nowText(check));
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
     const verdict = check.state === "running" ? "running" : "bad";
     setAttribute(this.head, "data-state", isGood(check) ? "good" : verdict);
-    setText(this.about, aboutWords(check));
+    setText(this.about, aboutText(check));
     this.table.take(check.findings);
   }
 
@@ -172,7 +170,7 @@ function isGood(check) {
   );
 }
 
-function nowWords(check) {
+function nowText(check) {
   const { state, findings } = check;
   if (state === "failed") return check.error;
   if (state === "cancelled") return "Cancelled. No process is left.";
@@ -183,7 +181,7 @@ function nowWords(check) {
   return `${done + 1} of ${findings.length}: ${check.now} …`;
 }
 
-function aboutWords(check) {
+function aboutText(check) {
   if (check.device === null) return "";
   const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);

@@ -2,7 +2,7 @@
 // (ddp_gui/notebook/live.py). The kernel sends the picture; buttons send messages to the kernel.
 
 import { valueAt, Traces } from "../charts/traces.js";
-import { ticks, tickWords, pathOf } from "../charts/plot.js";
+import { ticks, tickText, pathOf } from "../charts/plot.js";
 import { el, setAttribute, setText, svg, show, showText } from "../shared/dom.js";
 import { count, loss, duration, LIVE_STATES } from "../shared/format.js";
 import { DevicesPanel } from "../run/devices.js";
@@ -78,14 +78,14 @@ class LossChart {
       const y = up(place);
       this.grid.append(
         svg("path", { d: `M${MARGIN.left},${y}H${width - MARGIN.right}` }),
-        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickWords(place, step)),
+        svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, tickText(place, step)),
       );
     }
     for (const { place, step } of ticks(0, last, Math.max(2, width / 150))) {
       const [x, y] = [across(place), HEIGHT - 6];
       const anchor = place === 0 ? "start" : "middle";
       if (x < width - 70) {
-        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickWords(place, step)));
+        this.grid.append(svg("text", { x, y, "text-anchor": anchor }, tickText(place, step)));
       }
     }
     this.grid.append(svg("text", { x: width - MARGIN.right, y: HEIGHT - 6, "text-anchor": "end" }, "step"));
@@ -126,7 +126,7 @@ export function render({ model, el: place }) {
   const follow = () => view.update(model.get("shown"), host);
   model.on("change:shown", follow);
   follow();
-  const timer = setInterval(() => view.look(host), LOOK_EVERY_MS);
+  const timer = setInterval(() => view.refresh(host), LOOK_EVERY_MS);
   return () => {
     clearInterval(timer);
     model.off("change:shown", follow);
@@ -140,7 +140,7 @@ class View {
     this.traces = new Traces();
     this.pill = new StatePill();
     this.values = paragraph("notebook-values");
-    this.words = el("p", { class: "ddp-notebook-words", role: "status" });
+    this.text = el("p", { class: "ddp-notebook-words", role: "status" });
     this.silence = el("p", { class: "ddp-notebook-silence", role: "alert", hidden: true });
     this.chart = new LossChart();
     this.devices = new DevicesPanel();
@@ -158,7 +158,7 @@ class View {
       el("header", {}, name, this.pill, what, buttonRow(this.buttons)),
       this.silence,
       this.values,
-      this.words,
+      this.text,
       this.chart,
       el("div", { class: "ddp-notebook-parts" }, this.devices, this.ranks),
     );
@@ -168,13 +168,13 @@ class View {
     this.newsAt = Date.now();
   }
 
-  button(model, name, label, title, look) {
+  button(model, name, label, title, variant) {
     const ask = () => {
       this.asked = { label, atMs: Date.now() };
       model.send({ do: name });
       this.enable();
     };
-    return textButton(label, ask, look, { title });
+    return textButton(label, ask, variant, { title });
   }
 
   /** Shows a picture from the kernel. */
@@ -195,7 +195,7 @@ class View {
     this.ranks.update(shown);
     this.explainTerms();
     this.say(gone);
-    this.look(host);
+    this.refresh(host);
   }
 
   say(gone) {
@@ -208,11 +208,11 @@ class View {
     ];
     if (left !== null) parts.push(`about ${duration(left)} left`);
     setText(this.values, parts.join(" · "));
-    showText(this.words, gone ?? error ?? (this.isLive ? this.note : this.head.reason));
+    showText(this.text, gone ?? error ?? (this.isLive ? this.note : this.head.reason));
   }
 
   /** Called every second: the colours of the notebook, and whether the kernel answers. */
-  look(host) {
+  refresh(host) {
     host.classList.toggle("dark", isDark(host));
     const silentMs = Date.now() - this.newsAt;
     this.isSilent = this.isLive && silentMs > SILENT_AFTER_MS;

@@ -229,11 +229,11 @@ const JOBS = [
   {
     title: "why, and when",
     className: "ddp-queue-why",
-    texts: (item) => [item.is_waiting ? whenInWords(item.starts_unix_s) : "", item.why],
+    texts: (item) => [item.is_waiting ? whenText(item.starts_unix_s) : "", item.why],
   },
 ];
 
-function whenInWords(startsUnixS) {
+function whenText(startsUnixS) {
   if (startsUnixS === null) return "start not known yet";
   return `starts ${about(Math.max(0, startsUnixS - Date.now() / 1000)) ?? dateTime(startsUnixS)}`;
 }

@@ -13,26 +13,26 @@ const FIELDS = [
     name: "num_ranks",
     label: "GPUs and CPU ranks at once",
     unit: 1,
-    words: (value) =>
+    format: (value) =>
       value === 1 ? "1 GPU or CPU rank at once" : `${count(value)} GPUs or CPU ranks at once`,
   },
   {
     name: "minutes_per_run",
     label: "Minutes per run; then it saves and stops",
     unit: 1,
-    words: (value) => `${number(value)} ${value === 1 ? "minute" : "minutes"} per run`,
+    format: (value) => `${number(value)} ${value === 1 ? "minute" : "minutes"} per run`,
   },
   {
     name: "disk_bytes",
     label: "Disk for all runs, in GB",
     unit: GB,
-    words: (value) => `${bytes(value)} of disk`,
+    format: (value) => `${bytes(value)} of disk`,
   },
   {
     name: "num_waiting",
     label: "Runs in the queue",
     unit: 1,
-    words: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the queue`,
+    format: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the queue`,
   },
 ];
 
@@ -52,11 +52,11 @@ class LimitsPanel {
   update({ limits, may_manage: mayManage }) {
     this.limits = limits;
     show(this.mine, !mayManage);
-    for (const place of [this.everybody, this.people, this.change]) show(place, mayManage);
-    setText(this.mine, mineInWords(limits));
+    for (const element of [this.everybody, this.people, this.change]) show(element, mayManage);
+    setText(this.mine, mineText(limits));
     if (!mayManage) return;
-    setText(this.everybody, `Each person: ${inWords(limits.everybody)}.`);
-    const lines = Object.entries(limits.people).map(([name, values]) => `${name}: ${inWords(values)}.`);
+    setText(this.everybody, `Each person: ${toText(limits.everybody)}.`);
+    const lines = Object.entries(limits.people).map(([name, values]) => `${name}: ${toText(values)}.`);
     updateRows(this.people, lines, String, (line) => el("li", {}, line));
   }
 
@@ -65,7 +65,7 @@ class LimitsPanel {
       const { people, everybody } = this.limits;
       const name = person.value.trim();
       show(ownLabel, name in people);
-      own.checked = false;
+      checkbox.checked = false;
       const values = people[name] ?? everybody;
       for (const { name: limit, unit, control } of controls) {
         control.value = values[limit] === null ? "" : values[limit] / unit;
@@ -77,9 +77,9 @@ class LimitsPanel {
       ...limit,
       control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }),
     }));
-    const own = el("input", { type: "checkbox" });
+    const checkbox = el("input", { type: "checkbox" });
     const text = el("span", {}, "no individual limits: the limits for everybody apply");
-    const ownLabel = el("label", { class: "ddp-queue-own" }, own, text);
+    const ownLabel = el("label", { class: "ddp-queue-own" }, checkbox, text);
     onchange();
     const fields = controls.map(({ label, control }) => field(label, control));
     const hint = paragraph("hint", EMPTY_FIELD);
@@ -88,7 +88,7 @@ class LimitsPanel {
       title: "Limits",
       content,
       confirm: "Save",
-      onConfirm: () => save(person, own, controls),
+      onConfirm: () => save(person, checkbox, controls),
     });
     if (saved) await this.afterAction();
   }
@@ -102,15 +102,15 @@ function save(person, own, controls) {
   return callEndpoint("set_limits", values, name);
 }
 
-function inWords(values) {
+function toText(values) {
   const limited = FIELDS.filter(({ name }) => values[name] !== null);
-  return limited.map(({ name, words: text }) => text(values[name])).join(", ") || "no limit";
+  return limited.map(({ name, format }) => format(values[name])).join(", ") || "no limit";
 }
 
-function mineInWords({ mine, used }) {
+function mineText({ mine, used }) {
   const has = [`${count(used.num_ranks)} at once now`];
   if (used.disk_bytes !== undefined) has.push(`${bytes(used.disk_bytes)} kept`);
-  return `You may have: ${inWords(mine)}. You have ${has.join(", ")}.`;
+  return `You may have: ${toText(mine)}. You have ${has.join(", ")}.`;
 }
 
 /** Asks whether to stop all runs; resolves to true if they were stopped. */

@@ -148,7 +148,7 @@ export class NodeGroups {
   /**
    * Shows a summary in the row of each node, and a mark on the node that stands out.
    * @param {NodeRow[]} rows
-   * @param {(row: NodeRow) => string} words
+   * @param {(row: NodeRow) => string} text
    * @param {(row: NodeRow) => number | null} badness
    * @param {(most: number, next: number) => boolean} standsOut true if the worst value stands out from the
    * next
@@ -160,7 +160,7 @@ export class NodeGroups {
     for (const row of rows.filter(({ node }) => node < this.numNodes)) {
       const group = this.group(row.node);
       setText(group.name, row.host ? `node ${row.node} (${row.host})` : `node ${row.node}`);
-      setText(group.words, text(row));
+      setText(group.text, text(row));
       setText(group.mark, row.node === worst ? mark : "");
     }
   }
@@ -173,7 +173,7 @@ export class NodeGroups {
       const element = el("details", { class: "ddp-node", "data-node": node }, row, inside);
       element.open = initiallyOpenNodes(this.numRanks, this.numNodes)?.includes(node) ?? true;
       element.addEventListener("toggle", this.onToggle);
-      this.groups.set(node, { element, inside, name, words: text, mark, isInSight: false, waiting: new Map() });
+      this.groups.set(node, { element, inside, name, text, mark, isInSight: false, waiting: new Map() });
       this.sight.observe(inside);
     }
     return this.groups.get(node);
@@ -210,14 +210,14 @@ const LESS_BUSY_PERCENT = 15;
 
 const percent = (value) => `${Math.round(value)}%`;
 const MEASURES = {
-  utilization: { title: "busy", words: percent, top: () => 100, isRate: true },
+  utilization: { title: "busy", format: percent, top: () => 100, isRate: true },
   memory: {
     title: "memory",
-    words: bytes,
+    format: bytes,
     top: (device, highest) => (device?.kind === "cuda" ? (device.memory_total_bytes ?? highest) : highest),
   },
-  temperature: { title: "temperature", words: (value) => `${Math.round(value)} °C`, top: () => 100 },
-  power: { title: "power", words: (value) => `${Math.round(value)} W`, top: (_, highest) => highest },
+  temperature: { title: "temperature", format: (value) => `${Math.round(value)} °C`, top: () => 100 },
+  power: { title: "power", format: (value) => `${Math.round(value)} W`, top: (_, highest) => highest },
 };
 
 export class DevicesPanel {
@@ -274,10 +274,10 @@ export class DevicesPanel {
     this.groups.say(
       rows,
       ({ num_ranks: ranks, memory_bytes: memory, busy_percent: busy, idlest, idlest_percent: least }) => {
-        const held = `${ranks} rank${ranks === 1 ? "" : "s"}, memory ${bytes(memory)}`;
+        const ownRuns = `${ranks} rank${ranks === 1 ? "" : "s"}, memory ${bytes(memory)}`;
         return busy === null
-          ? held
-          : `${held}, busy ${percent(busy)}, least rank ${idlest}: ${percent(least)}`;
+          ? ownRuns
+          : `${ownRuns}, busy ${percent(busy)}, least rank ${idlest}: ${percent(least)}`;
       },
       ({ idlest_percent: least }) => (least === null ? null : 100 - least),
       (most, next) => most - next >= LESS_BUSY_PERCENT,
@@ -339,14 +339,16 @@ class Curve {
     this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, picture);
   }
 
-  update({ x, y }, { words: text, isRate }, top, isOver) {
+  update({ x, y }, { format, isRate }, top, isOver) {
     const last = y.at(-1);
     const known = y.filter((value) => value !== null);
     const isTooShort = isRate && isOver && known.length < MIN_SAMPLES;
     if (isTooShort) setText(this.value, "too short to measure");
-    else setText(this.value, last === null || last === undefined ? UNKNOWN : text(last));
+    else setText(this.value, last === null || last === undefined ? UNKNOWN : format(last));
     const range =
-      known.length > 0 ? `from ${text(Math.min(...known))} to ${text(Math.max(...known))}` : "not measured";
+      known.length > 0
+        ? `from ${format(Math.min(...known))} to ${format(Math.max(...known))}`
+        : "not measured";
     setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);
     const span = Math.max(x.at(-1), 1);
     const points = x.map((at, index) => [

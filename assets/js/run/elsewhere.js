@@ -29,7 +29,7 @@ export class TakeHomePanel {
     this.runId = runId;
     this.isBroken = Boolean(mistake);
     this.isClosed = false;
-    this.words = paragraph("empty", this.isBroken ? BROKEN : NONE_YET);
+    this.note = paragraph("empty", this.isBroken ? BROKEN : NONE_YET);
     const onchange = () => this.chooseOther();
     this.choice = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to take home", onchange });
     this.button = textButton("Take it home", () => this.pack());
@@ -55,7 +55,7 @@ export class TakeHomePanel {
       runLink(runId),
       this.fold,
     );
-    this.element = section("Use this model", "take-home", this.words, this.body);
+    this.element = section("Use this model", "take-home", this.note, this.body);
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
@@ -68,7 +68,7 @@ export class TakeHomePanel {
       newest.map(({ step }) => [step, stepName(step, latest, best)]),
     );
     this.aim();
-    show(this.words, newest.length === 0);
+    show(this.note, newest.length === 0);
     show(this.body, newest.length > 0);
   }
 
@@ -182,24 +182,24 @@ export class ElsewherePanel {
   async ask() {
     if (this.rows.size > 0 && !this.machines.reportValidity()) return;
     this.lastAsked += 1;
-    const asked = this.lastAsked;
+    const requestNumber = this.lastAsked;
     try {
-      const found = await fetchJson(runAddress(this.runId, "elsewhere", this.query()));
-      if (asked === this.lastAsked) this.fill(found);
+      const plan = await fetchJson(runAddress(this.runId, "elsewhere", this.query()));
+      if (requestNumber === this.lastAsked) this.fill(plan);
     } catch (error) {
-      if (asked === this.lastAsked) setText(this.equation, error.message);
+      if (requestNumber === this.lastAsked) setText(this.equation, error.message);
     }
   }
 
-  fill(found) {
-    this.machines.max = String(found.max_nodes);
-    this.machines.value = String(found.num_nodes);
-    this.gpus.checked = found.gpus;
+  fill(plan) {
+    this.machines.max = String(plan.max_nodes);
+    this.machines.value = String(plan.num_nodes);
+    this.gpus.checked = plan.gpus;
     show(this.fields, true);
-    const machines = found.num_nodes === 1 ? "1 machine" : `${count(found.num_nodes)} machines`;
-    const ranks = found.num_ranks === 1 ? "1 rank" : `${count(found.num_ranks)} ranks`;
-    setText(this.equation, `${machines}: ${ranks} in all, a global batch of ${count(found.global_batch)}.`);
-    for (const file of found.files) {
+    const machines = plan.num_nodes === 1 ? "1 machine" : `${count(plan.num_nodes)} machines`;
+    const ranks = plan.num_ranks === 1 ? "1 rank" : `${count(plan.num_ranks)} ranks`;
+    setText(this.equation, `${machines}: ${ranks} in all, a global batch of ${count(plan.global_batch)}.`);
+    for (const file of plan.files) {
       const row = this.rows.get(file.name) ?? new FileRow(file);
       if (!this.rows.has(file.name)) this.list.append(row.element);
       this.rows.set(file.name, row);

@@ -10,7 +10,7 @@ import {
   LIVE_STATES,
   shortName,
   shortTime,
-  state as stateWords,
+  state as stateText,
   capital,
 } from "../shared/format.js";
 import { resumeFrom } from "./header/header.js";
@@ -44,7 +44,7 @@ export const saveReason = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
  * The hover text of a checkpoint's mark.
  * @param {{ step: number, size_bytes: number, reason?: unknown }} item
  */
-export function checkpointWords(item) {
+export function checkpointText(item) {
   const why = saveReason(item.reason);
   return `checkpoint at step ${count(item.step)}${why ? `, ${why}` : ""}, ${bytes(item.size_bytes)}`;
 }
@@ -76,14 +76,14 @@ export class CheckpointTable {
   update({ checkpoints, best, head }) {
     // A resume with another global batch changes the number of steps.
     this.numSteps = head.num_steps;
-    const held = checkpoints ?? this.checkpoints;
-    const isSame = best === this.best && JSON.stringify(held) === JSON.stringify(this.checkpoints);
+    const stored = checkpoints ?? this.checkpoints;
+    const isSame = best === this.best && JSON.stringify(stored) === JSON.stringify(this.checkpoints);
     if (!isSame) {
-      this.checkpoints = held;
+      this.checkpoints = stored;
       this.best = best;
-      this.body.replaceChildren(...held.map((item) => this.row(item)));
-      show(this.empty, held.length === 0);
-      show(this.table, held.length > 0);
+      this.body.replaceChildren(...stored.map((item) => this.row(item)));
+      show(this.empty, stored.length === 0);
+      show(this.table, stored.length > 0);
     }
     if (!isSame || head.state !== this.state) {
       this.state = head.state;
@@ -198,7 +198,7 @@ export class EventFilter {
  * it.
  * @param {Record<string, any>} mark
  */
-export function commandWords({ name, message }) {
+export function commandText({ name, message }) {
   const word = COMMAND_WORDS.get(name) ?? String(name);
   return String(message).toLowerCase().includes(word) ? message : `${capital(word)}: ${message}`;
 }
@@ -213,7 +213,7 @@ function eventItem(mark) {
 /** The icon and the text of an event. @param {Record<string, any>} mark */
 export function describe(mark) {
   if (mark.kind === "state") {
-    const [shape, word] = stateWords(mark.state);
+    const [shape, word] = stateText(mark.state);
     const reason = String(mark.reason ?? "");
     const saysIt = reason.toLowerCase().startsWith(word);
     return [shape, saysIt ? reason : `${capital(String(word))}. ${reason}`];
@@ -221,7 +221,7 @@ export function describe(mark) {
   if (mark.kind === "checkpoint") {
     const why = saveReason(mark.reason) ?? mark.reason;
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
-    return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
+    return ["save", `${saved}${removedText(mark.removed ?? [])}`];
   }
   if (mark.kind === "recording") {
     const [first, last] = [mark.step, mark.step + mark.num_steps - 1].map(count);
@@ -229,7 +229,7 @@ export function describe(mark) {
     const took = `${bytes(mark.size_bytes)}, in ${shortTime(mark.duration_s)}`;
     return ["flag", `${which} recorded: ${took}. See Look closer.`];
   }
-  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", commandWords(mark)];
+  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", commandText(mark)];
   if (mark.kind === "finding") {
     return [mark.level === "mistake" ? "warning" : "flag", `The review of the code: ${mark.message}`];
   }
@@ -238,7 +238,7 @@ export function describe(mark) {
   return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
 }
 
-function removedWords(steps) {
+function removedText(steps) {
   if (!Array.isArray(steps) || steps.length === 0) return "";
   return ` Deleted to save space: ${steps.length === 1 ? "step" : "steps"} ${steps.map(count).join(", ")}.`;
 }

@@ -73,9 +73,13 @@ export class InsightStrip {
 
   item(insight) {
     const [message, evidence] = [el("strong", {}), el("small", {})];
-    const text = el("p", {}, message, evidence);
+    const paragraphs = el("p", {}, message, evidence);
     const mark = { "data-code": insight.code };
-    return { element: el("li", mark, icon("bulb"), text, this.button(insight.action)), message, evidence };
+    return {
+      element: el("li", mark, icon("bulb"), paragraphs, this.button(insight.action)),
+      message,
+      evidence,
+    };
   }
 
   button(action) {
@@ -95,8 +99,8 @@ class VerdictLine {
     this.sign = el("span", { class: "ddp-verdict-sign" });
     this.title = el("strong", {});
     this.reason = el("small", {});
-    const text = el("p", {}, this.title, this.reason);
-    this.element = el("div", { class: "ddp-judgement", role: "status" }, this.sign, text);
+    const paragraphs = el("p", {}, this.title, this.reason);
+    this.element = el("div", { class: "ddp-judgement", role: "status" }, this.sign, paragraphs);
   }
 
   update({ code, title, reason }) {
@@ -191,7 +195,7 @@ export class MemoryPanel {
     this.measured = el("div", { class: "ddp-memory-part ddp-memory-measured" });
     this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
     this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
-    this.words = paragraph("hint", "\u00a0");
+    this.text = paragraph("hint", "\u00a0");
     const legend = Object.keys(TERMS).map((name) =>
       legendEntry(`ddp-memory-${name}`, TERMS[name](), memory ? ` ${bytes(memory[`${name}_bytes`])}` : null),
     );
@@ -203,7 +207,7 @@ export class MemoryPanel {
       this.predictedBar,
       el("p", { class: "ddp-memory-title" }, "measured, peak so far"),
       this.measuredBar,
-      this.words,
+      this.text,
     );
     show(this.element, Boolean(memory));
     if (memory) this.draw(null);
@@ -218,13 +222,13 @@ export class MemoryPanel {
     const predicted = `Predicted ${bytes(this.draw(most))}`;
     if (grown.length === 0) {
       const unknown = "This run did not report what its ranks held before the model was built.";
-      setText(this.words, `${predicted}. ${unknown}`);
+      setText(this.text, `${predicted}. ${unknown}`);
       return;
     }
     const others =
       deviceKind === "cuda" ? " and kernel workspaces" : ", kernel workspaces, data and cached memory";
     setText(
-      this.words,
+      this.text,
       `${predicted}, measured ${bytes(most)} beyond what the process held before the model was built. The prediction is a lower bound: gradients of activations${others} are not included.`,
     );
   }

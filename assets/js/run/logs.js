@@ -57,11 +57,11 @@ export class LogPanel {
     this.element = section("Logs", "logs", head, box, this.note);
     this.sight = new IntersectionObserver((entries) => {
       this.isInView = entries.at(-1)?.isIntersecting ?? false;
-      if (this.isInView) this.look();
+      if (this.isInView) this.refresh();
     });
     this.sight.observe(this.element);
     this.choose(this.sources[0]);
-    this.endPolling = askEvery(POLL_EVERY_MS, () => this.look());
+    this.endPolling = askEvery(POLL_EVERY_MS, () => this.refresh());
   }
 
   tab(source) {
@@ -123,19 +123,19 @@ export class LogPanel {
   restart() {
     this.offset = -1;
     this.clear();
-    if (this.search.value.trim() === "") this.look();
+    if (this.search.value.trim() === "") this.refresh();
     else this.find(this.search.value.trim());
   }
 
   async find(text) {
     const source = this.source;
     try {
-      const found = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words: text }));
+      const result = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words: text }));
       if (source !== this.source || text !== this.search.value.trim()) return;
       this.clear();
-      this.text.append(...found.lines.flatMap((line) => markedLine(line, text)));
+      this.text.append(...result.lines.flatMap((line) => markedLine(line, text)));
       this.scrollToEnd();
-      const { num_found: num, lines, is_whole: isWhole } = found;
+      const { num_found: num, lines, is_whole: isWhole } = result;
       const shown = num > lines.length ? `; the newest ${count(lines.length)} are shown` : "";
       const where = isWhole ? "" : ", in the newest 64 MB";
       const have = num === 1 ? "1 line has" : `${count(num)} lines have`;
@@ -145,7 +145,7 @@ export class LogPanel {
     }
   }
 
-  async look() {
+  async refresh() {
     if (this.search.value.trim() !== "") return;
     if (!this.isInView || this.asking === this.source) return;
     const source = this.source;
@@ -174,8 +174,8 @@ export class LogPanel {
       this.cut();
       if (wasAtEnd) this.scrollToEnd();
     }
-    const words = `${bytes(size)} written; the newest part is shown.`;
-    setText(this.note, size === 0 ? "Nothing has been written to this log." : words);
+    const sizeText = `${bytes(size)} written; the newest part is shown.`;
+    setText(this.note, size === 0 ? "Nothing has been written to this log." : sizeText);
   }
 
   cut() {
@@ -214,12 +214,12 @@ function asLines(text) {
 
 /** A line of text with the search words marked. */
 function markedLine(line, text) {
-  const wanted = text.toLowerCase().split(/\s+/);
+  const searchTerms = text.toLowerCase().split(/\s+/);
   const lower = line.toLowerCase();
   const nodes = [];
   let at = 0;
   while (at < line.length) {
-    const hits = wanted.map((word) => [lower.indexOf(word, at), word]).filter(([place]) => place >= 0);
+    const hits = searchTerms.map((word) => [lower.indexOf(word, at), word]).filter(([place]) => place >= 0);
     if (hits.length === 0) break;
     const [place, word] = hits.reduce((first, hit) => (hit[0] < first[0] ? hit : first));
     nodes.push(line.slice(at, place), el("mark", {}, line.slice(place, place + word.length)));

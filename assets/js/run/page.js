@@ -94,19 +94,19 @@ class RunPage {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
     this.gpus = [];
-    const look = () => this.stream.poke();
-    this.header = new Header(runId, summary, look);
-    this.queued = new QueuedPanel(runId, look);
+    const poke = () => this.stream.poke();
+    this.header = new Header(runId, summary, poke);
+    this.queued = new QueuedPanel(runId, poke);
     this.progress = new Progress(summary);
-    this.insights = new InsightStrip(runId, summary.may_change, look);
+    this.insights = new InsightStrip(runId, summary.may_change, poke);
     this.forwarding = new ForwardingLine(runId, summary);
     this.tiles = new Tiles(summary);
     this.board = new Board(runId, summary, {
       onError: showError,
       onLook: (chosen) => this.lookAnew(chosen),
-      onResume: summary.may_change ? look : null,
+      onResume: summary.may_change ? poke : null,
     });
-    this.axis = this.board.look.axis;
+    this.axis = this.board.view.axis;
     const onToggle = () => this.noteOpenNodes();
     this.devices = new DevicesPanel(onToggle);
     this.ranksPanel = new RanksPanel(summary, onToggle);
@@ -116,7 +116,7 @@ class RunPage {
     this.confusion = new ConfusionPanel(runId);
     this.tryIt = new TryPanel(runId, summary);
     this.takeHome = new TakeHomePanel(runId, summary);
-    this.checkpoints = new CheckpointTable(runId, summary, look);
+    this.checkpoints = new CheckpointTable(runId, summary, poke);
     this.events = new EventList();
     this.closer = new LookCloser(runId, summary);
     this.script = summary.config.script ? new ScriptPanel(runId, summary) : null;
@@ -135,7 +135,7 @@ class RunPage {
       : () => {};
     this.stream = new RunStream(
       runId,
-      { ...this.board.look, nodes: this.openNodes },
+      { ...this.board.view, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
       (error) => (error?.status === 404 ? onGone() : this.connection.heard(error)),
     );
@@ -154,14 +154,14 @@ class RunPage {
     // Without a confusion matrix the memory card takes its place.
     const hasConfusion = summary.first_metric === "accuracy";
     const isScript = this.script !== null;
-    const room = summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all";
+    const layout = summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all";
     const stack = (...cards) => el("div", { class: "ddp-stack" }, cards);
     const pair = (...parts) => el("div", { class: "ddp-pair" }, parts);
     const predictions = isScript ? this.events : this.sample;
     const others = [hasConfusion ? null : this.memory, isScript ? null : this.confusion];
     return el(
       "div",
-      { class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${room}` },
+      { class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${layout}` },
       this.connection,
       this.loading,
       this.header,
@@ -185,11 +185,11 @@ class RunPage {
     );
   }
 
-  lookAnew(look) {
+  lookAnew(poke) {
     // The range of a zoom is meaningless on another axis.
-    if (look.axis !== this.axis) this.board.unzoomAll();
-    this.axis = look.axis;
-    this.stream.setLook({ ...look, nodes: this.openNodes });
+    if (poke.axis !== this.axis) this.board.unzoomAll();
+    this.axis = poke.axis;
+    this.stream.setView({ ...poke, nodes: this.openNodes });
   }
 
   /** With many ranks, the server sends only those of open nodes. */
@@ -199,7 +199,7 @@ class RunPage {
     open.sort((a, b) => a - b);
     if (open.join() === this.openNodes.join()) return;
     this.openNodes = open;
-    this.stream.setLook({ ...this.board.look, nodes: open });
+    this.stream.setView({ ...this.board.view, nodes: open });
   }
 
   take(payload, bytes) {

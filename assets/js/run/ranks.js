@@ -75,30 +75,30 @@ export function divide(rank) {
 export function outlines(slices) {
   const total = (slice) => Object.values(slice).reduce((sum, seconds) => sum + seconds, 0);
   const highest = Math.max(...slices.map(total), 1e-12);
-  const place = (index) => (WIDTH * index) / slices.length;
+  const xOf = (index) => (WIDTH * index) / slices.length;
   const height = (seconds) => HEIGHT - (HEIGHT * seconds) / highest;
   let below = slices.map(() => 0);
   /** @type {Record<string, string>} */
-  const found = {};
+  const paths = {};
   for (const name of PARTS) {
     if (!slices.some((slice) => slice[name] > 0)) continue;
     const above = slices.map((slice, index) => below[index] + (slice[name] ?? 0));
     const edge = (levels) =>
       levels.flatMap((seconds, index) => [
-        `${place(index).toFixed(1)},${height(seconds).toFixed(2)}`,
-        `${place(index + 1).toFixed(1)},${height(seconds).toFixed(2)}`,
+        `${xOf(index).toFixed(1)},${height(seconds).toFixed(2)}`,
+        `${xOf(index + 1).toFixed(1)},${height(seconds).toFixed(2)}`,
       ]);
-    found[name] = `M${[...edge(above), ...edge(below).toReversed()].join("L")}Z`;
+    paths[name] = `M${[...edge(above), ...edge(below).toReversed()].join("L")}Z`;
     below = above;
   }
-  return found;
+  return paths;
 }
 
 /**
  * The median and the 95th percentile of a rank's sampled steps and their range; too few samples have neither.
  * @param {{ num_samples: number, first_step: number, last_step: number, median_s: number | null, p95_s: number | null }} history
  */
-export function stepWords(history) {
+export function stepText(history) {
   const { num_samples: number, first_step: first, last_step: last, p95_s: p95S } = history;
   const steps = `sampled step${number === 1 ? "" : "s"}`;
   if (number < MIN_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
@@ -112,8 +112,8 @@ class HistoryStrip {
     this.paths = PARTS.map((name) => svg("path", { class: `ddp-area-${name}` }));
     const frame = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
     this.picture = svg("svg", { class: "ddp-rank-history", ...frame }, ...this.paths);
-    this.words = el("p", { class: "ddp-rank-times" }, "\u00a0");
-    this.element = el("div", {}, this.picture, this.words);
+    this.text = el("p", { class: "ddp-rank-times" }, "\u00a0");
+    this.element = el("div", {}, this.picture, this.text);
   }
 
   update(history) {
@@ -122,8 +122,8 @@ class HistoryStrip {
     );
     const shapes = outlines(named.map(divide));
     PARTS.forEach((name, index) => this.paths[index].setAttribute("d", shapes[name] ?? ""));
-    const text = stepWords(history);
-    setText(this.words, text);
+    const text = stepText(history);
+    setText(this.text, text);
     setAttribute(this.picture, "aria-label", text);
   }
 }

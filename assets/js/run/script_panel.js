@@ -49,7 +49,7 @@ export class ScriptPanel {
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;
     if (payload.script) {
       this.showReplaced(payload.script.replaced ?? []);
-      showText(this.about, parametersInWords(payload.script));
+      showText(this.about, parametersText(payload.script));
     }
     const now = JSON.stringify([this.findings, this.error]);
     if (now === this.drawn) return;
@@ -109,7 +109,7 @@ export class ScriptPanel {
 }
 
 /** Returns the learning rates of several parameter groups, and DDP's gradient buckets, as text. */
-export function parametersInWords({ groups, buckets }) {
+export function parametersText({ groups, buckets }) {
   const rates = (groups ?? []).map((each) => `${each.lr ?? "?"} (${count(each.num_parameters)} parameters)`);
   const sizes = (buckets ?? []).map(bytes);
   const sentences = [];
@@ -124,6 +124,6 @@ export function parametersInWords({ groups, buckets }) {
 /** Returns the last line of a traceback in a file of the script, or null. */
 export function errorLine(traceback, file) {
   const escaped = file.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const found = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];
-  return found.length > 0 ? Number(found.at(-1)[1]) : null;
+  const matches = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];
+  return matches.length > 0 ? Number(matches.at(-1)[1]) : null;
 }

@@ -158,12 +158,12 @@ export class RunStream extends LiveStream {
   takenAt = 0;
 
   /**
-   * `look` is the axis and the smoothing of the curves and, for many ranks, the open `nodes`.
+   * `view` is the axis and the smoothing of the curves and, for many ranks, the open `nodes`.
    * `onPayload(payload, bytes)` receives snapshots and deltas in order.
    */
-  constructor(runId, look, onPayload, onConnection) {
+  constructor(runId, view, onPayload, onConnection) {
     super((route) => this.addressOf(runId, route), onConnection);
-    this.query = queryOf(look);
+    this.query = queryOf(view);
     this.onPayload = onPayload;
   }
 
@@ -173,8 +173,8 @@ export class RunStream extends LiveStream {
   }
 
   /** Changes the axis, the smoothing or the open nodes. */
-  setLook(look) {
-    this.query = queryOf(look);
+  setView(view) {
+    this.query = queryOf(view);
     this.refresh();
   }
 

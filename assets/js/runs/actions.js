@@ -136,9 +136,9 @@ export class BinView {
   }
 
   async load() {
-    const found = await orShowError(Promise.all([person(), callEndpoint("list_bin")]));
-    if (!found) return;
-    [this.who, this.items] = found;
+    const result = await orShowError(Promise.all([person(), callEndpoint("list_bin")]));
+    if (!result) return;
+    [this.who, this.items] = result;
     this.mine = this.items.filter((item) => mayChange(this.who, item.owner));
     show(this.nothing, this.items.length === 0);
     show(this.table, this.items.length > 0);
@@ -247,7 +247,7 @@ export class ImportButton {
  */
 export function importedBadge(imported) {
   if (!imported) return null;
-  const attributes = { "data-result": imported.result, title: importedWords(imported) };
+  const attributes = { "data-result": imported.result, title: importedText(imported) };
   return el("span", { class: "ddp-tag ddp-imported", ...attributes }, imported.words);
 }
 
@@ -255,7 +255,7 @@ export function importedBadge(imported) {
  * Where an imported run comes from, as sentences.
  * @param {Imported} imported
  */
-export function importedWords({ origin, imported_unix_s: at, packed_unix_s: packed, words: text, ...rest }) {
+export function importedText({ origin, imported_unix_s: at, packed_unix_s: packed, words: text, ...rest }) {
   const when = packed === null ? "" : `, packed ${dateTime(packed)}`;
   const more = rest.num_differences - rest.differences.length;
   const list = [...rest.differences, ...(more > 0 ? [`${more} more`] : [])].join("; ");

@@ -183,8 +183,11 @@ export class ColumnChoice {
   }
 
   openMenu() {
-    const usual = makeButton({ class: "ddp-menu-usual", onclick: () => this.choose(null) }, "As many as fit");
-    toggleMenu(this.button, [...this.offered().map((column) => this.box(column)), usual]);
+    const button = makeButton(
+      { class: "ddp-menu-usual", onclick: () => this.choose(null) },
+      "As many as fit",
+    );
+    toggleMenu(this.button, [...this.offered().map((column) => this.box(column)), button]);
   }
 
   box({ key, title }) {

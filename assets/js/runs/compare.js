@@ -16,7 +16,7 @@ import {
   UNKNOWN,
   LIVE_STATES,
 } from "../shared/format.js";
-import { AXES, compareFigure, curveNames, curveWords, asked, spanOn } from "./compare_figure.js";
+import { AXES, compareFigure, curveNames, curveText, asked, spanOn } from "./compare_figure.js";
 import { MAX_EFFICIENCY, samplesAt, scaling } from "./scaling.js";
 import { StatePill, tableRow, textButton } from "../shared/widgets.js";
 import {
@@ -52,7 +52,7 @@ class CompareTable {
     const head = el("tr", {}, el("td", {}), runs.map(headCell));
     const colspan = runs.length + 1;
     const differing = fields.map(({ help, label, values }) =>
-      tableRow(el("span", { title: help }, label), values.map(valueWords)),
+      tableRow(el("span", { title: help }, label), values.map(valueText)),
     );
     const same = el("td", { colspan, class: "ddp-hint" }, "All their settings are the same.");
     const part = { scope: "colgroup", colspan, class: "ddp-compare-part" };
@@ -137,7 +137,7 @@ function speeds(heads, fields) {
   return rows;
 }
 
-function valueWords(value) {
+function valueText(value) {
   if (value === null || value === "") return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
   return typeof value === "number" ? number(value) : String(value);
@@ -154,7 +154,7 @@ export class CompareView {
   constructor(runIds, onLink) {
     document.title = "Compare · Rankscope";
     this.runIds = runIds;
-    this.look = { ...DEFAULTS, ...preference("compare", {}) };
+    this.view = { ...DEFAULTS, ...preference("compare", {}) };
     this.traces = new Map();
     this.runs = [];
     this.fields = [];
@@ -162,26 +162,26 @@ export class CompareView {
     /** @type {[string, string][]} */
     const smoothings = SMOOTHINGS.map((steps) => [String(steps), ""]);
     const smooth = (steps) => this.change({ smoothing: Number(steps) });
-    this.smoothing = select("Smoothing", smoothings, String(this.look.smoothing), smooth);
+    this.smoothing = select("Smoothing", smoothings, String(this.view.smoothing), smooth);
     this.nameSmoothings();
     this.curves = el("div", { class: "ddp-curve-choice", role: "group", "aria-label": "Curves" });
     this.controls = el(
       "div",
       { class: "ddp-chart-controls ddp-compare-controls" },
       this.curves,
-      select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
-      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => this.change({ isLogarithmic })),
+      select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.view.axis, (axis) => this.change({ axis })),
+      scaleSelect(this.view.isLogarithmic, (isLogarithmic) => this.change({ isLogarithmic })),
       this.smoothing,
     ); // prettier-ignore
     this.chartsBox = el("div", { class: "ddp-compare-charts" });
     this.missing = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.table = new CompareTable();
     const report = el("a", { href: reportAddress(runIds), download: "" }, "Lab report");
-    const beside = runIds.length === 2 ? sideBySideLink(runIds) : null;
+    const link = runIds.length === 2 ? sideBySideLink(runIds) : null;
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithBackLink("Compare", onLink, beside, report),
+      titleWithBackLink("Compare", onLink, link, report),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
@@ -219,19 +219,19 @@ export class CompareView {
   }
 
   async loadCurves() {
-    const { span, key: look } = this.asks();
-    const wanted = this.runs.filter(
-      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
+    const { span, key: view } = this.asks();
+    const shownRuns = this.runs.filter(
+      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.view !== view,
     );
     await Promise.all(
-      wanted.map(async (run) => {
-        const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }) };
+      shownRuns.map(async (run) => {
+        const query = { since: -1, ...asked({ axis: this.view.axis, smoothing: span }) };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
         // The user chose another axis or smoothing since the request was sent.
-        if (this.asks().key !== look) return;
+        if (this.asks().key !== view) return;
         const traces = new Traces();
         traces.apply(payload);
-        traces.look = look;
+        traces.view = view;
         traces.head = payload.head;
         this.traces.set(run.run_id, traces);
       }),
@@ -241,20 +241,20 @@ export class CompareView {
     this.updateTable();
     this.draw();
     // The conversion from steps to samples or seconds is known only after the first answer.
-    const isLate = this.runs.some((run) => this.traces.get(run.run_id)?.look !== this.asks().key);
-    if (isLate && this.asks().key !== look) await this.loadCurves();
+    const isLate = this.runs.some((run) => this.traces.get(run.run_id)?.view !== this.asks().key);
+    if (isLate && this.asks().key !== view) await this.loadCurves();
   }
 
   /** The parameters of the request for the current axis and smoothing, and a key that identifies them. */
   asks() {
-    const { axis } = this.look;
-    const span = this.spanOf(this.look.smoothing);
+    const { axis } = this.view;
+    const span = this.spanOf(this.view.smoothing);
     return { span, key: `${axis}:${span}` };
   }
 
   /** The length of a smoothing window in the unit of the axis. */
   spanOf(steps) {
-    return spanOn(this.look.axis, steps, this.heads());
+    return spanOn(this.view.axis, steps, this.heads());
   }
 
   /** The current values of each run; null while unknown. */
@@ -267,7 +267,7 @@ export class CompareView {
     SMOOTHINGS.forEach((steps, index) => {
       const span = this.spanOf(steps);
       // The conversion is known only after the curves have arrived.
-      const over = span > 0 ? `${number(span)} ${SMOOTHED_OVER[this.look.axis]}` : `${steps} steps’ length`;
+      const over = span > 0 ? `${number(span)} ${SMOOTHED_OVER[this.view.axis]}` : `${steps} steps’ length`;
       this.smoothing.options[index].textContent = steps === 0 ? "not smoothed" : `smoothed over ${over}`;
     });
   }
@@ -279,31 +279,31 @@ export class CompareView {
   /** Creates one toggle button per available curve; pressed ones are drawn. */
   offerCurves() {
     const names = curveNames([...this.traces.values()]);
-    const chosen = this.look.curves.filter((name) => names.includes(name));
-    this.look.curves = chosen.length > 0 ? chosen : ["loss"];
+    const chosen = this.view.curves.filter((name) => names.includes(name));
+    this.view.curves = chosen.length > 0 ? chosen : ["loss"];
     if (names.join() !== this.offered) {
       this.offered = names.join();
       this.curves.replaceChildren(...names.map((name) => this.curveButton(name)));
     }
     for (const button of this.curves.children) {
-      button.setAttribute("aria-pressed", String(this.look.curves.includes(button.dataset.curve)));
+      button.setAttribute("aria-pressed", String(this.view.curves.includes(button.dataset.curve)));
     }
     this.layOutCharts();
   }
 
   curveButton(name) {
     const onclick = () => {
-      const { curves } = this.look;
+      const { curves } = this.view;
       const isDrawn = curves.includes(name);
       if (isDrawn && curves.length === 1) return;
       this.change({ curves: isDrawn ? curves.filter((other) => other !== name) : [...curves, name] });
     };
-    return textButton(curveWords(name), onclick, "small", { "data-curve": name });
+    return textButton(curveText(name), onclick, "small", { "data-curve": name });
   }
 
   /** Creates one chart per chosen curve. */
   layOutCharts() {
-    const { curves } = this.look;
+    const { curves } = this.view;
     for (const [name, chart] of this.charts) {
       if (curves.includes(name)) continue;
       this.charts.delete(name);
@@ -314,9 +314,9 @@ export class CompareView {
       if (this.charts.has(name)) continue;
       const chart = new Chart({
         name: `compare-${name.replace(":", "-")}`,
-        title: curveWords(name),
+        title: curveText(name),
         empty: "The curves appear when they have loaded.",
-        figure: () => compareFigure(this.runs, this.traces, this.look, name),
+        figure: () => compareFigure(this.runs, this.traces, this.view, name),
       });
       chart.element.classList.add("ddp-compare-chart");
       this.charts.set(name, chart);
@@ -325,8 +325,8 @@ export class CompareView {
   }
 
   change(values) {
-    this.look = { ...this.look, ...values };
-    setPreference("compare", this.look);
+    this.view = { ...this.view, ...values };
+    setPreference("compare", this.view);
     this.nameSmoothings();
     if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
     orShowError(this.loadCurves());

@@ -20,7 +20,7 @@ export function placeOf(head, step, axis) {
 /**
  * The query parameters that make the server smooth a run's curves over the same window as those of other
  * runs.
- * @param {{ axis: string, smoothing: number }} look `smoothing` is in the unit of the axis; for epochs in
+ * @param {{ axis: string, smoothing: number }} view `smoothing` is in the unit of the axis; for epochs in
  * samples
  */
 export function asked({ axis, smoothing }) {
@@ -63,13 +63,13 @@ export function placesOn(axis, x, head) {
 
 /** The curves that can be drawn: training loss, throughput, and the evaluation metrics. */
 export function curveNames(held) {
-  const found = new Set(["loss", "throughput"]);
+  const metrics = new Set(["loss", "throughput"]);
   for (const traces of held) {
     for (const name of traces.held.keys()) {
-      if (name === "validation_loss" || name.startsWith("metric:")) found.add(name);
+      if (name === "validation_loss" || name.startsWith("metric:")) metrics.add(name);
     }
   }
-  return [...found];
+  return [...metrics];
 }
 
 /** Metrics measured at each step, and their labels. */
@@ -81,7 +81,7 @@ const OF_STEPS = {
 };
 
 /** The label of a curve. */
-export function curveWords(name) {
+export function curveText(name) {
   if (name in OF_STEPS) return OF_STEPS[name];
   return name === "validation_loss"
     ? "validation loss"
@@ -117,8 +117,8 @@ export function curveFigure(lines, { axis, isLogarithmic }, curve) {
     marker: { size: 6 },
     connectgaps: false,
   }));
-  const text = curveWords(curve);
-  const axisWords = curve === "throughput" ? "samples per second" : text;
+  const text = curveText(curve);
+  const axisText = curve === "throughput" ? "samples per second" : text;
   const isShare = SHARES.has(curve.slice("metric:".length));
   return {
     title: capital(text),
@@ -128,7 +128,7 @@ export function curveFigure(lines, { axis, isLogarithmic }, curve) {
       hovermode: "closest",
       xaxis: axis === "time" ? timeAxis(longest(data)) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
-        title: { text: axisWords },
+        title: { text: axisText },
         type: isLogarithmic ? "log" : "linear",
         exponentformat: "power",
         rangemode: curve === "throughput" && !isLogarithmic ? "tozero" : "normal",

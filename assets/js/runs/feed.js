@@ -70,9 +70,9 @@ export class RunsFeed {
   placeRuns(places) {
     let hasMoved = false;
     for (const [runId, row] of this.rows) {
-      const place = row.state === "queued" ? (places[runId] ?? null) : null;
-      if ((row.place ?? null) === place) continue;
-      this.rows.set(runId, { ...row, place });
+      const queuePosition = row.state === "queued" ? (places[runId] ?? null) : null;
+      if ((row.place ?? null) === queuePosition) continue;
+      this.rows.set(runId, { ...row, place: queuePosition });
       hasMoved = true;
     }
     return hasMoved;

@@ -20,7 +20,7 @@ const haystacks = new WeakMap();
 export function filterFromAddress(search) {
   const query = new URLSearchParams(search);
   /** @type {Filter} */
-  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? DEFAULT_SORT };
+  const filter = { text: query.get("q") ?? "", sort: query.get("sort") ?? DEFAULT_SORT };
   for (const facet of FACETS) filter[facet] = query.get(facet) ?? "";
   return filter;
 }
@@ -31,7 +31,7 @@ export function filterFromAddress(search) {
  */
 export function addressOfFilter(filter) {
   const query = new URLSearchParams();
-  if (filter.words) query.set("q", filter.words);
+  if (filter.text) query.set("q", filter.text);
   for (const facet of FACETS) if (filter[facet]) query.set(facet, filter[facet]);
   if (filter.sort !== DEFAULT_SORT) query.set("sort", filter.sort);
   const text = query.toString();
@@ -43,7 +43,7 @@ export function addressOfFilter(filter) {
  * @param {Filter} filter
  */
 export function isFiltering(filter) {
-  return filter.words.trim() !== "" || FACETS.some((facet) => filter[facet] !== "");
+  return filter.text.trim() !== "" || FACETS.some((facet) => filter[facet] !== "");
 }
 
 /**
@@ -51,7 +51,7 @@ export function isFiltering(filter) {
  * @param {Filter} filter
  */
 export function matcher(filter) {
-  const text = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   /** @param {Row} row */
   const isShown = (row) =>
     (!filter.state ||
@@ -70,12 +70,12 @@ export function matcher(filter) {
  * @param {Map<string, Row>} rows
  */
 export function facetValues(rows) {
-  const found = Object.fromEntries(FACETS.map((facet) => [facet, new Map()]));
+  const counts = Object.fromEntries(FACETS.map((facet) => [facet, new Map()]));
   /** @type {(facet: string, value: string, label: string) => void} */
   const add = (facet, value, label) => {
-    const held = found[facet].get(value);
-    if (held) held.count += 1;
-    else found[facet].set(value, { label, count: 1 });
+    const known = counts[facet].get(value);
+    if (known) known.count += 1;
+    else counts[facet].set(value, { label, count: 1 });
   };
   for (const row of rows.values()) {
     add("state", row.state, row.state);
@@ -84,7 +84,7 @@ export function facetValues(rows) {
     if (row.dataset) add("dataset", row.dataset, row.dataset_label);
     for (const tag of row.tags) add("tag", tag, tag);
   }
-  return found;
+  return counts;
 }
 
 /**

@@ -100,10 +100,10 @@ class ListTools {
       class: "ddp-search",
       placeholder: "Search names, tags, notes …",
       "aria-label": "Search the runs",
-      value: filter.words,
+      value: filter.text,
       autocomplete: "off",
       spellcheck: "false",
-      oninput: () => onChange({ words: this.search.value }),
+      oninput: () => onChange({ text: this.search.value }),
     });
     const selectOf = (facet) =>
       el("select", {
@@ -111,7 +111,7 @@ class ListTools {
         onchange: ({ target }) => onChange({ [facet]: target.value }),
       });
     this.selects = Object.fromEntries(FACETS.map((facet) => [facet, selectOf(facet)]));
-    const clear = () => onChange({ words: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) });
+    const clear = () => onChange({ text: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) });
     this.clear = textButton("Clear the filter", clear, "small");
     this.clearToo = textButton("Clear the filter", clear, "main");
     this.shown = el("span", { class: "ddp-shown", role: "status" });
@@ -120,7 +120,7 @@ class ListTools {
   }
 
   update(filter, rows, numShown) {
-    if (this.search.value !== filter.words) this.search.value = filter.words;
+    if (this.search.value !== filter.text) this.search.value = filter.text;
     this.offer(filter, rows);
     show(this.clear, isFiltering(filter));
     const all = rows.size === 1 ? "1 run" : `${count(rows.size)} runs`;
@@ -131,10 +131,10 @@ class ListTools {
   offer(filter, rows) {
     if (this.offered === rows && this.filter === filter) return;
     [this.offered, this.filter] = [null, filter];
-    const found = facetValues(rows);
+    const facets = facetValues(rows);
     for (const facet of FACETS) {
       const select = this.selects[facet];
-      const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
+      const values = [...facets[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
       const chosen = filter[facet];
       const options = [["", LABELS[facet][1]], ...(facet === "state" ? [["live", "live"]] : [])];
       if (facet === "owner" && filter.me) options.push([CURRENT_USER, "my runs"]);

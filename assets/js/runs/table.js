@@ -59,8 +59,8 @@ class RunRow {
     show(this.tags, this.tags.childElementCount > 0);
     this.pill.update(row.state, false, row.detail);
     const by = row.detail ? row.detail.slice(row.detail.indexOf(" ") + 1) : "";
-    const place = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
-    showText(this.place, place);
+    const queuePosition = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
+    showText(this.place, queuePosition);
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }
@@ -216,9 +216,9 @@ export class RunsTable {
     const top = this.body.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(-top / size) - EXTRA_ROWS);
     const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + EXTRA_ROWS);
-    const wanted = new Set(this.order.slice(first, Math.max(first, last)));
+    const visibleRows = new Set(this.order.slice(first, Math.max(first, last)));
     for (const [runId, row] of this.drawn) {
-      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {
+      if (visibleRows.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {
         continue;
       }
       row.element.remove();
@@ -287,15 +287,15 @@ export class RunsTable {
 function merged(order, rows, filter) {
   const fits = matcher(filter);
   const compare = comparer(filter.sort);
-  const kept = order.filter((runId) => rows.has(runId) && fits(rows.get(runId)));
-  const held = new Set(kept);
+  const matching = order.filter((runId) => rows.has(runId) && fits(rows.get(runId)));
+  const held = new Set(matching);
   const fresh = [...rows.values()].filter((row) => !held.has(row.run_id) && fits(row));
   if (fresh.length > 50) {
-    return [...kept.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
+    return [...matching.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
   }
   for (const row of fresh) {
-    const place = kept.findIndex((runId) => compare(row, rows.get(runId)) < 0);
-    kept.splice(place < 0 ? kept.length : place, 0, row.run_id);
+    const position = matching.findIndex((runId) => compare(row, rows.get(runId)) < 0);
+    matching.splice(position < 0 ? matching.length : position, 0, row.run_id);
   }
-  return kept;
+  return matching;
 }

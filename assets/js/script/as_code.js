@@ -24,7 +24,9 @@ const QUOTES = '"""';
  */
 export function changedLines(before, after) {
   const old = before.filter(([sign]) => sign !== "-").map(([, text]) => text);
-  const now = after.map(([sign, text], place) => ({ sign, text, place })).filter(({ sign }) => sign !== "-");
+  const now = after
+    .map(([sign, text], container) => ({ sign, text, place: container }))
+    .filter(({ sign }) => sign !== "-");
   // Longest common subsequence: lengths[i][j] of old from i and now from j.
   const lengths = Array.from({ length: old.length + 1 }, () => new Uint16Array(now.length + 1));
   for (let i = old.length - 1; i >= 0; i -= 1) {
@@ -57,16 +59,16 @@ export function tokensOf(line, inText) {
     if (quotes % 2 === 1) inText.isOpen = !inText.isOpen;
     return [["string", line]];
   }
-  const found = [];
+  const parts = [];
   let end = 0;
   for (const match of line.matchAll(PARTS)) {
-    if (match.index > end) found.push(["", line.slice(end, match.index)]);
+    if (match.index > end) parts.push(["", line.slice(end, match.index)]);
     const [, comment, text] = match;
-    found.push([(comment && "comment") || (text && "string") || "keyword", match[0]]);
+    parts.push([(comment && "comment") || (text && "string") || "keyword", match[0]]);
     end = match.index + match[0].length;
   }
-  if (end < line.length) found.push(["", line.slice(end)]);
-  return found;
+  if (end < line.length) parts.push(["", line.slice(end)]);
+  return parts;
 }
 
 class CodePanel {
@@ -74,7 +76,7 @@ class CodePanel {
     this.code = el("code", {});
     const aria = { tabindex: 0, role: "group", "aria-label": "train.py" };
     this.box = el("pre", { class: "ddp-code-lines", ...aria }, this.code);
-    this.words = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
+    this.text = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
     this.ranks = el("input", { type: "checkbox", onchange: () => this.draw() });
     this.ranksLabel = el("label", {}, this.ranks, el("span", {}, "Mark what several ranks need"));
     const copy = copyButton(() => this.shown.train_py, this.code);
@@ -84,7 +86,7 @@ class CodePanel {
     this.notebook = buttonLink("Download as a notebook", { download: "train.ipynb" }, "small");
     const buttons = buttonRow(this.edit, copy, this.script, this.notebook);
     this.tools = el("div", { class: "ddp-code-tools" }, this.ranksLabel, buttons);
-    this.element = el("div", { class: "ddp-code" }, this.words, this.tools, this.box);
+    this.element = el("div", { class: "ddp-code" }, this.text, this.tools, this.box);
     this.shown = null;
     this.changed = new Set();
   }
@@ -102,7 +104,7 @@ class CodePanel {
     show(this.box, !answer.reason);
     show(this.ranksLabel, answer.num_ranks > 1);
     if (answer.reason) {
-      setText(this.words, answer.reason);
+      setText(this.text, answer.reason);
       return;
     }
     this.mayRun ??= this.askWhetherScriptsRun();
@@ -137,30 +139,31 @@ class CodePanel {
   draw() {
     const { lines, command } = this.shown;
     const isCompared = this.ranks.checked && this.shown.num_ranks > 1;
-    const all = lines.map(([sign, text], place) => ({ sign, text, place }));
+    const all = lines.map(([sign, text], container) => ({ sign, text, place: container }));
     const own = all.filter(({ sign }) => sign !== "-");
     const inText = { isOpen: false };
-    const line = ({ sign, text, place }) => this.line(isCompared ? sign : " ", text, place, inText);
+    const line = ({ sign, text, place: container }) =>
+      this.line(isCompared ? sign : " ", text, container, inText);
     this.code.replaceChildren(...(isCompared ? all : own).map(line));
-    const note = isCompared ? this.comparedWords() : this.changedWords();
-    setText(this.words, `${count(own.length)} lines, started with: ${command}${note}`);
+    const note = isCompared ? this.comparedText() : this.changedText();
+    setText(this.text, `${count(own.length)} lines, started with: ${command}${note}`);
   }
 
-  comparedWords() {
+  comparedText() {
     const { lines, num_ranks: ranks } = this.shown;
     const added = lines.filter(([sign, text]) => sign === "+" && text.trim()).length;
     return `. Marked with +: the ${count(added)} lines that ${count(ranks)} ranks need; with −: what one device has instead.`;
   }
 
-  changedWords() {
+  changedText() {
     const { size } = this.changed;
     if (size === 0) return "";
     return size === 1 ? ". Changed: 1 line." : `. Changed: ${count(size)} lines.`;
   }
 
-  line(sign, text, place, inText) {
+  line(sign, text, container, inText) {
     const kind = { "+": "ddp-code-added", "-": "ddp-code-removed" }[sign] ?? "";
-    const isChanged = this.changed.has(place);
+    const isChanged = this.changed.has(container);
     const mark = { "+": "+", "-": "−" }[sign] ?? (isChanged ? "•" : " ");
     const parts = tokensOf(text, inText).map(([name, part]) =>
       name ? el("span", { class: `ddp-code-${name}` }, part) : part,
@@ -201,8 +204,8 @@ export function mountFormCode(root) {
     }
   };
   const settings = new MutationObserver(follow);
-  const place = document.getElementById("code-settings");
-  if (place) settings.observe(place, { childList: true, subtree: true, attributes: true });
+  const container = document.getElementById("code-settings");
+  if (container) settings.observe(container, { childList: true, subtree: true, attributes: true });
   // Opening the fold shows the element.
   const sight = new IntersectionObserver(follow);
   sight.observe(root);

@@ -20,17 +20,17 @@ export function textOf(content) {
 async function filesOf({ items, files }, mostBytes) {
   const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
   const walked = await Promise.all(entries.map((entry) => walk(entry, "")));
-  const given = [...files].map((file) => [file.webkitRelativePath || file.name, file]);
-  const wanted = (entries.length > 0 ? walked.flat() : given).filter(([name]) => !IGNORED.test(name));
-  const size = wanted.reduce((sum, [, file]) => sum + file.size, 0);
+  const dropped = [...files].map((file) => [file.webkitRelativePath || file.name, file]);
+  const chosen = (entries.length > 0 ? walked.flat() : dropped).filter(([name]) => !IGNORED.test(name));
+  const size = chosen.reduce((sum, [, file]) => sum + file.size, 0);
   if (size > mostBytes) {
     const [has, most] = [size, mostBytes].map((bytes) => `${Math.round(bytes / 1000)} kB`);
     throw new PlainError(`These files have ${has}; allowed: at most ${most}. Give the path instead.`);
   }
-  if (wanted.length === 1 && wanted[0][0].toLowerCase().endsWith(".zip")) {
-    return { zip: await base64(wanted[0][1]), files: {} };
+  if (chosen.length === 1 && chosen[0][0].toLowerCase().endsWith(".zip")) {
+    return { zip: await base64(chosen[0][1]), files: {} };
   }
-  const contents = await Promise.all(wanted.map(async ([name, file]) => [name, await contentOf(file)]));
+  const contents = await Promise.all(chosen.map(async ([name, file]) => [name, await contentOf(file)]));
   return { files: withoutCommonFolder(Object.fromEntries(contents)), zip: null };
 }
 
@@ -179,8 +179,8 @@ class ScriptPage {
     const from = new URLSearchParams(search).get("from");
     const [arrival] = performance.getEntriesByType("navigation");
     const isBack = arrival instanceof PerformanceNavigationTiming && arrival.type !== "navigate";
-    const kept = from === null || isBack ? keptOpened(search) : null;
-    const opened = kept ?? (from && (await orShowError(callEndpoint("script_code", from))));
+    const storedCode = from === null || isBack ? keptOpened(search) : null;
+    const opened = storedCode ?? (from && (await orShowError(callEndpoint("script_code", from))));
     if (opened) this.load(opened);
   }
 
@@ -268,7 +268,7 @@ class ScriptPage {
     const rest = `Nothing can stand in for ${left.join(", ")}: add it yourself.`;
     return [
       el("p", {}, "Something is missing in this script. These lines can be added to it:"),
-      el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((text) => el("li", {}, text))),
+      el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((sentence) => el("li", {}, sentence))),
       textButton("Add these lines", add, "small"),
     ]; // prettier-ignore
   }
@@ -278,10 +278,10 @@ class ScriptPage {
     this.take(event.dataTransfer);
   }
 
-  async take(given) {
-    const found = await orShowError(filesOf(given, this.about.most_bytes));
-    if (!found) return;
-    const { files, zip } = found;
+  async take(dropped) {
+    const chosenFiles = await orShowError(filesOf(dropped, this.about.most_bytes));
+    if (!chosenFiles) return;
+    const { files, zip } = chosenFiles;
     if (zip) await this.open("", zip);
     else if (Object.keys(files).length > 0) this.load({ files, entry: likelyEntry(files) });
   }
@@ -299,8 +299,10 @@ class ScriptPage {
 
 function likelyEntry(files) {
   const names = Object.keys(files).filter((name) => name.endsWith(".py"));
-  const usual = ["train.py", "main.py", "train_ddp.py", "run.py"].find((name) => names.includes(name));
-  return usual ?? names.find((name) => textOf(files[name]).includes("__main__")) ?? names[0] ?? NEW_FILE;
+  const defaultEntry = ["train.py", "main.py", "train_ddp.py", "run.py"].find((name) => names.includes(name));
+  return (
+    defaultEntry ?? names.find((name) => textOf(files[name]).includes("__main__")) ?? names[0] ?? NEW_FILE
+  );
 }
 
 function addedLines(text) {

@@ -125,7 +125,7 @@ export class StartCard {
     this.cpu = el("input", { type: "checkbox", id: "ddp-script-on-cpu", onchange: () => this.chooseCpu() });
     this.why = el("p", { class: "ddp-hint", role: "status" });
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
-    this.pythonWords = el("small", { role: "status" });
+    this.pythonText = el("small", { role: "status" });
     const disabled = about.refused !== null;
     this.button = textButton("Start", () => this.go(), "main", { id: "ddp-script-go", disabled });
     this.element = this.layOut();
@@ -144,7 +144,7 @@ export class StartCard {
     const folded = Object.keys(this.where).filter((name) => !["partition", "num_nodes"].includes(name));
     const check = textButton("Check the interpreter", () => this.checkPython(check), "small");
     const cpu = [this.cpu, el("label", { for: this.cpu.id }, "Run on CPU ranks"), el("small", {}, NO_EFFECT)];
-    const rest = [others.map(field), mayNamePaths ? [check, this.pythonWords] : null];
+    const rest = [others.map(field), mayNamePaths ? [check, this.pythonText] : null];
     return section(
       "Start",
       "script-start",
@@ -206,22 +206,22 @@ export class StartCard {
   /** The settings that were entered or chosen, as /start_script takes them. */
   settings() {
     const fields = Object.entries(this.where).map(([name, field]) => [name, valueOf(field)]);
-    const found = { ranks: Number(this.ranks.value), start: this.start.value, on_cpu: this.cpu.checked };
+    const settings = { ranks: Number(this.ranks.value), start: this.start.value, on_cpu: this.cpu.checked };
     return {
       ...Object.fromEntries(Object.entries(this.texts).map(([name, field]) => [name, field.value])),
       ...Object.fromEntries(fields),
-      ...Object.fromEntries(Object.entries(found).filter(([name]) => this.chosen.has(name))),
+      ...Object.fromEntries(Object.entries(settings).filter(([name]) => this.chosen.has(name))),
     };
   }
 
   async checkPython(button) {
     button.disabled = true;
-    setText(this.pythonWords, "Starting it …");
+    setText(this.pythonText, "Starting it …");
     try {
       const { python, torch, gpus, path } = await callEndpoint("check_python", this.texts.python.value);
-      setText(this.pythonWords, `${path}: Python ${python}, torch ${torch}, ${gpus} GPUs.`);
+      setText(this.pythonText, `${path}: Python ${python}, torch ${torch}, ${gpus} GPUs.`);
     } catch (error) {
-      setText(this.pythonWords, error.message);
+      setText(this.pythonText, error.message);
     }
     button.disabled = false;
   }
@@ -247,8 +247,8 @@ export class StartCard {
 
 /** A control with its label and help. @param {string | null} help */
 export function labelled(text, control, help = null) {
-  const words = help ? el("small", {}, help) : null;
-  return el("div", {}, el("label", { for: control.id }, text), control, words);
+  const helpText = help ? el("small", {}, help) : null;
+  return el("div", {}, el("label", { for: control.id }, text), control, helpText);
 }
 
 /** A control for a field that selects where a run trains. */

@@ -11,8 +11,8 @@ const PREFIX = "ddp:";
  */
 export function preference(name, usual) {
   try {
-    const kept = window.localStorage.getItem(PREFIX + name);
-    return kept === null ? usual : JSON.parse(kept);
+    const stored = window.localStorage.getItem(PREFIX + name);
+    return stored === null ? usual : JSON.parse(stored);
   } catch {
     return usual;
   }

@@ -191,11 +191,11 @@ export async function act(button, endpoint, ...values) {
 }
 
 /** A button that calls an endpoint: `call()` returns its name and values, `after()` is called afterwards. */
-export function actionButton(text, look, call, after) {
+export function actionButton(text, variant, call, after) {
   const click = async () => {
     await act(button, ...call());
     after();
   };
-  const button = textButton(text, click, look);
+  const button = textButton(text, click, variant);
   return button;
 }

@@ -101,8 +101,8 @@ export function svg(tag, attributes = {}, ...children) {
 
 /** Sets the text of an element if it differs: writing an equal text would still cause a layout. */
 export function setText(element, text) {
-  const words = text === null || text === undefined ? "" : visible(String(text));
-  if (element.textContent !== words) element.textContent = words;
+  const content = text === null || text === undefined ? "" : visible(String(text));
+  if (element.textContent !== content) element.textContent = content;
 }
 
 /** Sets or removes an attribute if its value differs. */

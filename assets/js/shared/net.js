@@ -117,9 +117,9 @@ export async function fetchSized(url, options = {}) {
     throw new PlainError(`The server answered ${response.status} with an invalid reply.`);
   }
   if (!response.ok) {
-    const text = body?.error ?? body?.detail;
+    const message = body?.error ?? body?.detail;
     const error = new PlainError(
-      typeof text === "string" ? asSentence(text) : `The server answered ${response.status}.`,
+      typeof message === "string" ? asSentence(message) : `The server answered ${response.status}.`,
     );
     error.status = response.status;
     throw error;
@@ -127,7 +127,7 @@ export async function fetchSized(url, options = {}) {
   return { body, bytes: byteLength(text) };
 }
 
-/** Messages of the server are sentences, or name a field first and have no full stop. @param {string} words */
+/** Messages of the server are sentences, or name a field first and have no full stop. @param {string} text */
 const asSentence = (text) => (/[.!?…:)]$/.test(text) ? text : `${text}.`);
 
 /**

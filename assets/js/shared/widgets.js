@@ -2,7 +2,7 @@
 // the note that the server does not answer.
 
 import { columnHeads, el, icon, makeButton, setAttribute, setText, show, showText } from "./dom.js";
-import { state as stateWords } from "./format.js";
+import { state as stateText } from "./format.js";
 
 /** A pill with a run's state: colour, shape and word. */
 export class StatePill {
@@ -22,7 +22,7 @@ export class StatePill {
     if (isLossNaN) dataset.nan = "";
     else delete dataset.nan;
     setAttribute(this.element, "title", detail || null);
-    const [shape, word] = detail ? [stateWords("paused")[0], detail.split(" ")[0]] : stateWords(state);
+    const [shape, word] = detail ? [stateText("paused")[0], detail.split(" ")[0]] : stateText(state);
     this.element.replaceChildren(
       icon(isLossNaN ? "warning" : shape),
       el("span", {}, isLossNaN ? `${word}, loss is NaN` : word),
@@ -114,22 +114,22 @@ export function legendEntry(className, ...text) {
 }
 
 /**
- * A button with a text. `look` names its kinds: "small", "main" or "stop".
- * @param {any} words
+ * A button with a text. `variant` names its kinds: "small", "main" or "stop".
+ * @param {any} text
  * @param {((event: any) => void) | null} onclick
  */
-export function textButton(text, onclick, look = "", attributes = {}) {
-  return makeButton({ class: buttonClass(look), onclick, ...attributes }, text);
+export function textButton(text, onclick, variant = "", attributes = {}) {
+  return makeButton({ class: buttonClass(variant), onclick, ...attributes }, text);
 }
 
-/** A link that looks like a button. @param {string} words */
-export function buttonLink(text, attributes, look = "") {
-  return el("a", { class: buttonClass(look), ...attributes }, text);
+/** A link that looks like a button. @param {string} text */
+export function buttonLink(text, attributes, variant = "") {
+  return el("a", { class: buttonClass(variant), ...attributes }, text);
 }
 
-/** @param {string} look */
-function buttonClass(look) {
-  const kinds = look.split(" ").filter(Boolean);
+/** @param {string} variant */
+function buttonClass(variant) {
+  const kinds = variant.split(" ").filter(Boolean);
   return ["ddp-button", ...kinds.map((kind) => `ddp-button-${kind}`)].join(" ");
 }
 

@@ -8,7 +8,7 @@ import { capital } from "../shared/format.js";
 
 // Shows the number of changes on presets and folds, and stores the form's values for a reload.
 
-let kept = "{}";
+let storedForm = "{}";
 
 /** Marks the chosen preset and shows on each fold how many fields differ from their defaults. */
 export function showChanges() {
@@ -44,8 +44,8 @@ function showInStrip(button) {
  * reloaded form has no changes yet: it must not replace what is still to be read.
  */
 function keep(values) {
-  if (values === kept) return;
-  kept = values;
+  if (values === storedForm) return;
+  storedForm = values;
   try {
     sessionStorage.setItem(`ddp-form${location.search}`, values);
   } catch {
@@ -111,18 +111,18 @@ const PLACE = "problems";
 
 /** Marks fields as invalid or empty; called after each change of the document. */
 export function markProblems() {
-  const place = document.getElementById(PLACE);
-  if (!place) return;
+  const box = document.getElementById(PLACE);
+  if (!box) return;
   const lines = new Map(
-    [...place.querySelectorAll("[data-field]")].map((line) => [
+    [...box.querySelectorAll("[data-field]")].map((line) => [
       `field-${line.getAttribute("data-field")}`,
       line,
     ]),
   );
   for (const field of document.querySelectorAll("[id^=field-]")) mark(field, lines.get(field.id));
-  if (!place.dataset.isListening) {
-    place.dataset.isListening = "yes";
-    place.addEventListener("click", goToField);
+  if (!box.dataset.isListening) {
+    box.dataset.isListening = "yes";
+    box.addEventListener("click", goToField);
   }
 }
 
@@ -182,9 +182,9 @@ export function beginTypeAhead() {
     const active = options.findIndex(({ id }) => id === box.getAttribute("aria-activedescendant"));
     const inOrder = [...options.slice(active + 1), ...options.slice(0, active + 1)];
     const letter = event.key.toLowerCase();
-    const found = inOrder.find((option) => option.ariaLabel?.toLowerCase().startsWith(letter));
-    if (!found) return;
-    const keys = ["Home", ...Array(options.indexOf(found)).fill("ArrowDown")];
+    const match = inOrder.find((option) => option.ariaLabel?.toLowerCase().startsWith(letter));
+    if (!match) return;
+    const keys = ["Home", ...Array(options.indexOf(match)).fill("ArrowDown")];
     for (const key of keys) box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
   };
   document.addEventListener("keydown", onLetter, { capture: true });
@@ -196,11 +196,11 @@ export function beginTypeAhead() {
  * @param {string | undefined} values
  */
 function apply(values) {
-  const place = document.getElementById("suggestion");
-  if (!place || !values) return;
-  const waiting = JSON.parse(place.dataset.values ?? "[]");
-  place.dataset.values = JSON.stringify([...waiting, JSON.parse(values)]);
-  place.click();
+  const list = document.getElementById("suggestion");
+  if (!list || !values) return;
+  const waiting = JSON.parse(list.dataset.values ?? "[]");
+  list.dataset.values = JSON.stringify([...waiting, JSON.parse(values)]);
+  list.click();
 }
 
 // Drag and drop: a file dropped on the form becomes own data, as with the Upload button.

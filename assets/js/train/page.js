@@ -99,7 +99,7 @@ export function mountTour(place) {
   let step = 0;
   let marked = null;
   const title = el("strong", {});
-  const words = el("p", {});
+  const body = el("p", {});
   const where = el("span", { class: "ddp-hint" });
   const mark = (element) => {
     marked?.classList.remove("ddp-tour-target");
@@ -110,7 +110,7 @@ export function mountTour(place) {
     const [selector, heading, text] = STEPS[step];
     box.hidden = false;
     setText(title, heading);
-    setText(words, text);
+    setText(body, text);
     setText(where, `${step + 1} of ${STEPS.length}`);
     setText(next, step === STEPS.length - 1 ? "Done" : "Next");
     mark(document.querySelector(selector));
@@ -130,7 +130,7 @@ export function mountTour(place) {
   const foot = el("div", { class: "ddp-tour-foot" }, where, textButton("Close", end, "small"), next);
   const aria = { role: "region", "aria-label": "A short tour", hidden: true };
   const onkeydown = (event) => event.key === "Escape" && end();
-  const box = el("aside", { class: "ddp-tour", ...aria, onkeydown }, title, words, foot);
+  const box = el("aside", { class: "ddp-tour", ...aria, onkeydown }, title, body, foot);
   const label = el("span", {}, "Show the tour");
   const again = makeButton({ class: "ddp-tool", onclick: () => go(0) }, icon("question"), label);
   place.replaceChildren(el("div", { class: "ddp" }, box, again));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { ticks, tickWords } from "../../../assets/js/charts/plot.js";
+import { ticks, tickText } from "../../../assets/js/charts/plot.js";
 import { refine, Traces, valueAt } from "../../../assets/js/charts/traces.js";
 
 const snapshot = (traces) => ({ type: "snapshot", traces });
@@ -44,7 +44,7 @@ Deno.test("the value at a place is that of the nearest point, and finer points r
 });
 
 Deno.test("ticks are round, and their labels as precise as they must be", () => {
-  const labels = (low, high) => ticks(low, high, 5).map(({ place, step }) => tickWords(place, step));
+  const labels = (low, high) => ticks(low, high, 5).map(({ place, step }) => tickText(place, step));
   assert.deepEqual(labels(0, 100), ["0", "20", "40", "60", "80", "100"]);
   assert.deepEqual(labels(1234, 1236), ["1,234.0", "1,234.5", "1,235.0", "1,235.5", "1,236.0"]);
 });

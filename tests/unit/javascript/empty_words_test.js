@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 
 import {
-  firstEvaluationWords,
-  lossWords,
+  firstEvaluationText,
+  lossText,
   nextEvaluation,
-  stepWords,
+  stepText,
 } from "../../../assets/js/run/charts/figures.js";
 import { withoutVerdict } from "../../../assets/js/run/insights.js";
 
@@ -24,10 +24,10 @@ const STARTING = { ...HEAD, state: "starting", step: 0, pace: null, loss: null }
 const NORM = { name: "gradient norm", empty: "Appears with the first steps." };
 
 Deno.test("the next evaluation is at the end of an epoch, at a step, or at the end of the run", () => {
-  assert.deepEqual(nextEvaluation(HEAD, null), { step: 11, words: "after epoch 1" });
-  assert.deepEqual(nextEvaluation(HEAD, 50), { step: 50, words: "at step 50" });
+  assert.deepEqual(nextEvaluation(HEAD, null), { step: 11, text: "after epoch 1" });
+  assert.deepEqual(nextEvaluation(HEAD, 50), { step: 50, text: "at step 50" });
   const short = { ...HEAD, num_steps: 6 };
-  assert.deepEqual(nextEvaluation(short, null), { step: 6, words: "at the end of the run, at step 6" });
+  assert.deepEqual(nextEvaluation(short, null), { step: 6, text: "at the end of the run, at step 6" });
 });
 
 Deno.test("the first evaluation's time is said as soon as a step has been measured", () => {
@@ -38,23 +38,23 @@ Deno.test("the first evaluation's time is said as soon as a step has been measur
     [{ ...HEAD, step: 10 }, null, "First evaluation after epoch 1, in a moment."],
     [{ ...HEAD, doing: "evaluating" }, null, "The first evaluation is under way."],
   ]) {
-    assert.equal(firstEvaluationWords(more, every), words);
+    assert.equal(firstEvaluationText(more, every), words);
   }
 });
 
 Deno.test("a chart that stays empty says why", () => {
   const nan = { ...HEAD, loss: null };
   const ended = { ...HEAD, state: "stopped" };
-  assert.equal(firstEvaluationWords(ended, null), "The run ended before its first evaluation.");
+  assert.equal(firstEvaluationText(ended, null), "The run ended before its first evaluation.");
   assert.equal(
-    firstEvaluationWords({ ...nan, metrics: { rmse: null } }, null),
+    firstEvaluationText({ ...nan, metrics: { rmse: null } }, null),
     "Nothing to draw: the validation RMSE is NaN (not a number).",
   );
-  assert.match(stepWords(nan, NORM), /loss is NaN \(not a number\), and the gradient norm with it/);
-  assert.equal(stepWords(ended, NORM), "This run has not recorded its gradient norm.");
-  assert.equal(stepWords({ ...ended, step: 0 }, NORM), "The run ended before its first step.");
-  assert.match(lossWords(nan), /NaN \(not a number\) from the first step on/);
-  assert.equal(lossWords(STARTING), "The training loss appears with the first steps.");
+  assert.match(stepText(nan, NORM), /loss is NaN \(not a number\), and the gradient norm with it/);
+  assert.equal(stepText(ended, NORM), "This run has not recorded its gradient norm.");
+  assert.equal(stepText({ ...ended, step: 0 }, NORM), "The run ended before its first step.");
+  assert.match(lossText(nan), /NaN \(not a number\) from the first step on/);
+  assert.equal(lossText(STARTING), "The training loss appears with the first steps.");
 });
 
 Deno.test("a run without a verdict says why, and a finished one not that it did not finish", () => {

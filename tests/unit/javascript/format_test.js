@@ -3,9 +3,10 @@ import assert from "node:assert/strict";
 import * as format from "../../../assets/js/shared/format.js";
 
 /** Checks that a function of one value returns the expected text for each value. */
-function says(words, cases) {
-  Deno.test(words.name, () => {
-    for (const [value, expected] of cases) assert.equal(words(value), expected, `${words.name}(${value})`);
+function says(describe, cases) {
+  const { name } = describe;
+  Deno.test(name, () => {
+    for (const [value, expected] of cases) assert.equal(describe(value), expected, `${name}(${value})`);
   });
 }
 

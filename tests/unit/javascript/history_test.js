@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { checkpointWords, describe, EventFilter } from "../../../assets/js/run/history.js";
+import { checkpointText, describe, EventFilter } from "../../../assets/js/run/history.js";
 
 /** Returns the `seq` of each listed event. */
 function listed(marks) {
@@ -52,6 +52,6 @@ Deno.test("a finding of the review is an event of its own, not one of a newer ve
   const finding = { kind: "finding", level: "mistake", message: "Ranks see the same samples." };
   assert.deepEqual(describe(finding), ["warning", "The review of the code: Ranks see the same samples."]);
   assert.match(describe({ kind: "from_the_future" })[1], /from a newer version/);
-  const words = (reason) => checkpointWords({ step: 1210, size_bytes: 2_500_000, reason });
-  assert.equal(words("button"), "checkpoint at step 1,210, on request, 2.5 MB");
+  const text = (reason) => checkpointText({ step: 1210, size_bytes: 2_500_000, reason });
+  assert.equal(text("button"), "checkpoint at step 1,210, on request, 2.5 MB");
 });

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 
-import { forwardingWords, paceInWords } from "../../../assets/js/run/header/progress.js";
-import { groupsOf, replicaSentence, replicaWords } from "../../../assets/js/run/look_closer/fingerprints.js";
-import { cellWords, pieceWords, seenWords } from "../../../assets/js/run/look_closer/who_saw_what.js";
-import { divide, stepWords } from "../../../assets/js/run/ranks.js";
+import { forwardingText, paceText } from "../../../assets/js/run/header/progress.js";
+import { groupsOf, replicaSentence, replicaText } from "../../../assets/js/run/look_closer/fingerprints.js";
+import { cellText, pieceText, seenText } from "../../../assets/js/run/look_closer/who_saw_what.js";
+import { divide, stepText } from "../../../assets/js/run/ranks.js";
 import { difference } from "../../../assets/js/run/try/answers.js";
 
 const FORWARDED = {
@@ -17,13 +17,13 @@ const FORWARDED = {
 };
 
 Deno.test("the line of forwarding has the last step, or the error and what to do", () => {
-  const words = (more) => forwardingWords("MLflow", { ...FORWARDED, ...more });
-  assert.equal(words({}), "MLflow: forwarded up to step 1,200 (http://127.0.0.1:5000).");
+  const text = (more) => forwardingText("MLflow", { ...FORWARDED, ...more });
+  assert.equal(text({}), "MLflow: forwarded up to step 1,200 (http://127.0.0.1:5000).");
   assert.match(
-    words({ phase: "retrying", error: "It does not answer.", retry_unix_s: 1_700_000_000 }),
+    text({ phase: "retrying", error: "It does not answer.", retry_unix_s: 1_700_000_000 }),
     /step 1,200\. It does not answer\. Trying again at .+\. The run is not affected\.$/,
   );
-  const done = words({ phase: "done", is_alive: false });
+  const done = text({ phase: "done", is_alive: false });
   assert.equal(done, "MLflow: everything is forwarded (http://127.0.0.1:5000).");
   const missing = [
     [{ phase: "given_up", error: "It is down" }, /up to step 1,200, then it gave up: It is down\. /],
@@ -31,7 +31,7 @@ Deno.test("the line of forwarding has the last step, or the error and what to do
     [{ phase: undefined }, /has not begun/],
   ];
   for (const [more, expected] of missing) {
-    const line = words({ ...more, is_alive: false });
+    const line = text({ ...more, is_alive: false });
     assert.match(line, expected);
     assert.ok(line.endsWith(FORWARDED.command));
   }
@@ -46,17 +46,17 @@ const PACE = {
 };
 
 Deno.test("the pace of an ended run is its median and mean, and of a live one that of its newest steps", () => {
-  const ended = paceInWords({ state: "finished", step: 1260, pace: PACE });
+  const ended = paceText({ state: "finished", step: 1260, pace: PACE });
   assert.deepEqual(ended.samples, ["4,491", "all ranks, at the median step; mean 4,000"]);
   assert.deepEqual(ended.step, ["28.5 ms", "median of 1,260 steps; mean 32.0 ms"]);
   const pace = { ...PACE, is_whole_run: false, num_steps: 175 };
-  const live = paceInWords({ state: "running", step: 300, pace });
+  const live = paceText({ state: "running", step: 300, pace });
   assert.deepEqual(live.samples, ["4,491", "all ranks together"]);
   assert.deepEqual(live.step, ["28.5 ms", "mean of the latest 175 steps"]);
-  const short = paceInWords({ state: "stopped", step: 3, pace: null });
+  const short = paceText({ state: "stopped", step: 3, pace: null });
   assert.deepEqual(short.samples, ["–", "too short to measure"]);
   assert.deepEqual(short.step, ["–", "too short to measure"]);
-  assert.equal(paceInWords({ state: "running", step: 3, pace: null }).step[1], "after the first steps");
+  assert.equal(paceText({ state: "running", step: 3, pace: null }).step[1], "after the first steps");
 });
 
 const SAME = { step: 1200, num_ranks: 2, is_identical: true, differ_since: null, identical_until: 1200 };
@@ -64,9 +64,9 @@ const APART = { step: 30, num_ranks: 4, is_identical: false, differ_since: 10, i
 
 Deno.test("replicas are grouped by their hash, and no more is claimed than was compared", () => {
   assert.deepEqual(groupsOf(["aa", "bb", "aa", "cc", "bb"]), [0, 1, 0, 2, 1]);
-  assert.equal(replicaWords(null), null);
-  assert.equal(replicaWords(SAME), "replicas identical at step 1,200");
-  assert.equal(replicaWords(APART), "replicas differ since step 10");
+  assert.equal(replicaText(null), null);
+  assert.equal(replicaText(SAME), "replicas identical at step 1,200");
+  assert.equal(replicaText(APART), "replicas differ since step 10");
   assert.equal(replicaSentence(SAME), "Both ranks have the same weights, bit for bit, after step 1,200.");
   assert.match(replicaSentence(APART), /after step 10; .* still identical after step 5\.$/);
   assert.doesNotMatch(replicaSentence({ ...APART, identical_until: null }), /still/);
@@ -94,7 +94,7 @@ Deno.test("the parts of a step add up to it, with the all-reduce apart where it 
 
 Deno.test("few samples of a rank have no 95th percentile, and fewer no median", () => {
   const of = (number, p95_s) =>
-    stepWords({ num_samples: number, first_step: 12, last_step: 1310, median_s: 0.01, p95_s });
+    stepText({ num_samples: number, first_step: 12, last_step: 1310, median_s: 0.01, p95_s });
   assert.equal(of(1, null), "1 sampled step: too few for a median");
   assert.equal(of(6, null), "median 10.0 ms of 6 sampled steps (12 to 1,310); too few for a 95th percentile");
   assert.equal(of(20, 0.02), "median 10.0 ms of 20 sampled steps (12 to 1,310); 95th percentile 20.0 ms");
@@ -115,25 +115,25 @@ const PIECE = {
 const EPOCH = { times_seen: { fewest: 1, most: 1 }, mistake: "none", epoch: 1, is_shuffled_anew: true };
 
 Deno.test("an epoch shows every sample once, and mistakes are named where they show", () => {
-  assert.equal(seenWords(EPOCH), "Every sample is seen exactly once in this epoch, by one rank.");
+  assert.equal(seenText(EPOCH), "Every sample is seen exactly once in this epoch, by one rank.");
   const alone = { ...EPOCH, times_seen: { fewest: 2, most: 2 }, mistake: "no_sampler" };
-  assert.match(seenWords(alone), /^Every sample is seen 2 times in this epoch, once by each rank/);
+  assert.match(seenText(alone), /^Every sample is seen 2 times in this epoch, once by each rank/);
   const same = { ...EPOCH, mistake: "no_set_epoch", is_shuffled_anew: false };
-  assert.match(seenWords(same), /The order is that of the first epoch/);
-  assert.doesNotMatch(seenWords({ ...same, epoch: 0 }), /first epoch/);
+  assert.match(seenText(same), /The order is that of the first epoch/);
+  assert.doesNotMatch(seenText({ ...same, epoch: 0 }), /first epoch/);
 });
 
 Deno.test("a part of an epoch is an equation, and a cell says who saw how many", () => {
   assert.equal(
-    pieceWords(PIECE, 1),
+    pieceText(PIECE, 1),
     "Steps 1–23: 2 ranks × 32 samples = 64 samples a step; the last step has the remaining 29, 14 or 15 a rank.",
   );
   const accumulated = { ...PIECE, end_place: 1280, num_steps: 10, num_accumulated: 2, global_batch: 128 };
   assert.equal(
-    pieceWords(accumulated, 1),
+    pieceText(accumulated, 1),
     "Steps 1–10: 2 ranks × 2 micro-batches × 32 samples = 128 samples a step.",
   );
-  assert.match(pieceWords(PIECE, 2), /2 copies × 32/);
+  assert.match(pieceText(PIECE, 2), /2 copies × 32/);
   const picture = {
     columns: { first: 0, last: 7, size: 4, number: 2 },
     rows: { first: 1, last: 2, size: 1, number: 2 },
@@ -144,8 +144,8 @@ Deno.test("a part of an epoch is an equation, and a cell says who saw how many",
     ],
   };
   const data = { by: "sample", picture };
-  assert.equal(cellWords(data, 0, 1, 1), "Samples 4–7, step 1: rank 0 saw 1, rank 1 saw 1.");
-  assert.equal(cellWords(data, 1, 0, 1), "Samples 0–3, step 2: nobody.");
+  assert.equal(cellText(data, 0, 1, 1), "Samples 4–7, step 1: rank 0 saw 1, rank 1 saw 1.");
+  assert.equal(cellText(data, 1, 0, 1), "Samples 0–3, step 2: nobody.");
 });
 
 const answer = (prediction, shares) => ({

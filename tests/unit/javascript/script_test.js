@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 
 import { changedLines, tokensOf } from "../../../assets/js/script/as_code.js";
-import { errorLine, parametersInWords } from "../../../assets/js/run/script_panel.js";
+import { errorLine, parametersText } from "../../../assets/js/run/script_panel.js";
 import { withoutCommonFolder } from "../../../assets/js/script/page.js";
 import { commandLine, quoted } from "../../../assets/js/script/start_card.js";
 
@@ -41,14 +41,14 @@ Deno.test("a folder that contains all files is left out", () => {
 });
 
 Deno.test("parameter groups and gradient buckets are shown where there are any", () => {
-  assert.equal(parametersInWords({ replaced: [] }), "");
-  assert.equal(parametersInWords({ groups: [{ lr: 0.1, num_parameters: 5 }], buckets: [] }), "");
+  assert.equal(parametersText({ replaced: [] }), "");
+  assert.equal(parametersText({ groups: [{ lr: 0.1, num_parameters: 5 }], buckets: [] }), "");
   const groups = [
     { lr: 0.1, num_parameters: 1200 },
     { lr: null, num_parameters: 5 },
   ];
   assert.equal(
-    parametersInWords({ groups, buckets: [2500] }),
+    parametersText({ groups, buckets: [2500] }),
     "Learning rate of each parameter group: 0.1 (1,200 parameters), ? (5 parameters). DDP averages the gradients in 1 bucket: 2.5 kB.",
   );
 });

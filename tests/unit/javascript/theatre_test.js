@@ -31,7 +31,7 @@ Deno.test("both ranks of a real step have all of its parts, and what a rank does
       assert.ok(began >= 0 && began <= ended && ended <= lanes.length + 1e-9);
     }
   }
-  const piece = (kind, words, began, ended) => ({ kind, words, began, ended });
+  const piece = (kind, text, began, ended) => ({ kind, text, began, ended });
   const lane = {
     compute: [piece("forward", "forward", 0, 2), piece("backward", "backward", 2, 6)],
     collectives: [piece("reduce", "all-reduce of bucket 0", 4, 8)],

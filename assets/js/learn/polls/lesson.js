@@ -25,40 +25,40 @@ const WORDS = {
  */
 export async function joinedPoll(lesson, pollId) {
   const before = progressOf(lesson);
-  const wanted = pollId ?? before.poll;
-  if (wanted === null || !(await person()).has_login) return null;
-  let about;
+  const pollToJoin = pollId ?? before.poll;
+  if (pollToJoin === null || !(await person()).has_login) return null;
+  let poll;
   try {
-    about = await fetchJson(pollAddress(wanted));
+    poll = await fetchJson(pollAddress(pollToJoin));
   } catch (error) {
     if (error.status !== 404) throw error;
     if (pollId !== null) showError(error.message);
     return null;
   }
-  if (about.lesson !== lesson) return null;
-  const progress = before.poll === wanted ? before : await forgetProgress(lesson, wanted);
-  if (about.mine !== null && !progress.isLocked) {
-    keepProgress(lesson, { ...progress, prediction: about.mine, isLocked: true });
+  if (poll.lesson !== lesson) return null;
+  const progress = before.poll === pollToJoin ? before : await forgetProgress(lesson, pollToJoin);
+  if (poll.mine !== null && !progress.isLocked) {
+    keepProgress(lesson, { ...progress, prediction: poll.mine, isLocked: true });
   }
-  return new FollowedPoll(about);
+  return new FollowedPoll(poll);
 }
 
 class FollowedPoll {
-  /** @param {any} about the server's description */
-  constructor(about) {
-    this.about = about;
-    this.state = about;
-    this.words = el("strong", {});
+  /** @param {any} poll the server's description */
+  constructor(poll) {
+    this.about = poll;
+    this.state = poll;
+    this.text = el("strong", {});
     this.count = el("span", { class: "ddp-hint" });
     this.trouble = el("p", { hidden: true });
     this.element = el(
       "div",
       { class: "ddp-poll-banner", role: "status" },
-      this.words,
+      this.text,
       this.count,
       this.trouble,
     );
-    this.update(about);
+    this.update(poll);
   }
 
   /** True while the poll decides when runs start. */
@@ -95,7 +95,7 @@ class FollowedPoll {
     this.state = { ...this.state, ...state };
     const { num_answers: count, trouble, mine } = this.state;
     const isIn = this.state.state === "open" && mine !== null;
-    setText(this.words, isIn ? SENT : WORDS[this.state.state]);
+    setText(this.text, isIn ? SENT : WORDS[this.state.state]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
     showText(this.trouble, trouble);
   }
@@ -182,15 +182,15 @@ export class PollTools {
   } // prettier-ignore
 
   async ask() {
-    const found = await fetchJson(address("live/polls"));
-    const polls = found.polls.filter(({ lesson }) => this.lesson === null || lesson === this.lesson);
-    show(this.button, found.may_open && this.lesson !== null);
-    show(this.table, found.may_open && found.has_login && this.lesson === null);
+    const openPolls = await fetchJson(address("live/polls"));
+    const polls = openPolls.polls.filter(({ lesson }) => this.lesson === null || lesson === this.lesson);
+    show(this.button, openPolls.may_open && this.lesson !== null);
+    show(this.table, openPolls.may_open && openPolls.has_login && this.lesson === null);
     show(this.element, polls.length > 0 || !this.button.hidden || !this.table.hidden);
-    const shown = JSON.stringify([polls, found.may_open]);
+    const shown = JSON.stringify([polls, openPolls.may_open]);
     if (shown === this.shown) return;
     this.shown = shown;
-    this.list.replaceChildren(...polls.map((poll) => row(poll, found)));
+    this.list.replaceChildren(...polls.map((poll) => row(poll, openPolls)));
   }
 
   async open() {

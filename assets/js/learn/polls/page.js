@@ -50,9 +50,9 @@ class PhoneView {
     this.key = `poll:${poll.poll_id}`;
     this.kept = preference(this.key, null) ?? { token: token(), prediction: null, isLocked: false };
     setPreference(this.key, this.kept);
-    const about = { ...poll.question, because: [] };
-    this.prediction = new Prediction(about, this.kept, () => setPreference(this.key, this.kept), () => this.send());
-    this.words = el("p", { class: "ddp-poll-state", role: "status" });
+    const question = { ...poll.question, because: [] };
+    this.prediction = new Prediction(question, this.kept, () => setPreference(this.key, this.kept), () => this.send());
+    this.text = el("p", { class: "ddp-poll-state", role: "status" });
     this.connection = new ConnectionNote();
     this.element = el(
       "div",
@@ -60,7 +60,7 @@ class PhoneView {
       el("h1", {}, poll.title),
       paragraph("hint", "What do you expect? Your answer is anonymous."),
       el("div", { class: "ddp-card" }, this.prediction),
-      this.words,
+      this.text,
       this.connection,
     );
     this.update(poll);
@@ -82,7 +82,7 @@ class PhoneView {
     Object.assign(this.poll, { ...state, question: this.poll.question });
     const { state: now } = this.poll;
     if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
-    showText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
+    showText(this.text, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
     if (now === "revealed") this.reveal().catch((error) => this.connection.heard(error));
   }
 

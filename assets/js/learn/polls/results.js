@@ -36,8 +36,8 @@ class ChoiceBars {
       const bar = el("span", { class: "ddp-poll-bar", "aria-hidden": "true" });
       const value = el("strong", { class: "ddp-poll-count" });
       const mark = el("span", { class: "ddp-outcome", hidden: true }, "what happened");
-      const about = el("span", { class: "ddp-poll-choice" }, el("span", {}, inlines(text)), mark);
-      const element = el("li", {}, about, el("span", { class: "ddp-poll-track" }, bar), value);
+      const label = el("span", { class: "ddp-poll-choice" }, el("span", {}, inlines(text)), mark);
+      const element = el("li", {}, label, el("span", { class: "ddp-poll-track" }, bar), value);
       return { element, bar, value, mark };
     });
     this.element = el(
@@ -71,12 +71,12 @@ class CurveHeap {
     this.frame = new DrawnCurve(about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
-    this.words = paragraph("hint");
+    this.text = paragraph("hint");
     this.element = el(
       "div",
       { class: "ddp-drawn-box" },
       svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${about.curve}` }, ...this.frame.frame(), this.curves, this.middle),
-      this.words,
+      this.text,
     );
   } // prettier-ignore
 
@@ -87,7 +87,7 @@ class CurveHeap {
     this.middle.setAttribute("points", this.points(middle));
     const last = middle.at(-1);
     const ends = last === undefined ? "" : `, the last point at ${number(last, 3)}`;
-    setText(this.words, curves.length > 0 ? `The thick line is the median of ${count(curves.length)}${ends}.` : "");
+    setText(this.text, curves.length > 0 ? `The thick line is the median of ${count(curves.length)}${ends}.` : "");
   } // prettier-ignore
 
   points(values) {
@@ -101,7 +101,7 @@ export class PollRuns {
   constructor(lesson, question) {
     // Without commands: the server sends the lesson's commands to the runs of a poll.
     this.runs = lesson.runs.map(
-      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: chartStyles(lesson) }),
+      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, views: chartStyles(lesson) }),
     );
     this.pictures = lesson.pictures.map((about) =>
       about.curve ? new HeapPicture(about, question) : makePicture(about, null),

@@ -100,11 +100,11 @@ export class People {
   }
 
   row({ person, answer, answered_unix_s: at }) {
-    const said = Array.isArray(answer)
+    const answerText = Array.isArray(answer)
       ? answer.map((value) => number(value, 3)).join(", ")
       : plainText(this.question.choices[answer]);
     const time = new Date(1000 * at).toTimeString().slice(0, 8);
-    return tableRow(person, [said, time]);
+    return tableRow(person, [answerText, time]);
   }
 }
 
@@ -146,7 +146,7 @@ export class PollView {
     this.runs = new PollRuns(lesson, poll.question);
     this.people = mayChange && hasLogin && !isProjector ? new People(poll) : null;
     this.doubt = new OutcomeNote(null);
-    this.words = el("p", { class: "ddp-poll-state", role: "status" });
+    this.text = el("p", { class: "ddp-poll-state", role: "status" });
     this.count = el("p", { class: "ddp-poll-number" });
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
     this.connection = new ConnectionNote();
@@ -190,7 +190,7 @@ export class PollView {
         ? null
         : el("a", { href: lessonPage(lesson.name), class: "ddp-lesson-back" }, "← The lesson"),
       el("h1", {}, this.poll.title),
-      this.words,
+      this.text,
       this.connection,
       this.trouble,
       buttonRow(mayChange ? tools : null),
@@ -221,7 +221,7 @@ export class PollView {
     const before = this.poll.state;
     Object.assign(this.poll, state);
     const { state: now, num_answers: count, results, run_ids: runIds, trouble } = this.poll;
-    setText(this.words, WORDS[now]);
+    setText(this.text, WORDS[now]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
     showText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
     for (const { button, action, states } of this.buttons) {

@@ -23,12 +23,12 @@ function figureOf({ title, curve, axis, isLogarithmic, lines, guesses, marks }) 
 
 /** @param {HTMLElement} box */
 function chartIn(box) {
-  const about = JSON.parse(box.dataset.figure ?? "");
+  const figureData = JSON.parse(box.dataset.figure ?? "");
   const chart = new Chart({
-    name: `${about.curve.replace(":", "-")}-${about.axis}`,
-    title: about.title,
+    name: `${figureData.curve.replace(":", "-")}-${figureData.axis}`,
+    title: figureData.title,
     empty: "",
-    figure: () => figureOf(about),
+    figure: () => figureOf(figureData),
   });
   box.prepend(chart.element);
   return chart;

@@ -39,17 +39,17 @@ function compared(curve, { low, high, measured }) {
 /** @param {HTMLFormElement} form */
 function prepared(form) {
   const box = /** @type {HTMLElement | null} */ (form.querySelector("[data-curve]"));
-  const about = JSON.parse(box?.dataset.curve ?? "null");
-  const curve = box && new DrawnCurve(about, null, () => {});
+  const curveData = JSON.parse(box?.dataset.curve ?? "null");
+  const curve = box && new DrawnCurve(curveData, null, () => {});
   if (box && curve) box.append(curve.element);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const said = /** @type {HTMLElement} */ (form.querySelector(".said"));
+    const output = /** @type {HTMLElement} */ (form.querySelector(".said"));
     if (curve && !curve.isDrawn) {
-      said.textContent = "Draw your curve first.";
+      output.textContent = "Draw your curve first.";
       return;
     }
-    said.textContent = curve ? compared(curve, about) : marked(form);
+    output.textContent = curve ? compared(curve, curveData) : marked(form);
     form.dataset.done = "";
     if (form.dataset.form === "prediction") main.dataset.predicted = "";
   });

@@ -5,7 +5,7 @@ import { openDialog, showError, showMessage } from "../../shared/dialog.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { ago } from "../../shared/format.js";
 import { address, fetchJson, PlainError, posted } from "../../shared/net.js";
-import { progressName, progressOf, progressWords } from "../progress.js";
+import { progressName, progressOf, progressText } from "../progress.js";
 import { collapsed, field, paragraph, textButton } from "../../shared/widgets.js";
 
 const MAX_NAME = 120;
@@ -47,7 +47,7 @@ class ReportChoice {
     this.name = el("input", { type: "text", maxlength: MAX_NAME, value: name, autocomplete: "off" });
     const begun = lessons.filter(({ name: each }) => progressOf(each).isLocked);
     this.lessons = begun.map(({ name: each, title }) =>
-      box(each, title, progressWords(progressOf(each)), picked === null || picked === each),
+      box(each, title, progressText(progressOf(each)), picked === null || picked === each),
     );
     const written = inCode.filter(({ name: each }) => progressOf(progressName(each)).isStarted);
     this.inCode = written.map(({ name: each, title }) =>

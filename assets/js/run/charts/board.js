@@ -8,12 +8,12 @@ import {
   metricFigure,
   placeFromChart,
   stepFigure,
-  firstEvaluationWords,
-  lossWords,
-  stepWords,
+  firstEvaluationText,
+  lossText,
+  stepText,
 } from "./figures.js";
 import { smoothingOf } from "../../charts/style.js";
-import { checkpointWords, commandWords } from "../history.js";
+import { checkpointText, commandText } from "../history.js";
 import { GrowingAxis } from "../../charts/axes.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress, askEvery } from "../../shared/net.js";
@@ -32,7 +32,7 @@ const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
 window.ddpDrawLog ??= [];
 
 export class Board {
-  /** `onLook(look)` is called when the user chooses another axis or smoothing. */
+  /** `onLook(view)` is called when the user chooses another axis or smoothing. */
   constructor(runId, summary, { onError, onLook, onResume }) {
     this.runId = runId;
     this.onError = onError;
@@ -54,8 +54,8 @@ export class Board {
     this.references = [];
     /** @type {(() => void) | null} */
     this.endReferences = null;
-    this.controls = new LossControls((look, isNewData) => {
-      if (isNewData) onLook(look);
+    this.controls = new LossControls((view, isNewData) => {
+      if (isNewData) onLook(view);
       this.redrawAll();
     });
     this.metricControls = new MetricControls(() => this.redrawAll());
@@ -78,13 +78,13 @@ export class Board {
     );
   }
 
-  get look() {
-    return { ...this.controls.look, end: this.endOfAxis() };
+  get view() {
+    return { ...this.controls.view, end: this.endOfAxis() };
   }
 
   /** The end of the x-axis of all charts: the run's length if it is live, its last step afterwards. */
   endOfAxis() {
-    const isOverSteps = this.controls.look.axis === "step";
+    const isOverSteps = this.controls.view.axis === "step";
     // The step can exceed the last point, because a NaN loss is not a point of the curve.
     const last = Math.max(this.traces.get("loss").x.at(-1) ?? 0, isOverSteps ? this.step : 0);
     if (!this.isLive) return last;
@@ -94,14 +94,14 @@ export class Board {
   makeCharts(summary) {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = ({ watches, emptyWords, figure, ...options }) => {
+    const chart = ({ watches, emptyText, figure, ...options }) => {
       const made = new Chart({
         fetchRange,
         onVisible,
         // No text until the run's values have arrived and show whether there will be points.
         empty: "",
         everyMs: SLOW_CHART_EVERY_MS,
-        figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
+        figure: (fine, room) => ({ empty: this.head && emptyText(this.head), ...figure(fine, room) }),
         ...options,
       });
       made.watches = watches;
@@ -112,9 +112,9 @@ export class Board {
         name: about.column,
         title: about.title,
         term: about.term,
-        emptyWords: (head) => stepWords(head, about),
+        emptyText: (head) => stepText(head, about),
         watches: (name) => name === about.column,
-        figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.head),
+        figure: (fine) => stepFigure(this.traces, fine, this.view, about, this.head),
         controls: about.column === "learning_rate" ? this.rate?.element : null,
       }),
     );
@@ -123,10 +123,10 @@ export class Board {
         name: "loss",
         title: "Loss",
         term: "loss",
-        emptyWords: lossWords,
+        emptyText: lossText,
         watches: (name) => LOSS_TRACES.has(name),
         figure: (fine, { isNarrow }) =>
-          lossFigure(this.traces, fine, { ...this.look, isNarrow }, this.marks, summary.loss_words),
+          lossFigure(this.traces, fine, { ...this.view, isNarrow }, this.marks, summary.loss_words),
         everyMs: 0,
         controls: this.controls.element,
       }),
@@ -134,14 +134,14 @@ export class Board {
         name: "metric",
         title: `Validation ${summary.first_metric ?? ""}`.trim(),
         term: "evaluation",
-        emptyWords: (head) =>
+        emptyText: (head) =>
           summary.config.script
             ? "The script has reported no numbers: watch.log(accuracy=0.91) draws a curve here."
-            : firstEvaluationWords(head, summary.config.eval_every_steps),
+            : firstEvaluationText(head, summary.config.eval_every_steps),
         watches: (name) => name.startsWith("metric:"),
         figure: (fine) => {
           this.metricControls.offer(this.traces);
-          return metricFigure(this.traces, fine, this.look, this.metricControls.chosen, this.references);
+          return metricFigure(this.traces, fine, this.view, this.metricControls.chosen, this.references);
         },
         controls: this.metricControls.element,
       }),
@@ -204,15 +204,15 @@ export class Board {
         step: item.step,
         active_s: saved.get(item.step)?.active_s,
         reason: item.reason,
-        words: checkpointWords(item),
+        text: checkpointText(item),
       })),
       ...this.happened
         // A checkpoint on request already has a mark.
         .filter((mark) => mark.kind === "command" && !(mark.name === "checkpoint" && mark.accepted))
-        .map((mark) => ({ ...mark, words: commandWords(mark) })),
+        .map((mark) => ({ ...mark, text: commandText(mark) })),
       ...this.happened
         .filter((mark) => mark.kind === "warning" || mark.kind === "error")
-        .map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
+        .map((mark) => ({ ...mark, kind: "warning", text: mark.message })),
     ];
     return true;
   }
@@ -282,11 +282,11 @@ export class Board {
   }
 
   async fetchRange(low, high) {
-    const { axis } = this.look;
-    const [from, to] = [low, high].map((x) => placeFromChart(x, this.look));
+    const { axis } = this.view;
+    const [from, to] = [low, high].map((x) => placeFromChart(x, this.view));
     try {
       return (
-        await fetchJson(runAddress(this.runId, "view", { from, to, axis, ...smoothingOf(this.look).query }))
+        await fetchJson(runAddress(this.runId, "view", { from, to, axis, ...smoothingOf(this.view).query }))
       ).traces;
     } catch {
       // Keep the coarse points: a zoom must not show an error.

@@ -9,7 +9,7 @@ import { bytes, clock, count, metricLabel, number } from "../../shared/format.js
 import { runAddress } from "../../shared/net.js";
 import { buttonLink, textButton } from "../../shared/widgets.js";
 import { resumeFrom } from "../header/header.js";
-import { commandWords, saveReason } from "../history.js";
+import { commandText, saveReason } from "../history.js";
 import { CHECKPOINT, metricNames } from "./figures.js";
 
 // Controls of the loss chart: steps or time, linear or logarithmic, smoothing. Stored in this browser.
@@ -17,25 +17,25 @@ import { CHECKPOINT, metricNames } from "./figures.js";
 const DEFAULTS = { axis: "step", isLogarithmic: false, smoothing: 10 };
 
 export class LossControls {
-  /** `onChange(look, isNewData)`: `isNewData` if other points must be fetched (another axis or smoothing). */
+  /** `onChange(view, isNewData)`: `isNewData` if other points must be fetched (another axis or smoothing). */
   constructor(onChange) {
-    this.look = { ...DEFAULTS, ...preference("look", {}) };
+    this.view = { ...DEFAULTS, ...preference("look", {}) };
     const change = (values, isNewData) => {
-      this.look = { ...this.look, ...values };
-      setPreference("look", this.look);
-      onChange(this.look, isNewData);
+      this.view = { ...this.view, ...values };
+      setPreference("look", this.view);
+      onChange(this.view, isNewData);
     };
     /** @returns {[string, string][]} */
-    const smoothings = () => SMOOTHINGS.map((smoothing) => [String(smoothing), smoothing ? `smoothed over ${smoothingOf({ ...this.look, smoothing }).words}` : "not smoothed"]);
-    const smoothing = select("Smoothing", smoothings(), String(this.look.smoothing), (steps) => change({ smoothing: Number(steps) }, true));
+    const smoothings = () => SMOOTHINGS.map((smoothing) => [String(smoothing), smoothing ? `smoothed over ${smoothingOf({ ...this.view, smoothing }).text}` : "not smoothed"]);
+    const smoothing = select("Smoothing", smoothings(), String(this.view.smoothing), (steps) => change({ smoothing: Number(steps) }, true));
     this.element = el(
       "div",
       { class: "ddp-chart-controls" },
-      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => {
+      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.view.axis, (axis) => {
         change({ axis }, true);
         smoothings().forEach(([, text], index) => (smoothing.options[index].textContent = text));
       }),
-      scaleSelect(this.look.isLogarithmic, (isLogarithmic) => change({ isLogarithmic }, false)),
+      scaleSelect(this.view.isLogarithmic, (isLogarithmic) => change({ isLogarithmic }, false)),
       smoothing,
     );
   } // prettier-ignore
@@ -129,8 +129,8 @@ export class LearningRateControl {
     this.input.placeholder = `${number(head.learning_rate, 3)} now`;
     for (const mark of marks) {
       if (mark.kind !== "command" || !this.asked.delete(mark.id)) continue;
-      if (mark.accepted) showMessage(commandWords(mark));
-      else showError(commandWords(mark));
+      if (mark.accepted) showMessage(commandText(mark));
+      else showError(commandText(mark));
     }
   }
 }
@@ -143,7 +143,7 @@ export class CheckpointMenu {
     this.runId = runId;
     this.mayResume = onResume !== null;
     this.checkpoints = [];
-    this.words = el("p", {});
+    this.text = el("p", {});
     const resume = async () => {
       if (await resumeFrom(this.resume, runId, this.step)) this.hide();
       onResume();
@@ -155,7 +155,7 @@ export class CheckpointMenu {
     this.element = el(
       "div",
       { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true },
-      this.words,
+      this.text,
       this.mayResume ? this.resume : null,
       this.download,
       close,
@@ -184,7 +184,7 @@ export class CheckpointMenu {
     this.step = step;
     const why = saveReason(item.reason);
     const when = `saved ${why ? `${why}, ` : ""}${clock(item.saved_unix_s)}`;
-    setText(this.words, `Step ${count(step)}, ${bytes(item.size_bytes)}, ${when}`);
+    setText(this.text, `Step ${count(step)}, ${bytes(item.size_bytes)}, ${when}`);
     this.download.href = runAddress(this.runId, `checkpoints/${step}/download`);
     show(this.element, true);
     const box = this.element.parentElement.getBoundingClientRect();

@@ -2,7 +2,7 @@
 
 import { whyNot } from "../../auth/person.js";
 import { brokenBadge } from "../../runs/columns.js";
-import { importedBadge, importedWords } from "../../runs/actions.js";
+import { importedBadge, importedText } from "../../runs/actions.js";
 import { act } from "../../shared/dialog.js";
 import { el, enable, freeId, makeButton, setAttribute, setText, show } from "../../shared/dom.js";
 import { LIVE_STATES, count, isLossNaN, ranks, worldSize } from "../../shared/format.js";
@@ -99,7 +99,7 @@ export class Header {
         el(
           "p",
           { class: "ddp-subtitle" },
-          `${summary.model_label}${sizeInWords(summary)} · ${summary.dataset_label} · `,
+          `${summary.model_label}${sizeText(summary)} · ${summary.dataset_label} · `,
           this.ranks,
           summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
@@ -116,7 +116,7 @@ export class Header {
     this.hint = paragraph("hint");
     // Its engine and its data are those of another machine.
     if (imported) {
-      return el("p", { class: "ddp-not-mine" }, `${importedWords(imported)} It is not continued here.`);
+      return el("p", { class: "ddp-not-mine" }, `${importedText(imported)} It is not continued here.`);
     }
     if (!mayChange) return el("p", { class: "ddp-not-mine" }, whyNot(owner));
     return el(
@@ -136,7 +136,7 @@ export class Header {
     );
   }
 
-  button(word, look, call) {
+  button(word, variant, call) {
     const click = async (event) => {
       this.keyed = null;
       const changesRun =
@@ -150,7 +150,7 @@ export class Header {
       this.refresh();
       this.afterAction();
     };
-    const button = textButton(word, click, look);
+    const button = textButton(word, click, variant);
     return button;
   }
 
@@ -232,7 +232,7 @@ export class Header {
     }
     this.enableButtons(isLive);
     this.keepFocus();
-    setText(this.hint, this.hintWords(isLive));
+    setText(this.hint, this.hintText(isLive));
   }
 
   enableButtons(isLive) {
@@ -303,7 +303,7 @@ export class Header {
     return LIVE_STATES.has(this.state) ? whileStopping : ENDED;
   }
 
-  hintWords(isLive) {
+  hintText(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume continues.";
     if (this.state === "queued") {
       return "The run starts automatically when its turn comes. Stop removes it from the queue.";
@@ -334,7 +334,7 @@ export class Header {
 }
 
 /** Describes the number of parameters, and of the trained ones if some are frozen. */
-function sizeInWords({ num_parameters: all, num_trained: trained }) {
+function sizeText({ num_parameters: all, num_trained: trained }) {
   if (!all) return "";
   return (trained ?? all) === all
     ? ` (${count(all)} parameters)`

@@ -15,7 +15,7 @@ import {
   number,
   shareDone,
   shortTime,
-  state as stateWords,
+  state as stateText,
   clock,
   capital,
 } from "../../shared/format.js";
@@ -40,7 +40,7 @@ import { wantsNotifications } from "./projector.js";
  * @param {{ state: string, pace: Pace | null }} head
  * @returns {{ samples: [string, string], step: [string, string] }}
  */
-export function paceInWords({ state, pace }) {
+export function paceText({ state, pace }) {
   if (!pace) {
     const note = LIVE_STATES.has(state) ? "after the first steps" : "too short to measure";
     return { samples: [UNKNOWN, note], step: [UNKNOWN, note] };
@@ -100,9 +100,9 @@ export class Progress {
     setText(this.where, isWaiting ? "waiting in the queue" : position);
     const passed = duration(this.elapsedSeconds(head));
     const isOver = !LIVE_STATES.has(head.state);
-    const running = `${isOver ? `took ${passed}` : `${passed} elapsed`}${pausedWords(head.paused_s)}`;
+    const running = `${isOver ? `took ${passed}` : `${passed} elapsed`}${pausedText(head.paused_s)}`;
     setText(this.elapsed, isWaiting ? `for ${passed}` : running);
-    setText(this.note, this.words(head) || RESERVED);
+    setText(this.note, this.describe(head) || RESERVED);
     this.problem.update(head);
   }
 
@@ -121,7 +121,7 @@ export class Progress {
     return Math.max(0, Date.now() / 1000 - this.summary.created_unix_s);
   }
 
-  words(head) {
+  describe(head) {
     if (head.silence) return head.silence;
     if (head.detail) return `${capital(head.detail)}: ${STANDS_STILL}`;
     if (head.state === "queued") return "It starts automatically. You can close this page.";
@@ -134,7 +134,7 @@ export class Progress {
 }
 
 /** The paused part of a run's time, if it is at least half a second. */
-const pausedWords = (seconds) => (seconds >= 0.5 ? `, of which ${duration(seconds)} paused` : "");
+const pausedText = (seconds) => (seconds >= 0.5 ? `, of which ${duration(seconds)} paused` : "");
 
 class Problem {
   constructor() {
@@ -188,7 +188,7 @@ export class Tiles {
       const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
       tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);
     }
-    const pace = paceInWords(head);
+    const pace = paceText(head);
     tiles.pace.set(...pace.samples);
     tiles.step.set(...pace.step);
   }
@@ -217,7 +217,7 @@ export class QueuedPanel {
   constructor(runId, afterAction) {
     this.runId = runId;
     this.end = null;
-    this.words = el("strong", {}, "Queued");
+    this.text = el("strong", {}, "Queued");
     this.why = el("p", {});
     this.share = actionButton("Use occupied GPUs too", "", () => ["use_occupied_gpus", runId], afterAction);
     this.out = actionButton("Remove from the queue", "", () => ["stop_run", runId, true], afterAction);
@@ -225,7 +225,7 @@ export class QueuedPanel {
       "section",
       { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
       icon("wait"),
-      el("div", { role: "status" }, this.words, this.why),
+      el("div", { role: "status" }, this.text, this.why),
       buttonRow(this.share, this.out, buttonLink("The whole queue", { href: address("queue") })),
     );
     show(this.share, false);
@@ -245,7 +245,7 @@ export class QueuedPanel {
     if (this.end === null) return;
     show(this.element, said.words !== "");
     if (said.words === "") return;
-    setText(this.words, capital(said.words));
+    setText(this.text, capital(said.words));
     setText(this.why, said.why);
     show(this.share, said.can_share_gpus);
   }
@@ -272,7 +272,7 @@ export class Tab {
     const lead =
       isLive && head.num_steps > 0
         ? `${Math.floor((100 * head.step) / head.num_steps)}%`
-        : stateWords(head.state)[1];
+        : stateText(head.state)[1];
     const title = `${lead} · ${this.name}`;
     if (document.title !== title) document.title = title;
     const hasEnded = this.before !== null && LIVE_STATES.has(this.before) && !isLive;
@@ -311,7 +311,7 @@ const LABELS = {
  * @param {{ phase?: string, step: number, error: string | null, retry_unix_s: number | null, where: string,
  *   is_alive: boolean, command: string }} state
  */
-export function forwardingWords(label, state) {
+export function forwardingText(label, state) {
   const { phase, step, error, where, command } = state;
   const sent = `${label}: forwarded up to step ${count(step ?? 0)}`;
   const place = where ? ` (${where})` : "";
@@ -344,7 +344,7 @@ export class ForwardingLine {
         const state = await fetchJson(runAddress(runId, "forwarding"));
         // A queued run has no follower yet; just after the start its follower is still importing libraries.
         const hasBegun = state.phase !== undefined || state.is_alive;
-        setText(this.element, forwardingWords(label, state));
+        setText(this.element, forwardingText(label, state));
         show(this.element, hasBegun || this.isLate());
         if (!this.isLive && (state.phase === "done" || state.phase === "given_up")) this.end();
       },

@@ -9,7 +9,7 @@ import { line, onThemeChange } from "../../shared/theme.js";
 import { paragraph, scrollBox, tableRow } from "../../shared/widgets.js";
 
 /** A short text for `fingerprints` of the stream; null if nothing was compared yet. */
-export function replicaWords(found) {
+export function replicaText(found) {
   if (!found) return null;
   if (found.is_identical) return `replicas identical at step ${count(found.step)}`;
   return `replicas differ since step ${count(found.differ_since)}`;
@@ -45,9 +45,9 @@ export class ReplicaBadge {
   constructor(summary) {
     this.why = summary.no_fingerprints;
     this.found = null;
-    this.words = el("span", {}, "\u00a0");
+    this.text = el("span", {}, "\u00a0");
     this.icon = el("span", {});
-    this.element = el("p", { class: "ddp-replicas", role: "status" }, this.icon, this.words);
+    this.element = el("p", { class: "ddp-replicas", role: "status" }, this.icon, this.text);
     // Reserve its space from the start, so that the layout does not shift.
     show(this.element, worldSize(summary.config) > 1);
   }
@@ -55,9 +55,9 @@ export class ReplicaBadge {
   /** Applies a message of the run's stream. */
   update({ fingerprints: found, head }) {
     if (found !== undefined) this.found = found;
-    const text = replicaWords(this.found) ?? this.wordsWithout(head);
+    const text = replicaText(this.found) ?? this.wordsWithout(head);
     show(this.element, head.num_ranks > 1);
-    setText(this.words, text);
+    setText(this.text, text);
     const kind = kindOf(this.found);
     if (this.element.dataset.replicas !== kind) {
       this.icon.replaceChildren(

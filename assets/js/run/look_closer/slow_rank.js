@@ -13,9 +13,9 @@ const DELAY_STEP_MS = 10;
 class RankRow {
   /**
    * @param {number} rank
-   * @param {object} told the callbacks
-   * @param {(delayMs: number) => void} told.onDelay
-   * @param {(() => void) | null} told.onKill null if the rank cannot be killed
+   * @param {object} callbacks the callbacks
+   * @param {(delayMs: number) => void} callbacks.onDelay
+   * @param {(() => void) | null} callbacks.onKill null if the rank cannot be killed
    */
   constructor(rank, { onDelay, onKill }) {
     this.rank = rank;
@@ -36,14 +36,14 @@ class RankRow {
     this.work = el("i", { class: "ddp-part ddp-part-compute" });
     this.sleep = el("i", { class: "ddp-part ddp-part-sleep" });
     this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.sleep, this.work, this.wait);
-    this.words = el("p", { class: "ddp-rank-times" }, UNKNOWN);
+    this.text = el("p", { class: "ddp-rank-times" }, UNKNOWN);
     this.kill = onKill ? textButton(`Kill rank ${rank} …`, onKill, "small stop") : null;
     this.element = el(
       "li",
       {},
       el("strong", {}, `rank ${rank}`),
       el("label", { class: "ddp-slow-slider" }, "sleeps", this.slider, this.delay),
-      el("div", { class: "ddp-slow-times" }, this.bar, this.words),
+      el("div", { class: "ddp-slow-times" }, this.bar, this.text),
       this.kill,
     );
     this.sayDelay();
@@ -77,7 +77,7 @@ class RankRow {
     const whole = `a step of ${shortTime(step)}`;
     const unknown = `${whole}; waiting is not measured with this strategy`;
     const text = waited === null ? unknown : `waits ${shortTime(waited)} of ${whole}`;
-    setText(this.words, text);
+    setText(this.text, text);
     setAttribute(this.bar, "aria-label", `rank ${this.rank} ${text}`);
   }
 }
@@ -165,7 +165,7 @@ export class SlowRank {
     this.isOffered = this.mayChange && this.numRanks > 1 && (isLive || this.isOffered);
     for (const row of this.rows) row.enable(COMMAND_STATES.has(state));
     show(this.over, !isLive);
-    setText(this.after, this.afterWords());
+    setText(this.after, this.afterText());
     show(this.resume, this.saved !== null && state !== "finished");
   }
 
@@ -186,12 +186,12 @@ export class SlowRank {
     const longest = Math.max(0, ...known.map(({ step_time_s: seconds }) => seconds));
     for (const rank of known) this.rows[rank.rank]?.showTimes(rank, longest);
     const sleeping = this.rows.filter((row) => row.delayMs > 0);
-    if (longest > 0) setText(this.cost, this.costWords(longest, known, sleeping));
+    if (longest > 0) setText(this.cost, this.costText(longest, known, sleeping));
     if (sleeping.length === 0 && longest > 0) this.usualStep = longest;
   }
 
-  costWords(longest, ranks, sleeping) {
-    const usual = this.usualStep === null ? "" : `, it was ${shortTime(this.usualStep)} without a sleep`;
+  costText(longest, ranks, sleeping) {
+    const before = this.usualStep === null ? "" : `, it was ${shortTime(this.usualStep)} without a sleep`;
     if (sleeping.length === 0) return `A step takes ${shortTime(longest)}. No rank sleeps.`;
     const waiting = ranks.filter(({ rank }) => !sleeping.some((row) => row.rank === rank));
     const waits = waiting
@@ -199,18 +199,18 @@ export class SlowRank {
       .filter((seconds) => typeof seconds === "number");
     const most =
       waits.length > 0 ? `; the other ranks wait up to ${shortTime(Math.max(...waits))} of it` : "";
-    const who = sleeping.map(({ rank, delayMs }) => `rank ${rank} sleeps ${delayMs} ms`).join(", ");
-    return `A step takes ${shortTime(longest)}${usual}: ${who}${most}.`;
+    const sleepers = sleeping.map(({ rank, delayMs }) => `rank ${rank} sleeps ${delayMs} ms`).join(", ");
+    return `A step takes ${shortTime(longest)}${before}: ${sleepers}${most}.`;
   }
 
-  afterWords() {
+  afterText() {
     if (this.state === "finished") return "The run is done.";
     return this.saved === null
       ? "The run has ended and nothing was saved: start it again."
-      : `The run has ended. ${this.resumeWords()}.`;
+      : `The run has ended. ${this.resumeText()}.`;
   }
 
-  resumeWords() {
+  resumeText() {
     const bits = resumedBits(this.isDeterministic, this.deviceKind);
     return `Resume continues from the checkpoint of step ${count(this.saved)}${bits}`;
   }
@@ -224,13 +224,13 @@ export class SlowRank {
   }
 
   askToKill(rank) {
-    const kept =
+    const recording =
       this.saved === null
         ? "Nothing has been saved yet: press Checkpoint first if you want to resume later."
-        : `${this.resumeWords()}; the steps after it are computed again.`;
+        : `${this.resumeText()}; the steps after it are computed again.`;
     return openDialog({
       title: `Kill rank ${rank}?`,
-      content: [el("p", {}, ENDS_AT_ONCE), el("p", {}, kept)],
+      content: [el("p", {}, ENDS_AT_ONCE), el("p", {}, recording)],
       confirm: `Kill rank ${rank}`,
       isDangerous: true,
       onConfirm: async () => showMessage((await callEndpoint("kill_rank", this.runId, rank)).message),

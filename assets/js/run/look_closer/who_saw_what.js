@@ -27,9 +27,9 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 
 class SampleGrid {
   /**
-   * @param {object} told the callbacks
-   * @param {(row: number, column: number) => void} told.onPoint the pointer or an arrow key selects a cell
-   * @param {(row: number, column: number) => void} told.onChoose a cell is clicked, or Enter is pressed
+   * @param {object} callbacks the callbacks
+   * @param {(row: number, column: number) => void} callbacks.onPoint the pointer or an arrow key selects a cell
+   * @param {(row: number, column: number) => void} callbacks.onChoose a cell is clicked, or Enter is pressed
    */
   constructor({ onPoint, onChoose }) {
     this.onPoint = onPoint;
@@ -161,15 +161,15 @@ class SampleGrid {
 // The texts of "Who saw what".
 
 /** "5", or "5–9" for a range of numbers; `shift` is added to both ends. */
-function rangeWords({ first, last, size }, index, shift = 0) {
+function rangeText({ first, last, size }, index, shift = 0) {
   const low = first + index * size;
   const high = Math.min(last, low + size - 1);
   return low === high ? count(low + shift) : `${count(low + shift)}–${count(high + shift)}`;
 }
 
 /** "rank 0" or "ranks 0–7"; "copy" instead of "rank" if several ranks share one copy of the model. */
-export function rankWords(ranks, index, ranksPerReplica) {
-  const numbers = rangeWords(ranks, index);
+export function rankText(ranks, index, ranksPerReplica) {
+  const numbers = rangeText(ranks, index);
   return `${nounOf(ranksPerReplica, numbers.includes("–"))} ${numbers}`;
 }
 
@@ -182,7 +182,7 @@ const SAME_ORDER =
   " The order is that of the first epoch, because set_epoch was not called: every rank sees the same samples again.";
 
 /** How often each sample is seen in the epoch, which shows whether the ranks share the work. */
-export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shuffled_anew: isAnew }) {
+export function seenText({ times_seen: { fewest, most }, mistake, epoch, is_shuffled_anew: isAnew }) {
   const order = epoch > 0 && !isAnew ? SAME_ORDER : "";
   const times = fewest === most ? count(most) : `${count(fewest)} to ${count(most)}`;
   if (fewest !== most) return `A sample is seen ${times} times in this epoch.${order}`;
@@ -195,39 +195,39 @@ export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shu
 }
 
 /** How a part of the epoch is distributed, as an equation. */
-export function pieceWords(piece, ranksPerReplica) {
+export function pieceText(piece, ranksPerReplica) {
   const { first_step: first, num_steps: steps, num_replicas: replicas, num_dealt: dealt } = piece;
   const { batch_size: batch, num_accumulated: accumulated, last_shares: shared } = piece;
   const [fewest, most] = shared;
-  const who = `${count(replicas)} ${nounOf(ranksPerReplica, replicas > 1)}`;
+  const copies = `${count(replicas)} ${nounOf(ranksPerReplica, replicas > 1)}`;
   const factors = [
-    ...(dealt === replicas ? [who] : []),
+    ...(dealt === replicas ? [copies] : []),
     ...(accumulated > 1 ? [`${count(accumulated)} micro-batches`] : []),
     `${count(batch)} samples`,
   ];
-  const all = dealt === replicas ? "" : ` for each of ${who}, the same ones`;
+  const all = dealt === replicas ? "" : ` for each of ${copies}, the same ones`;
   const last = piece.end_place - piece.first_place - (steps - 1) * piece.global_batch;
   const shares = fewest === most ? count(most) : `${count(fewest)} or ${count(most)}`;
-  const rest =
+  const remainder =
     last === piece.global_batch ? "" : `; the last step has the remaining ${count(last)}, ${shares} a rank`;
   const span = steps === 1 ? `Step ${count(first)}` : `Steps ${count(first)}–${count(first + steps - 1)}`;
-  return `${span}: ${factors.join(" × ")} = ${count(piece.global_batch)} samples a step${all}${rest}.`;
+  return `${span}: ${factors.join(" × ")} = ${count(piece.global_batch)} samples a step${all}${remainder}.`;
 }
 
 /** The content of a cell: how many of its samples each rank saw at its steps. */
-export function cellWords({ by, picture }, row, column, ranksPerReplica) {
+export function cellText({ by, picture }, row, column, ranksPerReplica) {
   const { columns, rows, ranks, counts } = picture;
   const what = by === "place" ? "Place" : "Sample";
-  const columnRange = rangeWords(columns, column);
-  const rowRange = rangeWords(rows, row);
+  const columnRange = rangeText(columns, column);
+  const rowRange = rangeText(rows, row);
   const isOne = columns.size === 1 && rows.size === 1;
-  const found = [];
+  const parts = [];
   for (let rank = 0; rank < ranks.number; rank += 1) {
     const number = counts[row][column * ranks.number + rank];
-    const who = rankWords(ranks, rank, ranksPerReplica);
-    if (number > 0) found.push(isOne ? who : `${who} saw ${count(number)}`);
+    const rankName = rankText(ranks, rank, ranksPerReplica);
+    if (number > 0) parts.push(isOne ? rankName : `${rankName} saw ${count(number)}`);
   }
-  const text = found.length === 0 ? "nobody" : found.join(", ");
+  const text = parts.length === 0 ? "nobody" : parts.join(", ");
   const steps = `${rowRange.includes("–") ? "steps" : "step"} ${rowRange}`;
   return `${what}${columnRange.includes("–") ? "s" : ""} ${columnRange}, ${steps}: ${text}.`;
 }
@@ -236,12 +236,12 @@ export function cellWords({ by, picture }, row, column, ranksPerReplica) {
 
 /** A row per row of the picture, a column per rank: the number of samples, or their indices. */
 function pictureTable({ columns, rows, ranks, counts }, ranksPerReplica) {
-  const names = Array.from({ length: ranks.number }, (_, rank) => rankWords(ranks, rank, ranksPerReplica));
+  const names = Array.from({ length: ranks.number }, (_, rank) => rankText(ranks, rank, ranksPerReplica));
   const seenBy = (row, rank) =>
     columns.size === 1 ? numbersOf(row, rank, columns, ranks) : count(sumOf(row, rank, ranks));
   return table(
     [rows.size > 1 ? "Steps" : "Step", ...names],
-    counts.map((row, at) => [rangeWords(rows, at), ...names.map((_, rank) => seenBy(row, rank))]),
+    counts.map((row, at) => [rangeText(rows, at), ...names.map((_, rank) => seenBy(row, rank))]),
   );
 }
 
@@ -250,7 +250,7 @@ function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
   const rows = epochs.map(({ epoch, place, seen }) => [
     count(epoch + 1),
     count(seen[0]?.step),
-    whoWords(seen, ranksPerReplica),
+    whoText(seen, ranksPerReplica),
     count(place),
   ]);
   const name = `sample ${count(sample)}`;
@@ -259,11 +259,11 @@ function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
   return el("div", {}, el("h4", {}, capital(name)), scrollBox(`Where ${name} is seen`, way), more);
 }
 
-function whoWords(seen, ranksPerReplica) {
+function whoText(seen, ranksPerReplica) {
   const who = [...new Set(seen.map(({ replica }) => replica))];
   if (who.length === 0) return "nobody";
   if (who.length > 1) return `all ${count(who.length)} ranks`;
-  return rankWords({ first: who[0], last: who[0], size: 1 }, 0, ranksPerReplica);
+  return rankText({ first: who[0], last: who[0], size: 1 }, 0, ranksPerReplica);
 }
 
 function table(titles, rows) {
@@ -309,8 +309,7 @@ export class WhoSawWhat {
     this.doneStep = 0;
     this.plan = "";
     this.grid = new SampleGrid({
-      onPoint: (row, column) =>
-        setText(this.readout, cellWords(this.data, row, column, this.ranksPerReplica)),
+      onPoint: (row, column) => setText(this.readout, cellText(this.data, row, column, this.ranksPerReplica)),
       onChoose: (_row, column) => this.lookCloser(column),
     });
     this.element = this.layOut();
@@ -411,13 +410,13 @@ export class WhoSawWhat {
   async load() {
     const { epoch, by, first, last } = this.asked;
     const query = { epoch, ...(by ? { by } : {}), ...(first === null ? {} : { first, last }) };
-    const asked = JSON.stringify(query);
-    this.loading = asked;
+    const queryText = JSON.stringify(query);
+    this.loading = queryText;
     try {
       const data = await fetchJson(runAddress(this.runId, "samples", query));
-      if (asked === this.loading) this.take(data);
+      if (queryText === this.loading) this.take(data);
     } catch (error) {
-      if (asked !== this.loading) return;
+      if (queryText !== this.loading) return;
       showText(this.problem, error.message);
       show(this.shown, this.data !== null);
     }
@@ -430,9 +429,9 @@ export class WhoSawWhat {
     this.epoch.value = String(data.epoch + 1);
     setAttribute(this.epoch, "max", data.num_epochs);
     setText(this.numEpochs, `of ${count(data.num_epochs)}`);
-    setText(this.sentence, seenWords(data));
+    setText(this.sentence, seenText(data));
     this.pieces.replaceChildren(
-      ...data.pieces.map((piece) => el("li", {}, pieceWords(piece, this.ranksPerReplica))),
+      ...data.pieces.map((piece) => el("li", {}, pieceText(piece, this.ranksPerReplica))),
     );
     for (const option of this.by.options) option.disabled = !data.ways.includes(option.value);
     if (data.by) this.by.value = data.by;
@@ -480,7 +479,7 @@ export class WhoSawWhat {
         swatch.style.background = color(rank);
         const isEdge = ranks.number > 1 && (rank === 0 || rank === ranks.number - 1);
         const lane = isEdge ? ` (${rank === 0 ? "upper" : "lower"} lane)` : "";
-        return el("span", {}, swatch, rankWords(ranks, rank, this.ranksPerReplica) + lane);
+        return el("span", {}, swatch, rankText(ranks, rank, this.ranksPerReplica) + lane);
       }),
       this.paler,
     );
@@ -504,9 +503,9 @@ export class WhoSawWhat {
     if (!Number.isInteger(sample)) return;
     this.number.value = String(sample);
     try {
-      const found = await fetchJson(runAddress(this.runId, `samples/${sample}`));
+      const locations = await fetchJson(runAddress(this.runId, `samples/${sample}`));
       this.followed = sample;
-      this.way.replaceChildren(wayTable(found, this.ranksPerReplica));
+      this.way.replaceChildren(wayTable(locations, this.ranksPerReplica));
     } catch (error) {
       this.way.replaceChildren(paragraph("hint", error.message));
     }

@@ -7,9 +7,9 @@ import { chartColors, color, line, onThemeChange } from "../../shared/theme.js";
 
 /** A chart of the latest sample. */
 class DrawnSample {
-  /** `figure(content)` returns the Plotly figure, `words(content, step)` the caption. */
-  constructor(name, title, figure, text) {
-    this.words = text;
+  /** `figure(content)` returns the Plotly figure, `caption(content, step)` its caption. */
+  constructor(name, title, figure, caption) {
+    this.caption = caption;
     this.content = null;
     this.chart = new Chart({ name, title, empty: "", figure: () => figure(this.content) });
     this.element = this.chart.element;
@@ -21,7 +21,7 @@ class DrawnSample {
     this.content = content;
     this.chart.invalidate();
     this.chart.drawDue();
-    return this.words(content, step);
+    return this.caption(content, step);
   }
 
   close() {
@@ -31,9 +31,9 @@ class DrawnSample {
 }
 
 export const makeSurfaceView = () =>
-  new DrawnSample("surface", "Decision regions", surfaceFigure, surfaceWords);
+  new DrawnSample("surface", "Decision regions", surfaceFigure, surfaceText);
 
-export const makeCurveView = () => new DrawnSample("learnt-curve", "Learnt curve", curveFigure, curveWords);
+export const makeCurveView = () => new DrawnSample("learnt-curve", "Learnt curve", curveFigure, curveText);
 
 // One per class, so that colour is not the only difference.
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "pentagon", "x"];
@@ -53,7 +53,7 @@ function pointsIn({ points }) {
   return Array.from({ length: bytes.length / 3 }, (_, index) => bytes.subarray(index * 3, index * 3 + 3));
 }
 
-function surfaceWords(content, step) {
+function surfaceText(content, step) {
   const { size } = content;
   const predictions = bytesOf(content.predictions);
   const cell = (byte) => Math.min(size - 1, Math.floor((byte / 255) * size));
@@ -82,14 +82,14 @@ function surfaceFigure(content) {
     y: cells.map(([row]) => at(yRange, 1 - (row + 0.5) / size)),
     text: cells.map(([row, column]) => LETTERS[predictions[row * size + column]]),
   };
-  const place = { xref: "x", yref: "y", x: xRange[0], y: yRange[1], sizing: "stretch", layer: "below" };
+  const placement = { xref: "x", yref: "y", x: xRange[0], y: yRange[1], sizing: "stretch", layer: "below" };
   const sizes = { sizex: xRange[1] - xRange[0], sizey: yRange[1] - yRange[0] };
   return {
     data: [letters, ...classes.map((name, n) => pointsOf(`${LETTERS[n]} ${plain(name)}`, n, ofClass(n), 9))],
     layout: {
       showlegend: true,
       hovermode: "closest",
-      images: [{ source: groundOf(content), ...place, ...sizes }],
+      images: [{ source: groundOf(content), ...placement, ...sizes }],
       xaxis: { range: xRange, title: { text: plain(names[0] ?? "first column") } },
       yaxis: { range: yRange, showgrid: false, title: { text: plain(names[1] ?? "second column") } },
     },
@@ -119,7 +119,7 @@ function groundOf({ size, predictions, confidence, class_names: names }) {
   return canvas.toDataURL();
 }
 
-function curveWords(_content, step) {
+function curveText(_content, step) {
   return `The curve the model has learnt after step ${count(step)}, over points of the validation split.`;
 }
 

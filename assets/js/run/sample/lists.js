@@ -29,10 +29,10 @@ class Verdict {
       this.isRight = isRight;
       this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
     }
-    const said = isRight ? answer.prediction : `pred: ${answer.prediction}`;
+    const predictionText = isRight ? answer.prediction : `pred: ${answer.prediction}`;
     const sure = `(${percent(answer.probability, 0)})`;
     const truth = isRight ? "right" : `truth: ${answer.label}`;
-    setText(this.prediction, this.isNarrow ? said : `${said} ${sure}`);
+    setText(this.prediction, this.isNarrow ? predictionText : `${predictionText} ${sure}`);
     setText(this.truth, this.isNarrow ? `${sure}, ${truth}` : truth);
     return String(isRight);
   }
@@ -114,13 +114,13 @@ export function paintImage(canvas, { pixels, width, height, channels = 1 }) {
 
 class Text {
   constructor() {
-    this.words = el("p", { dir: "auto" });
+    this.text = el("p", { dir: "auto" });
     this.verdict = new Verdict();
-    this.element = el("li", {}, this.words, el("p", { class: "ddp-answer" }, ...this.verdict.elements));
+    this.element = el("li", {}, this.text, el("p", { class: "ddp-answer" }, ...this.verdict.elements));
   }
 
   set(text) {
-    setText(this.words, text.text);
+    setText(this.text, text.text);
     this.element.dataset.right = this.verdict.set(text);
   }
 }
@@ -137,8 +137,8 @@ export class RowsView extends SampleList {
   /** @override */
   update({ columns, rows }, step) {
     const isNumber = rows.length > 0 && "target" in rows[0];
-    const said = isNumber ? ["Actual", "Predicted", "Off by"] : ["Predicted", "Truth"];
-    const names = [...said, ...columns];
+    const headings = isNumber ? ["Actual", "Predicted", "Off by"] : ["Predicted", "Truth"];
+    const names = [...headings, ...columns];
     if (this.names !== names.join("\n")) {
       this.names = names.join("\n");
       this.head.replaceChildren(...columnHeads(names));

@@ -61,9 +61,9 @@ class TextView {
 export class ConfusionPanel {
   constructor(runId) {
     this.runId = runId;
-    this.words = el("span", {});
+    this.text = el("span", {});
     const name = term("confusion matrix", "Confusion matrix");
-    const caption = paragraph("caption", name, this.words);
+    const caption = paragraph("caption", name, this.text);
     this.table = el("table", { class: "ddp-confusion" });
     const aria = { tabindex: 0, role: "region", "aria-label": "Confusion matrix" };
     const scroll = el("div", { class: "ddp-scroll-x", ...aria }, this.table);
@@ -79,7 +79,7 @@ export class ConfusionPanel {
     const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);
     show(this.element, true);
     setText(
-      this.words,
+      this.text,
       `: rows are the true classes, columns the predictions, over the whole validation split after step ${count(step)}. ${worst(counts, names)}`,
     );
     if (this.names !== names.join("\n")) this.build(names);

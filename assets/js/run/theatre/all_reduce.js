@@ -8,19 +8,19 @@ import {
   allReduceOf,
   measuredRounds,
   memoryNotes,
-  memoryWords,
+  memoryText,
   ringEnd,
   ringRounds,
   ringTable,
-  ringWords,
+  ringText,
   roundsTable,
   treeRounds,
-  treeWords,
+  treeText,
   methodText,
   totalTimeText,
 } from "./rounds.js";
 import { Theatre, sizePicture } from "./theatre.js";
-import { TEXT, text } from "./lanes.js";
+import { TEXT, svgText } from "./lanes.js";
 
 const CELL = 2.1;
 const BOX_PADDING = 0.5;
@@ -108,14 +108,14 @@ class RoundPicture {
     const name = "memory that all ranks of this machine share";
     const memory = [
       svg("rect", { x: 1, y: memoryY, ...share }),
-      text(name, 0.7 * rem, slotY + cell + 1.3 * rem, rem, "ddp-theatre-soft"),
+      svgText(name, 0.7 * rem, slotY + cell + 1.3 * rem, rem, "ddp-theatre-soft"),
     ];
     const all = Array.from({ length: num }, (_, rank) => rank);
     const boxes = all.flatMap((rank) => [
       box({ x: x(rank) - BOX_PADDING * rem, y: 0 }, boxWidth, boxHeight, `rank ${rank}`, rem),
       ...cellOf(own(rank), cell, { summed: phase > 2 ? num : 1, num }, rem),
       svg("rect", { ...slot(rank), width: cell, height: cell, rx: 4, class: "ddp-theatre-slot" }),
-      text(notes[rank] ?? "", x(rank) - BOX_PADDING * rem, boxHeight + 1.2 * rem, rem, "ddp-theatre-soft"),
+      svgText(notes[rank] ?? "", x(rank) - BOX_PADDING * rem, boxHeight + 1.2 * rem, rem, "ddp-theatre-soft"),
       ...(phase > 0 ? cellOf(slot(rank), cell, { summed: 1, num }, rem) : []),
     ]);
     const moved = { summed: 1, num, motion: "adding" };
@@ -139,22 +139,22 @@ function between(start, end, progress, right = 0, down = 0) {
   };
 }
 
-function box({ x, y }, width, height, words, rem) {
+function box({ x, y }, width, height, title, rem) {
   const size = { width: width - 1, height: height - 1, rx: 8 };
   const frame = svg("rect", { x: x + 0.5, y: y + 0.5, ...size, class: "ddp-theatre-box" });
-  return svg("g", {}, frame, text(words, x + BOX_PADDING * rem, y + 1.35 * rem, rem, "ddp-theatre-rank"));
+  return svg("g", {}, frame, svgText(title, x + BOX_PADDING * rem, y + 1.35 * rem, rem, "ddp-theatre-rank"));
 }
 
 /** A chunk with the number of ranks it is the sum of; complete sums have another colour. */
 function cellOf({ x, y }, size, { summed, num, motion = "" }, rem) {
   const whole = summed === num && num > 1 ? "whole" : "none";
-  const looks = `ddp-theatre-cell ddp-theatre-cell-${whole} ddp-theatre-cell-${motion || "still"}`;
-  const place = { x: x + size / 2, y: y + size / 2 + 0.3 * rem, "text-anchor": "middle" };
+  const className = `ddp-theatre-cell ddp-theatre-cell-${whole} ddp-theatre-cell-${motion || "still"}`;
+  const center = { x: x + size / 2, y: y + size / 2 + 0.3 * rem, "text-anchor": "middle" };
   const counted = `ddp-theatre-count ddp-theatre-count-${whole}`;
   const letters = { "font-size": Math.min(TEXT * rem, size * 0.6), class: counted };
   return [
-    svg("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 4, class: looks }),
-    svg("text", { ...place, ...letters }, String(summed)),
+    svg("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 4, class: className }),
+    svg("text", { ...center, ...letters }, String(summed)),
   ];
 }
 
@@ -193,11 +193,11 @@ function ruledScene({ world_size: worldSize, buckets, algorithm }, reduced, buck
   return {
     num: drawn.length,
     table: () => ringTable({ num: worldSize, numRounds, chunkBytes, total, roundSeconds }),
-    words: (share) => {
+    describe: (share) => {
       const { act } = actOf(share, drawn.length);
       if (act === drawn.length) return OVER;
-      const about = { round: act, rounds: drawn, roundSeconds };
-      return isTree ? treeWords({ ...about, total }) : ringWords({ ...about, chunkBytes });
+      const drawing = { round: act, rounds: drawn, roundSeconds };
+      return isTree ? treeText({ ...drawing, total }) : ringText({ ...drawing, chunkBytes });
     },
     draw: (picture, share, width, rem) => {
       const { act, progress } = actOf(share, drawn.length);
@@ -223,9 +223,9 @@ function memoryScene(reduced) {
   return {
     num,
     table: () => roundsTable(rounds),
-    words: (share) => {
+    describe: (share) => {
       const { round, phase, isOver } = place(share);
-      return isOver ? OVER : memoryWords({ round, phase, rounds });
+      return isOver ? OVER : memoryText({ round, phase, rounds });
     },
     draw: (picture, share, width, rem) => {
       const { round, phase, progress, isOver } = place(share);
@@ -315,7 +315,7 @@ export class AllReduceTheatre extends Theatre {
   moveTo(share, isPlaying) {
     if (!this.scene) return;
     this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
-    const text = this.scene.words(share);
+    const text = this.scene.describe(share);
     setText(this.now, text);
     this.player.say(text);
     this.draw();

@@ -7,7 +7,7 @@ import { ticks } from "../../charts/plot.js";
 
 /**
  * A block of a lane: `kind` is a part of the step, "reduce", "wait" or "collective"; times in seconds.
- * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number, size?: number }} Piece
+ * @typedef {{ kind: string, text: string, began: number, ended: number, bucket?: number, size?: number }} Piece
  */
 /**
  * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
@@ -52,7 +52,7 @@ function computing(step, origin, isBlocking) {
   return step.parts.flatMap(([name, began, ended]) =>
     without(began, ended, name === "backward" ? pauses : []).map(([from, to]) => ({
       kind: name,
-      words: PART_WORDS[name] ?? name,
+      text: PART_WORDS[name] ?? name,
       began: from - origin,
       ended: to - origin,
     })),
@@ -82,7 +82,7 @@ function communicating(step, origin, buckets) {
   const reduces = step.all_reduces.flatMap((each) => {
     const whole = {
       kind: "reduce",
-      words: `all-reduce of bucket ${each.bucket}`,
+      text: `all-reduce of bucket ${each.bucket}`,
       bucket: each.bucket,
       size: buckets[each.bucket]?.bytes,
       began: each.began_s - origin,
@@ -90,7 +90,7 @@ function communicating(step, origin, buckets) {
     };
     const waits = each.rounds.map(([, written, met]) => ({
       kind: "wait",
-      words: `waits for the other ranks in bucket ${each.bucket}`,
+      text: `waits for the other ranks in bucket ${each.bucket}`,
       bucket: each.bucket,
       began: written - origin,
       ended: met - origin,
@@ -99,7 +99,7 @@ function communicating(step, origin, buckets) {
   });
   const others = step.collectives.map((each) => ({
     kind: "collective",
-    words: shortName(each.name),
+    text: shortName(each.name),
     began: each.began_s - origin,
     ended: each.ended_s - origin,
   }));
@@ -125,13 +125,13 @@ export function bordersOf({ length, ranks }) {
     .flatMap(({ began, ended }) => [began, ended]);
   const apart = length * MIN_DISTANCE;
   /** @type {number[]} */
-  const found = [];
+  const moments = [];
   for (const moment of [0, ...all].toSorted((a, b) => a - b)) {
-    const isNew = moment - (found.at(-1) ?? -1) > apart;
-    if (isNew && moment >= 0 && moment < length - apart) found.push(moment);
+    const isNew = moment - (moments.at(-1) ?? -1) > apart;
+    if (isNew && moment >= 0 && moment < length - apart) moments.push(moment);
   }
-  found.push(length);
-  return found;
+  moments.push(length);
+  return moments;
 }
 
 /**
@@ -144,11 +144,11 @@ export function activityAt({ compute, collectives }, moment) {
   const now = collectives.filter(isNow);
   const waiting = now.find(({ kind }) => kind === "wait");
   const reducing = now.filter(({ kind }) => kind === "reduce" || kind === "collective");
-  const own = compute.find(isNow);
-  if (waiting) return waiting.words;
-  const beside = reducing.map(({ words: text }) => text).join(", ");
-  if (own && beside) return `${own.words}, and at the same time ${beside}`;
-  return own?.words ?? (beside || "between two steps");
+  const block = compute.find(isNow);
+  if (waiting) return waiting.text;
+  const transfers = reducing.map((transfer) => transfer.text).join(", ");
+  if (block && transfers) return `${block.text}, and at the same time ${transfers}`;
+  return block?.text ?? (transfers || "between two steps");
 }
 
 // Draws the lanes of a step: the computation and the communication of each rank over a common time axis.
@@ -182,21 +182,21 @@ export class LanePicture {
   draw({ ranks, length }, width, rem, label) {
     const shown = ranks.slice(0, MOST_RANKS);
     const left = LABEL_WIDTH * rem;
-    const room = Math.max(40, width - left - 0.2 * rem);
-    const place = (moment) => left + (room * moment) / length;
+    const drawnWidth = Math.max(40, width - left - 0.2 * rem);
+    const xOf = (moment) => left + (drawnWidth * moment) / length;
     const rankHeight = (2 * LANE_HEIGHT + GAP) * rem;
     const height = shown.length * (rankHeight + RANK_GAP * rem) + AXIS_HEIGHT * rem;
-    this.place = place;
+    this.place = xOf;
     sizePicture(this.element, width, height, label);
     const bottom = height - AXIS_HEIGHT * rem;
     this.playhead.setAttribute("y1", "0");
     this.playhead.setAttribute("y2", String(bottom));
     this.element.replaceChildren(
       waitingPattern(),
-      ...axis(length, place, bottom, rem, room),
+      ...axis(length, xOf, bottom, rem, drawnWidth),
       ...shown.flatMap((rank, index) => {
         const top = index * (rankHeight + RANK_GAP * rem);
-        return drawRank(rank, top, place, rem, { left, room });
+        return drawRank(rank, top, xOf, rem, { left, room: drawnWidth });
       }),
       this.playhead,
     );
@@ -222,24 +222,25 @@ function waitingPattern() {
   );
 }
 
-function drawRank({ rank, compute, collectives }, top, place, rem, { left, room }) {
+function drawRank({ rank, compute, collectives }, top, xOf, rem, { left, room: drawnWidth }) {
   const high = LANE_HEIGHT * rem;
   const second = top + high + GAP * rem;
-  const ground = (y) => svg("rect", { x: left, y, width: room, height: high, class: "ddp-theatre-ground" });
+  const ground = (y) =>
+    svg("rect", { x: left, y, width: drawnWidth, height: high, class: "ddp-theatre-ground" });
   return [
     ground(top),
     ground(second),
-    text(`rank ${rank}`, 0, top + high * 0.68, rem, "ddp-theatre-rank"),
-    text(
+    svgText(`rank ${rank}`, 0, top + high * 0.68, rem, "ddp-theatre-rank"),
+    svgText(
       collectives.some(({ kind }) => kind === "collective") ? "collectives" : "all-reduce",
       0,
       second + high * 0.68,
       rem * 0.92,
       "ddp-theatre-soft",
     ),
-    ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
+    ...compute.map((piece) => drawPiece(piece, top, high, xOf, rem)),
     ...placePieces(collectives, second, high).map(({ piece, y, height }) =>
-      drawPiece(piece, y, height, place, rem),
+      drawPiece(piece, y, height, xOf, rem),
     ),
   ];
 }
@@ -261,12 +262,12 @@ function placePieces(pieces, y, high) {
   }));
 }
 
-function drawPiece(piece, y, height, place, rem) {
-  const x = place(piece.began);
+function drawPiece(piece, y, height, xOf, rem) {
+  const x = xOf(piece.began);
   // Very short blocks are drawn at least one pixel wide.
-  const width = Math.max(1, place(piece.ended) - x);
-  const words = wordsOn(piece, (some) => some.length * LETTER * TEXT * rem + 8 < width);
-  const title = svg("title", {}, `${piece.words}, ${shortTime(piece.ended - piece.began)}`);
+  const width = Math.max(1, xOf(piece.ended) - x);
+  const label = labelOf(piece, (some) => some.length * LETTER * TEXT * rem + 8 < width);
+  const title = svg("title", {}, `${piece.text}, ${shortTime(piece.ended - piece.began)}`);
   const block = svg("rect", {
     x,
     y: piece.kind === "wait" ? y + height * 0.55 : y,
@@ -277,33 +278,36 @@ function drawPiece(piece, y, height, place, rem) {
     ...(piece.kind === "wait" ? { fill: `url(#${PATTERN})` } : {}),
   });
   const group = svg("g", {}, title, block);
-  if (words) {
+  if (label) {
     // Above the hatched waiting time, if there is any.
     const high = piece.kind === "reduce" && height > 1.2 * rem ? 0.46 : 0.7;
-    group.append(text(words, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`));
+    group.append(
+      svgText(label, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`),
+    );
   }
   return group;
 }
 
 /** The label of a block: the longest that fits, or nothing. */
-function wordsOn({ kind, bucket, words: text, size }, fits) {
+function labelOf({ kind, bucket, text: activity, size }, fits) {
   if (kind === "wait") return "";
-  const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [text];
+  const all =
+    kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [activity];
   return all.map(String).find(fits) ?? "";
 }
 
 /** A text in a picture. */
-export function text(text, x, y, rem, className) {
-  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, text);
+export function svgText(content, x, y, rem, className) {
+  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, content);
 }
 
-function axis(length, place, y, rem, room) {
-  const most = Math.max(2, Math.min(8, Math.floor(room / (5.5 * rem))));
+function axis(length, xOf, y, rem, drawnWidth) {
+  const most = Math.max(2, Math.min(8, Math.floor(drawnWidth / (5.5 * rem))));
   const marks = [];
   for (const { place: moment } of ticks(0, length, most)) {
-    const x = place(moment);
+    const x = xOf(moment);
     // Keep the last label inside the picture.
-    const isLast = x > place(length) - 2 * rem;
+    const isLast = x > xOf(length) - 2 * rem;
     const anchor = isLast ? "end" : "middle";
     marks.push(
       svg("line", { x1: x, x2: x, y1: 0, y2: y, class: "ddp-theatre-grid" }),

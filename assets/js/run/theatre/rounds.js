@@ -140,7 +140,7 @@ export function totalTimeText({ ranks, began, lastBegan, ended }) {
 }
 
 /** Describes a round of the ring. */
-export function ringWords({ round, rounds, chunkBytes, roundSeconds }) {
+export function ringText({ round, rounds, chunkBytes, roundSeconds }) {
   const { phase, sends } = rounds[round];
   const { from, to, chunk } = sends[0];
   const what =
@@ -157,15 +157,15 @@ const PHASES = [
 ];
 
 /** Describes a round of the tree. */
-export function treeWords({ round, rounds, total, roundSeconds }) {
+export function treeText({ round, rounds, total, roundSeconds }) {
   const { phase, sends } = rounds[round];
   const what = phase === "up" ? "which adds it to its own" : "which keeps it: it is the sum of all";
-  const who = sends.map(({ from, to }) => `rank ${from} to rank ${to}`).join(", ");
-  return `Round ${round + 1} of ${rounds.length} (${phase}): ${bytes(total)} go from ${who}, ${what}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
+  const senders = sends.map(({ from, to }) => `rank ${from} to rank ${to}`).join(", ");
+  return `Round ${round + 1} of ${rounds.length} (${phase}): ${bytes(total)} go from ${senders}, ${what}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
 }
 
 /** Describes a phase of a round through shared memory. */
-export function memoryWords({ round, phase, rounds }) {
+export function memoryText({ round, phase, rounds }) {
   const measured = rounds[round];
   const [name, text] = PHASES[phase];
   const times = measured.ranks.map((each) => `rank ${each.rank} ${shortTime(each[name])}`).join(", ");

@@ -21,7 +21,7 @@ const COLUMNS = [
 const NAMES_SHOWN = 4;
 
 /** The overlap of communication and computation, as a percentage and a sentence. */
-function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize }) {
+function overlapText({ numbers, is_blocking: isBlocking, world_size: worldSize }) {
   if (typeof numbers.overlap !== "number") {
     return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
   }
@@ -32,16 +32,16 @@ function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize 
 }
 
 /** How well the ranks' clocks agree, with the error in seconds or less. */
-function clockWords({ clock, world_size: worldSize }) {
+function clockText({ clock, world_size: worldSize }) {
   if (worldSize === 1) return "One rank, one clock.";
   const how =
     clock.method === "one clock"
       ? "All ranks run on one machine and read the same clock: the skew is 0."
       : `The clocks of the machines were compared by pings. Times of any two ranks can be compared to within ${shortTime(clock.error_s)}.`;
-  return how + checkWords(clock);
+  return how + checkText(clock);
 }
 
-function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
+function checkText({ num_checked: number, worst_contradiction_s: worst }) {
   if (number === 0) return "";
   return worst > 0
     ? ` Of ${count(number)} all-reduces one contradicts that by ${shortTime(worst)}.`
@@ -108,14 +108,14 @@ export class StepTheatre extends Theatre {
     this.now = el("dl", { class: "ddp-theatre-now" });
     this.moment = el("p", { class: "ddp-theatre-moment" });
     this.overlap = el("strong", {});
-    this.overlapWords = el("span", {});
+    this.overlapText = el("span", {});
     this.clock = paragraph("hint");
     this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
     const text =
       " shows when each rank fetches data, computes and averages gradients. It is measured on this run.";
     const bar = this.bar("Step", (index) => this.chooseStep(index));
     const name = el("span", {}, term("overlap", "Overlap"), ": ");
-    const overlap = paragraph("theatre-overlap", name, this.overlap, this.overlapWords);
+    const overlap = paragraph("theatre-overlap", name, this.overlap, this.overlapText);
     const below = [this.moment, this.now, overlap, this.clock, this.missing, this.tables];
     this.arrange(["A ", term("recording"), text], [bar, this.legend, this.stage, ...below]);
   }
@@ -128,10 +128,10 @@ export class StepTheatre extends Theatre {
       this.choice,
       steps.map((step, index) => [index, count(step)]),
     );
-    const [share, text] = overlapWords(recording);
+    const [share, text] = overlapText(recording);
     setText(this.overlap, share);
-    setText(this.overlapWords, ` ${text}`);
-    setText(this.clock, clockWords(recording));
+    setText(this.overlapText, ` ${text}`);
+    setText(this.clock, clockText(recording));
     this.missing.replaceChildren(...notShown(recording).map((sentence) => el("li", {}, sentence)));
     this.tables.replaceChildren(
       rankTable(recording),
@@ -185,14 +185,16 @@ export class StepTheatre extends Theatre {
 }
 
 function notShown(recording) {
-  const said = [...recording.not_measured];
+  const notes = [...recording.not_measured];
   if (recording.ended_early) {
-    said.unshift(`${recording.ended_early} Fewer steps were recorded than requested.`);
+    notes.unshift(`${recording.ended_early} Fewer steps were recorded than requested.`);
   }
   if (recording.ranks.length > MOST_RANKS) {
-    said.push(`The first ${MOST_RANKS} ranks are drawn; the table has all ${count(recording.ranks.length)}.`);
+    notes.push(
+      `The first ${MOST_RANKS} ranks are drawn; the table has all ${count(recording.ranks.length)}.`,
+    );
   }
-  return said;
+  return notes;
 }
 
 /** A sample of each kind of block in the picture. */

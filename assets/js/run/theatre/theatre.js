@@ -43,11 +43,11 @@ class Recordings {
     this.button = textButton("Record", () => this.record(), "main");
     const onchange = () => this.choose(Number(this.select.value));
     this.select = el("select", { class: "ddp-wide", "aria-label": `${name}: recording`, onchange });
-    this.words = el("p", { class: "ddp-hint", role: "status" });
+    this.text = el("p", { class: "ddp-hint", role: "status" });
     this.trace = buttonLink("Download for Perfetto", { download: "", hidden: true }, "small");
     const steps = el("label", { class: "ddp-from" }, this.numSteps, "steps");
     this.asking = el("span", { class: "ddp-recordings-ask" }, this.button, steps);
-    this.element = el("div", { class: "ddp-recordings" }, this.asking, this.select, this.trace, this.words);
+    this.element = el("div", { class: "ddp-recordings" }, this.asking, this.select, this.trace, this.text);
     show(this.select, false);
     this.refresh();
   }
@@ -56,7 +56,7 @@ class Recordings {
   async open() {
     if (this.isOpen) return;
     this.isOpen = true;
-    await this.look();
+    await this.loadList();
   }
 
   /** Applies a message of the run's stream. */
@@ -81,31 +81,31 @@ class Recordings {
     const number = this.numSteps.valueAsNumber;
     if (await act(this.button, "record_steps", this.runId, number)) {
       this.isWaiting = true;
-      setText(this.words, "Waiting for the step that all ranks agree on …");
+      setText(this.text, "Waiting for the step that all ranks agree on …");
     }
     this.refresh();
   }
 
   heard(mark) {
     if (!this.isWaiting) return;
-    if (mark.accepted) setText(this.words, `${mark.message.replace(/\.$/, "")} …`);
+    if (mark.accepted) setText(this.text, `${mark.message.replace(/\.$/, "")} …`);
     else this.failed(mark.message);
   }
 
   failed(message) {
     if (!this.isWaiting) return;
     this.isWaiting = false;
-    setText(this.words, message);
+    setText(this.text, message);
   }
 
   found(step) {
     this.isWaiting = false;
-    setText(this.words, "");
-    if (this.isOpen) this.look(step);
+    setText(this.text, "");
+    if (this.isOpen) this.loadList(step);
   }
 
   /** Fetches the list of recordings and shows the latest one, or waits for the recording of step `wanted`. */
-  async look(wanted = null, tries = 0) {
+  async loadList(wanted = null, tries = 0) {
     clearTimeout(this.timer);
     try {
       this.list = (await fetchJson(runAddress(this.runId, "recordings"))).recordings;
@@ -115,7 +115,7 @@ class Recordings {
     }
     const isThere = wanted === null || this.list.some(({ step }) => step === wanted);
     if (!isThere && tries < MAX_TRIES) {
-      this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
+      this.timer = setTimeout(() => this.loadList(wanted, tries + 1), ASK_AGAIN_MS);
       return;
     }
     const text = ({ step, recorded_unix_s: at, size_bytes: size }) =>
@@ -197,8 +197,8 @@ class Player {
       oninput: () => this.goTo(this.slider.valueAsNumber / TICKS),
       onkeydown: (event) => this.onKey(event),
     });
-    this.playWords = el("span", {}, "Play");
-    this.playButton = textButton([icon("play"), this.playWords], () => this.toggle(), "small");
+    this.playText = el("span", {}, "Play");
+    this.playButton = textButton([icon("play"), this.playText], () => this.toggle(), "small");
     this.element = el(
       "div",
       { class: "ddp-player", role: "group", "aria-label": `${name}: play and step` },
@@ -262,7 +262,7 @@ class Player {
     const isPlaying = this.isPlaying;
     if (this.wasPlaying !== isPlaying) {
       this.wasPlaying = isPlaying;
-      setText(this.playWords, isPlaying ? "Pause" : "Play");
+      setText(this.playText, isPlaying ? "Pause" : "Play");
       this.playButton.replaceChild(icon(isPlaying ? "pause" : "play"), this.playButton.firstChild);
     }
     this.slider.value = String(Math.round(this.share * TICKS));
@@ -329,8 +329,8 @@ export class Theatre {
   /** @param {any[]} shown elements that are visible only with a recording */
   arrange(caption, shown) {
     this.shown.append(...shown);
-    const about = paragraph("caption", caption);
-    this.element.append(about, this.recordings.element, this.nothing, this.shown);
+    const note = paragraph("caption", caption);
+    this.element.append(note, this.recordings.element, this.nothing, this.shown);
   }
 
   /**

@@ -109,9 +109,9 @@ function canvasOf(image, label) {
 /** The fold with the most similar validation samples. It is filled only while it is open. */
 export class Nearest {
   constructor(onOpen) {
-    this.words = paragraph("hint");
+    this.text = paragraph("hint");
     this.list = el("div", { class: "ddp-try-nearest" });
-    this.element = collapsed("ddp-try-fold", "Similar validation samples", this.words, this.list);
+    this.element = collapsed("ddp-try-fold", "Similar validation samples", this.text, this.list);
     this.element.addEventListener("toggle", () => this.element.open && onOpen());
   }
 
@@ -122,12 +122,12 @@ export class Nearest {
   update(found) {
     const { num_compared: num } = found;
     const text = `Of ${count(num)} validation samples, those that the model finds most alike, by the numbers that enter its last layer.`;
-    setText(this.words, text);
+    setText(this.text, text);
     this.list.replaceChildren(...samples(found));
   }
 
   fail(text) {
-    setText(this.words, text);
+    setText(this.text, text);
     this.list.replaceChildren();
   }
 }
@@ -163,9 +163,9 @@ function tableOf({ columns, rows }) {
 export class History {
   constructor(onChoose) {
     this.onChoose = onChoose;
-    this.words = paragraph("hint");
+    this.text = paragraph("hint");
     this.bars = el("div", { class: "ddp-try-history" });
-    this.element = el("div", { class: "ddp-try-past", hidden: true }, this.words, this.bars);
+    this.element = el("div", { class: "ddp-try-past", hidden: true }, this.text, this.bars);
   }
 
   /** `answers` maps the step of each checkpoint to its answer, for the same input. */
@@ -183,7 +183,7 @@ export class History {
     const what =
       name === undefined ? "The prediction for this input" : `How probable ${name} is for this input`;
     const ends = `from step ${count(steps[0])} to step ${count(steps.at(-1))}`;
-    setText(this.words, `${what}, ${ends}. Click on a bar to choose that checkpoint.`);
+    setText(this.text, `${what}, ${ends}. Click on a bar to choose that checkpoint.`);
     this.bars.replaceChildren(
       ...steps.map((step, index) => {
         const value = values[index];

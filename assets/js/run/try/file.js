@@ -23,31 +23,31 @@ async function startRuntime(isText) {
   const session = await ort.InferenceSession.create(await bytesIn("model"), { executionProviders: ["wasm"] });
   return async (values, shape) => {
     const data = isText ? BigInt64Array.from(values, BigInt) : Float32Array.from(values);
-    const found = await session.run({ input: new ort.Tensor(isText ? "int64" : "float32", data, shape) });
-    return { data: found.scores.data };
+    const outputs = await session.run({ input: new ort.Tensor(isText ? "int64" : "float32", data, shape) });
+    return { data: outputs.scores.data };
   };
 }
 
 async function open() {
-  const place = document.getElementById("try");
+  const container = document.getElementById("try");
   const text = el("p", { class: "ddp-empty", role: "status" }, "Starting the model …");
   const failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
   const body = el("div", { class: "ddp-try-body" });
-  place.append(text, failure, body);
+  container.append(text, failure, body);
   try {
-    const about = JSON.parse(document.getElementById("about").textContent);
-    const model = new LocalModel(about, await startRuntime(about.input.kind === "text"));
+    const metadata = JSON.parse(document.getElementById("about").textContent);
+    const model = new LocalModel(metadata, await startRuntime(metadata.input.kind === "text"));
     window.ddpTry = { model, startedAfterMs: performance.now() };
     const sources = [{ model, step: null, name: "the model" }];
-    if (about.task === "language_modelling") body.append(new Writer(about, () => sources).element);
-    else build(body, model, about, failure);
+    if (metadata.task === "language_modelling") body.append(new Writer(metadata, () => sources).element);
+    else build(body, model, metadata, failure);
     show(text, false);
   } catch (error) {
     setText(text, `The model cannot run in this browser: ${error.message}`);
   }
 }
 
-function build(body, model, about, failure) {
+function build(body, model, metadata, failure) {
   const answer = new Answer();
   let newest = 0;
   const ask = async () => {
@@ -60,13 +60,13 @@ function build(body, model, about, failure) {
       return;
     }
     try {
-      const found = await model.predict(inputs);
-      if (question === newest) answer.update(found);
+      const result = await model.predict(inputs);
+      if (question === newest) answer.update(result);
     } catch (error) {
       showText(failure, error.message);
     }
   };
-  const input = new INPUTS[about.input.kind](about, ask);
+  const input = new INPUTS[metadata.input.kind](metadata, ask);
   input.variations?.remove(); // they are made on the server
   body.append(el("div", { class: "ddp-try-pair" }, el("div", {}, input, answer.seen), answer));
   ask();

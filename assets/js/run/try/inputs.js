@@ -11,7 +11,7 @@ export function option(label, ...controls) {
 
 /**
  * A labelled slider whose value is written next to it; `onInput(value)` is called when it moves.
- * @param {(value: number) => string} words
+ * @param {(value: number) => string} text
  */
 export function slider(label, { value, ...range }, text, onInput = (_value) => {}) {
   const shown = el("output", {}, text(value));
@@ -68,7 +68,7 @@ class DrawingInput {
     this.canvas.style.aspectRatio = `${this.width} / ${this.height}`;
     this.cursor = el("span", { class: "ddp-try-pen", hidden: true });
     this.paper = el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor);
-    this.words = el("p", { class: "ddp-hint", role: "status" });
+    this.text = el("p", { class: "ddp-hint", role: "status" });
     this.picker = el("input", {
       type: "file",
       accept: "image/*",
@@ -92,7 +92,7 @@ class DrawingInput {
         `Draw here, or choose, drop, paste or photograph an image. It becomes ${colours}, ${width} × ${height} pixels.`,
       ),
       buttonRow(clear, choose, this.camera, this.picker),
-      this.words,
+      this.text,
       this.variations,
     );
     this.listen();
@@ -177,7 +177,7 @@ class DrawingInput {
     } else return;
     event.preventDefault();
     this.showCursor();
-    setText(this.words, this.keyPen.isDown ? "The pen is down." : "The pen is up. Space lowers it.");
+    setText(this.text, this.keyPen.isDown ? "The pen is down." : "The pen is up. Space lowers it.");
   }
 
   showCursor() {
@@ -225,7 +225,7 @@ class DrawingInput {
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch (error) {
-      setText(this.words, `The camera cannot be used: ${error.message || error.name}.`);
+      setText(this.text, `The camera cannot be used: ${error.message || error.name}.`);
       return;
     }
     this.closeCamera();
@@ -236,7 +236,7 @@ class DrawingInput {
     try {
       await this.video.play();
     } catch (error) {
-      if (this.video) setText(this.words, `The camera shows no picture: ${error.message || error.name}.`);
+      if (this.video) setText(this.text, `The camera shows no picture: ${error.message || error.name}.`);
       this.closeCamera();
     }
   }
@@ -266,7 +266,7 @@ class DrawingInput {
     this.closeCamera();
     this.wipe();
     this.picker.value = "";
-    setText(this.words, "");
+    setText(this.text, "");
     this.onInput();
   }
 
@@ -277,7 +277,7 @@ class DrawingInput {
     try {
       picture = await createImageBitmap(file);
     } catch {
-      setText(this.words, `${file.name || "This"} is not an image that this browser can read.`);
+      setText(this.text, `${file.name || "This"} is not an image that this browser can read.`);
       return;
     }
     this.closeCamera();
@@ -297,7 +297,7 @@ class DrawingInput {
     context.drawImage(small, (this.width - size[0]) / 2, (this.height - size[1]) / 2, size[0], size[1]);
     this.file = small.toDataURL("image/jpeg", 0.95);
     this.isEmpty = false;
-    setText(this.words, file.name ? `Showing ${file.name}.` : "");
+    setText(this.text, file.name ? `Showing ${file.name}.` : "");
     this.onInput();
   }
 

@@ -25,10 +25,10 @@ async function storedPixels(about, inputs) {
   const read = inputs.drawing ? centred(picture, about) : fitted(picture, width, height);
   const stored = [];
   for (let channel = 0; channel < channels; channel += 1) {
-    for (let place = 0; place < height * width; place += 1) {
-      const [red, green, blue] = read.slice(4 * place, 4 * place + 3);
+    for (let pixel = 0; pixel < height * width; pixel += 1) {
+      const [red, green, blue] = read.slice(4 * pixel, 4 * pixel + 3);
       const grey = Math.round((red * 299 + green * 587 + blue * 114) / 1000);
-      stored.push(Math.round(((channels === 1 ? grey : read[4 * place + channel]) * largest) / 255));
+      stored.push(Math.round(((channels === 1 ? grey : read[4 * pixel + channel]) * largest) / 255));
     }
   }
   return stored;
@@ -76,15 +76,15 @@ function centred(picture, about) {
   const longest = Math.max((bottom - top) / height, (right - left) / width) / extent;
   const sides = [Math.max(right - left, longest * width), Math.max(bottom - top, longest * height)];
   const start = [(left + right - sides[0]) / 2, (top + bottom - sides[1]) / 2];
-  const found = new Uint8ClampedArray(4 * width * height);
-  for (let place = 0; place < width * height; place += 1) {
-    const [x, y] = [place % width, Math.floor(place / width)];
+  const pixels = new Uint8ClampedArray(4 * width * height);
+  for (let pixel = 0; pixel < width * height; pixel += 1) {
+    const [x, y] = [pixel % width, Math.floor(pixel / width)];
     const xs = [x, x + 1].map((edge) => Math.round(start[0] + (edge * sides[0]) / width));
     const ys = [y, y + 1].map((edge) => Math.round(start[1] + (edge * sides[1]) / height));
     const value = meanOf(at, [xs[0], xs[1]], [ys[0], ys[1]]) ?? ground;
-    found.set([value, value, value, 255], 4 * place);
+    pixels.set([value, value, value, 255], 4 * pixel);
   }
-  return found;
+  return pixels;
 }
 
 /** The left, top, right and bottom edge of the object. */
@@ -117,14 +117,14 @@ function prepareImage(about, stored) {
   const { shape, mean, std, largest } = about.input;
   const [channels, height, width] = shape;
   const size = height * width;
-  const values = stored.map((value, place) => {
-    const channel = Math.floor(place / size);
+  const values = stored.map((value, pixel) => {
+    const channel = Math.floor(pixel / size);
     return (value - mean[channel]) / std[channel];
   });
   let text = "";
-  for (let place = 0; place < size; place += 1) {
+  for (let pixel = 0; pixel < size; pixel += 1) {
     for (let channel = 0; channel < (channels === 3 ? 3 : 1); channel += 1) {
-      const byte = Math.round((stored[channel * size + place] * 255) / largest);
+      const byte = Math.round((stored[channel * size + pixel] * 255) / largest);
       text += String.fromCharCode(Math.min(255, Math.max(0, byte)));
     }
   }
@@ -148,8 +148,8 @@ function prepareRow(about, row) {
     }
     if (hasMissing) numbers.push(Number(isEmpty));
   }
-  const scaled = numbers.map((value, place) => (value - mean[place]) / std[place]);
-  const shown = scaled.map((value, place) => ({ name: names[place] ?? "", value }));
+  const scaled = numbers.map((value, pixel) => (value - mean[pixel]) / std[pixel]);
+  const shown = scaled.map((value, pixel) => ({ name: names[pixel] ?? "", value }));
   return { values: scaled, shape: [1, ...shape], shown: { numbers: shown } };
 }
 
@@ -160,9 +160,9 @@ function prepareText(about, text) {
   if (tokens.length === 0) throw new Error("The model finds no word in this text.");
   const used = tokens.slice(0, length);
   const values = [...used, ...Array(length - used.length).fill(about.input.padding)];
-  const shown = used.map((token, place) => {
+  const shown = used.map((token, pixel) => {
     const isKnown = token !== UNKNOWN;
-    return { text: isKnown ? pieces[place] : "\ufffd", is_known: isKnown };
+    return { text: isKnown ? pieces[pixel] : "\ufffd", is_known: isKnown };
   });
   return {
     values,
@@ -177,7 +177,7 @@ function tokensOf({ input }, text) {
   // Without the u flag: Python escapes more marks than that allows.
   const pieces =
     kind === "words" ? (text.toLowerCase().match(new RegExp(pattern, "g")) ?? []) : Array.from(text);
-  const numberOf = new Map(vocabulary.map((piece, place) => [piece, first + place]));
+  const numberOf = new Map(vocabulary.map((piece, pixel) => [piece, first + pixel]));
   return { pieces, tokens: pieces.map((piece) => numberOf.get(piece) ?? UNKNOWN) };
 }
 
@@ -204,10 +204,10 @@ export class LocalModel {
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
     const shown = order.slice(0, MOST_CLASSES);
     if (order.length <= MOST_CLASSES) shown.sort((a, b) => a - b);
-    const name = (place) => output.class_names[place] ?? `class ${place}`;
+    const name = (pixel) => output.class_names[pixel] ?? `class ${pixel}`;
     return {
       prediction: name(order[0]),
-      probabilities: shown.map((place) => ({ class_name: name(place), probability: probabilities[place] })),
+      probabilities: shown.map((pixel) => ({ class_name: name(pixel), probability: probabilities[pixel] })),
       num_classes: order.length,
     };
   }
@@ -242,12 +242,12 @@ function described(scores, token, vocabulary) {
   const plain = softmax(scores);
   const others = [...plain.keys()]
     .sort((a, b) => plain[b] - plain[a])
-    .filter((place) => place !== token)
+    .filter((pixel) => pixel !== token)
     .slice(0, MOST_OTHERS);
   return {
     text: vocabulary[token],
     probability: plain[token],
-    others: others.map((place) => ({ text: vocabulary[place], probability: plain[place] })),
+    others: others.map((pixel) => ({ text: vocabulary[pixel], probability: plain[pixel] })),
   };
 }
 
@@ -255,13 +255,13 @@ function draw(scores, { temperature, top_k: topK }, random) {
   const largest = scores.indexOf(Math.max(...scores));
   if (temperature === 0) return largest;
   const least = topK === null ? -Infinity : [...scores].sort((a, b) => b - a)[topK - 1];
-  const kept = softmax(scores.map((score) => (score < least ? -Infinity : score / temperature)));
+  const probabilities = softmax(scores.map((score) => (score < least ? -Infinity : score / temperature)));
   let rest = random();
-  const found = kept.findIndex((share) => {
+  const index = probabilities.findIndex((share) => {
     rest -= share;
     return rest < 0;
   });
-  return found === -1 ? largest : found;
+  return index === -1 ? largest : index;
 }
 
 function softmax(scores) {

@@ -27,8 +27,8 @@ export class Model {
 
   /** The answer to one input; with `num_nearest` also the most similar validation samples. */
   predict(inputs, step, numNearest = 0) {
-    const asked = { inputs, checkpoint_step: step, num_nearest: numNearest };
-    return fetchJson(runAddress(this.runId, "model/predict"), posted(asked));
+    const request = { inputs, checkpoint_step: step, num_nearest: numNearest };
+    return fetchJson(runAddress(this.runId, "model/predict"), posted(request));
   }
 
   /** Calls `onToken` with each token of a continued text; `signal` stops it. */
@@ -105,12 +105,12 @@ export class TryPanel {
     this.answers = new Map();
     this.question = 0;
     this.timer = 0;
-    this.words = paragraph("empty", NONE_YET);
+    this.text = paragraph("empty", NONE_YET);
     this.button = textButton("Try this model", () => this.open(), "", { hidden: true });
     this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
     this.body = el("div", { class: "ddp-try-body", hidden: true });
     const caption = paragraph("caption", CAPTION);
-    this.element = section("Try it", "try", caption, this.words, this.button, this.failure, this.body);
+    this.element = section("Try it", "try", caption, this.text, this.button, this.failure, this.body);
     this.buildSteps();
     // Opened when it is about to be visible; during training only on request.
     this.watcher = new IntersectionObserver((entries) => {
@@ -126,10 +126,10 @@ export class TryPanel {
   buildSteps() {
     const oninput = () => this.choose(this.steps[Number(this.slider.value)] ?? null);
     this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try", oninput });
-    this.stepWords = el("output", {});
+    this.stepText = el("output", {});
     this.otherChoice = el("select", { onchange: () => this.choose(this.chosen) });
     this.otherRow = option("compare with", this.otherChoice);
-    const steps = option("checkpoint", this.slider, this.stepWords);
+    const steps = option("checkpoint", this.slider, this.stepText);
     this.stepRow = el("div", { class: "ddp-try-steps" }, steps, this.otherRow);
   }
 
@@ -144,7 +144,7 @@ export class TryPanel {
     const hasAny = this.steps.length > 0;
     this.element.toggleAttribute("data-opens", hasAny && (this.isOpen || !this.isLive));
     if (!this.isLive) this.getReady();
-    show(this.words, !hasAny && !this.isOpen);
+    show(this.text, !hasAny && !this.isOpen);
     show(this.button, hasAny && !this.isOpen);
     if (hasAny && !this.isOpen && !this.isLive && this.isInSight()) this.open();
     this.showSteps();
@@ -164,13 +164,15 @@ export class TryPanel {
 
   /** What answers: the chosen checkpoint, and the checkpoint or run to compare with, each with its name. */
   get sources() {
-    const own = { model: this.model, step: this.step, name: this.nameOf(this.step) };
+    const chosen = { model: this.model, step: this.step, name: this.nameOf(this.step) };
     const { other } = this;
-    if (other === null) return [own];
-    if (typeof other === "number") return [own, { model: this.model, step: other, name: this.nameOf(other) }];
+    if (other === null) return [chosen];
+    if (typeof other === "number") {
+      return [chosen, { model: this.model, step: other, name: this.nameOf(other) }];
+    }
     const run = this.runs.find(({ run_id: id }) => id === other);
     return [
-      { ...own, name: `${this.summary.name || this.model.runId}, ${own.name}` },
+      { ...chosen, name: `${this.summary.name || this.model.runId}, ${chosen.name}` },
       { model: new Model(other), step: null, name: `${run?.name || other}, latest checkpoint` },
     ];
   }
@@ -208,12 +210,12 @@ export class TryPanel {
   }
 
   showSteps() {
-    const place = this.steps.indexOf(this.step);
+    const position = this.steps.indexOf(this.step);
     show(this.stepRow, this.steps.length > 0);
     this.slider.max = String(Math.max(0, this.steps.length - 1));
-    this.slider.value = String(place);
+    this.slider.value = String(position);
     this.slider.disabled = this.steps.length < 2;
-    setText(this.stepWords, this.nameOf(this.step));
+    setText(this.stepText, this.nameOf(this.step));
     show(this.otherRow, this.steps.length > 1 || this.runs.length > 0);
     const steps = this.steps.map((step) => [String(step), this.nameOf(step)]);
     const runs = this.runs.map((row) => [
@@ -243,18 +245,18 @@ export class TryPanel {
     if (this.isOpen) return;
     this.isOpen = true;
     show(this.button, false);
-    show(this.words, true);
-    setText(this.words, "Starting the model …");
+    show(this.text, true);
+    setText(this.text, "Starting the model …");
     try {
       const { about } = await this.model.describe(this.step);
       this.build(about);
       this.findRuns();
-      show(this.words, false);
+      show(this.text, false);
       show(this.body, true);
       this.fail(null);
     } catch (error) {
       this.isOpen = false;
-      show(this.words, false);
+      show(this.text, false);
       this.fail(error.message);
       setText(this.button, "Try again");
       show(this.button, true);
@@ -309,13 +311,13 @@ export class TryPanel {
     this.requests.want(async () => {
       try {
         const { step, sources } = this;
-        const found = await this.answerOf(sources[0], inputs);
+        const answer = await this.answerOf(sources[0], inputs);
         if (question !== this.question) return;
-        this.answer.update(found, sources.length > 1 ? sources[0].name : "");
+        this.answer.update(answer, sources.length > 1 ? sources[0].name : "");
         if (sources.length === 1) setText(this.differs, "");
         this.history.update(this.answers, this.compared(), step);
         this.fail(null);
-        if (sources.length > 1) await this.askOther(sources, inputs, found, question);
+        if (sources.length > 1) await this.askOther(sources, inputs, answer, question);
         if (question !== this.question) return;
         if (this.nearest.isOpen) await this.askNearest(inputs, step);
         this.timer = window.setTimeout(() => this.askOthers(inputs, question), WAIT_MS);
@@ -328,9 +330,9 @@ export class TryPanel {
   /** The answer of a checkpoint or a run, asked once for each input. */
   async answerOf({ model, step }, inputs) {
     const [answers, key] = model === this.model ? [this.answers, step] : [this.ofRuns, model.runId];
-    const found = answers.get(key) ?? (await model.predict(inputs, step));
-    answers.set(key, found);
-    return found;
+    const answer = answers.get(key) ?? (await model.predict(inputs, step));
+    answers.set(key, answer);
+    return answer;
   }
 
   /** Shows a second answer, or its error, next to the first. */
@@ -364,7 +366,7 @@ export class TryPanel {
     const places = Array.from({ length: MOST_COMPARED }, (_, index) =>
       Math.round((index * (steps.length - 1)) / (MOST_COMPARED - 1)),
     );
-    return [...new Set([...places.map((place) => steps[place]), this.step])].sort((a, b) => a - b);
+    return [...new Set([...places.map((position) => steps[position]), this.step])].sort((a, b) => a - b);
   }
 
   /** Asks the other checkpoints about the same input, one by one, until there is another. */
