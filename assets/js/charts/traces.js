@@ -7,7 +7,7 @@ const MAX_HELD = 4000;
 export class Traces {
   constructor() {
     /** @type {Map<string, Trace>} */
-    this.held = new Map();
+    this.byName = new Map();
     // The axis and the smoothing they were requested with.
     this.view = "";
     /** @type {any} The run's current values at the time of the points, if the caller stores them. */
@@ -21,8 +21,8 @@ export class Traces {
   apply(payload) {
     const changed = new Set(Object.keys(payload.traces));
     if (payload.type === "snapshot") {
-      for (const name of this.held.keys()) changed.add(name);
-      this.held = new Map(Object.entries(payload.traces));
+      for (const name of this.byName.keys()) changed.add(name);
+      this.byName = new Map(Object.entries(payload.traces));
       return changed;
     }
     for (const [name, news] of Object.entries(payload.traces)) {
@@ -30,7 +30,7 @@ export class Traces {
       // Traces with the same x values transfer them once.
       trace.x.push(...(news.as ? payload.traces[news.as].x : news.x));
       trace.y.push(...news.y);
-      this.held.set(name, trace);
+      this.byName.set(name, trace);
     }
     return changed;
   }
@@ -40,7 +40,7 @@ export class Traces {
    * @param {string} name
    */
   get(name) {
-    return this.held.get(name) ?? { x: [], y: [] };
+    return this.byName.get(name) ?? { x: [], y: [] };
   }
 
   /**
@@ -48,14 +48,14 @@ export class Traces {
    * @param {string} prefix
    */
   named(prefix) {
-    return [...this.held.keys()]
+    return [...this.byName.keys()]
       .filter((name) => name.startsWith(prefix))
       .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   }
 
   /** True if a decimated snapshot is due. */
   isTooLong() {
-    return [...this.held.values()].some((trace) => trace.x.length > MAX_HELD);
+    return [...this.byName.values()].some((trace) => trace.x.length > MAX_HELD);
   }
 }
 

@@ -76,9 +76,9 @@ function framed(text, caption) {
 }
 
 export class BarsPicture {
-  constructor(about) {
-    this.kind = KINDS[about.bars];
-    const { box, element } = framed(this.kind.title(), about.caption);
+  constructor(picture) {
+    this.kind = KINDS[picture.bars];
+    const { box, element } = framed(this.kind.title(), picture.caption);
     this.box = box;
     this.element = element;
     if (this.kind.parts) box.before(legend());
@@ -212,21 +212,21 @@ const WORDS = {
 };
 
 export class WaterfallPicture {
-  constructor(about) {
-    this.about = about;
-    const { box, element, title } = framed("Why not N times as fast", about.caption);
+  constructor(picture) {
+    this.picture = picture;
+    const { box, element, title } = framed("Why not N times as fast", picture.caption);
     this.box = box;
     this.title = title;
     this.element = element;
   }
 
   update(runs) {
-    const [one, many] = [runs[0], runs[this.about.waterfall]];
+    const [one, many] = [runs[0], runs[this.picture.waterfall]];
     if (many) setText(this.title, `Why not N times as fast: ${many.name}`);
     const isMeasured = one?.head && many?.head;
     const steps = isMeasured ? waterfall(one, many) : null;
     if (steps) {
-      this.box.replaceChildren(table(steps), paragraph("hint", said(one, many)));
+      this.box.replaceChildren(table(steps), paragraph("hint", sampleNote(one, many)));
       return;
     }
     const isTooShort = one?.isOver && many?.isOver;
@@ -273,7 +273,7 @@ function row(text, drawn, value) {
 }
 
 /** The number of samples behind the picture, and a warning if the runs were disturbed. */
-function said(one, many) {
+function sampleNote(one, many) {
   const samples = (run) => run.history.reduce((sum, rank) => sum + rank.num_samples, 0);
   const text =
     `${number(many.head.num_ranks, 3)} is the ideal speed-up. The speed is that of the median step; its parts are known ` +

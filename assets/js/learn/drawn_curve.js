@@ -27,14 +27,14 @@ export function closeness(share) {
 
 export class DrawnCurve {
   /**
-   * @param {{ low: number, high: number, until: number, curve: string, axisText: string }} about
+   * @param {{ low: number, high: number, until: number, curve: string, axisText: string }} question
    * @param {number[] | null} values the values drawn earlier
    * @param {(values: number[]) => void} onChange
    */
-  constructor(about, values, onChange) {
-    this.about = about;
+  constructor(question, values, onChange) {
+    this.question = question;
     this.onChange = onChange;
-    const middle = (about.low + about.high) / 2;
+    const middle = (question.low + question.high) / 2;
     this.values = values?.length === NUM_POINTS ? [...values] : Array(NUM_POINTS).fill(middle);
     this.isDrawn = values !== null;
     this.path = svg("polyline", { class: "ddp-drawn-line" });
@@ -45,7 +45,7 @@ export class DrawnCurve {
         viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
         class: "ddp-drawn",
         role: "group",
-        "aria-label": `Draw the ${about.curve}`,
+        "aria-label": `Draw the ${question.curve}`,
       },
       ...this.frame(),
       this.path,
@@ -74,7 +74,7 @@ export class DrawnCurve {
 
   /** The position of a point on the axis. */
   placeOf(index) {
-    return (index / (NUM_POINTS - 1)) * this.about.until;
+    return (index / (NUM_POINTS - 1)) * this.question.until;
   }
 
   x(index) {
@@ -82,12 +82,12 @@ export class DrawnCurve {
   }
 
   y(value) {
-    const { low, high } = this.about;
+    const { low, high } = this.question;
     return EDGE + ((high - value) / (high - low)) * (HEIGHT - BOTTOM - EDGE);
   }
 
   frame() {
-    const { low, high, axisText, curve } = this.about;
+    const { low, high, axisText, curve } = this.question;
     const bottom = this.y(low);
     const ticks = [0, 1, 2, 3, 4].map((part) => low + (part / 4) * (high - low));
     return [
@@ -104,7 +104,7 @@ export class DrawnCurve {
   }
 
   point(index) {
-    const { low, high, curve, axisText } = this.about;
+    const { low, high, curve, axisText } = this.question;
     const point = svg("circle", {
       r: 8,
       class: "ddp-drawn-point",
@@ -119,7 +119,7 @@ export class DrawnCurve {
   }
 
   field(index) {
-    const { low, high, curve, axisText } = this.about;
+    const { low, high, curve, axisText } = this.question;
     const field = el("input", {
       type: "number",
       min: low,
@@ -136,7 +136,7 @@ export class DrawnCurve {
   }
 
   pressed(event, index) {
-    const { low, high } = this.about;
+    const { low, high } = this.question;
     const step = (high - low) / STEPS;
     const value = this.values[index];
     /** @type {Record<string, number>} */
@@ -176,7 +176,7 @@ export class DrawnCurve {
    * position.
    */
   follow(event, last) {
-    const { low, high } = this.about;
+    const { low, high } = this.question;
     const box = this.picture.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * WIDTH;
     const y = ((event.clientY - box.top) / box.height) * HEIGHT;
@@ -194,7 +194,7 @@ export class DrawnCurve {
   }
 
   set(index, value) {
-    const { low, high } = this.about;
+    const { low, high } = this.question;
     this.values[index] = Math.min(Math.max(value, low), high);
     this.isDrawn = true;
     this.show();

@@ -2,7 +2,7 @@
 
 import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/chart.js";
-import { placesOn, asked } from "../runs/compare_figure.js";
+import { placesOn, chartQuery } from "../runs/compare_figure.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
@@ -126,7 +126,7 @@ export class LessonRun {
     if (runId === null || this.isOver) return;
     try {
       const payloads = await Promise.all(
-        this.views.map((view) => fetchJson(runAddress(runId, "poll", { since: -1, ...asked(view) }))),
+        this.views.map((view) => fetchJson(runAddress(runId, "poll", { since: -1, ...chartQuery(view) }))),
       );
       // Use the payload with the latest cursor, so that the head is not older than any curve.
       const payload = payloads.reduce((one, other) => (other.cursor >= one.cursor ? other : one));
@@ -170,13 +170,13 @@ export class LessonRun {
     this.bar.value = head?.num_steps ? head.step / head.num_steps : 0;
     if (head) this.pill.update(head.state, false, head.detail);
     this.element.dataset.state = head?.state ?? "";
-    setText(this.text, this.said());
+    setText(this.text, this.stateText());
     const error = head?.state === "failed" ? (head.error ?? "") : "";
     show(this.details, plainWords(error) !== error);
     setText(this.error, error);
   }
 
-  said() {
+  stateText() {
     const { head } = this;
     if (this.runId === null) return "not started yet";
     if (this.isGone) return "was deleted";

@@ -18,14 +18,14 @@ const TOO_SHORT = "too short to measure";
 /** A chart of one curve for all runs. */
 export class CurvePicture {
   /** @param {import("./questions.js").Prediction} prediction */
-  constructor(about, prediction) {
-    this.about = about;
+  constructor(picture, prediction) {
+    this.picture = picture;
     this.prediction = prediction;
     this.runs = [];
     this.isRevealed = false;
     this.chart = new Chart({
-      name: `lesson-${about.curve.replace(":", "-")}-${about.axis}`,
-      title: curveText(about.curve),
+      name: `lesson-${picture.curve.replace(":", "-")}-${picture.axis}`,
+      title: curveText(picture.curve),
       empty: "The curves appear as soon as the first run trains.",
       figure: () => this.figure(),
     });
@@ -33,7 +33,7 @@ export class CurvePicture {
       "div",
       { class: "ddp-lesson-picture" },
       this.chart,
-      paragraph("hint", inlines(about.caption)),
+      paragraph("hint", inlines(picture.caption)),
     );
   }
 
@@ -45,9 +45,9 @@ export class CurvePicture {
   }
 
   figure() {
-    const { curve, axis, smoothing, is_logarithmic: isLogarithmic, marks } = this.about;
+    const { curve, axis, smoothing, is_logarithmic: isLogarithmic, marks } = this.picture;
     const runs = this.runs.map(({ runId, name }) => ({ run_id: runId, name }));
-    const traces = new Map(this.runs.map((run) => [run.runId, run.tracesOf(this.about)]));
+    const traces = new Map(this.runs.map((run) => [run.runId, run.tracesOf(this.picture)]));
     const figure = compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve);
     const expected = this.expected();
     if (expected) figure.data.push(expected);
@@ -57,8 +57,8 @@ export class CurvePicture {
 
   /** The drawn prediction as a trace, if it belongs to this chart; otherwise null. */
   expected() {
-    const { about, isDrawn, progress } = this.prediction;
-    const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
+    const { question, isDrawn, progress } = this.prediction;
+    const isOfThis = question.curve === this.picture.curve && question.axis === this.picture.axis;
     if (!isDrawn || !progress.isLocked || !isOfThis) return null;
     const points = this.prediction.points();
     return guessLine("your prediction", { x: points.map(([x]) => x), y: points.map(([, y]) => y) });
@@ -88,8 +88,8 @@ const ROWS = {
 
 /** A table of measurements: a row per number, a column per run. */
 class NumberPicture {
-  constructor(about) {
-    this.about = about;
+  constructor(picture) {
+    this.picture = picture;
     this.box = el("div", {
       class: "ddp-compare-scroll",
       tabindex: 0,
@@ -100,14 +100,14 @@ class NumberPicture {
       "div",
       { class: "ddp-card ddp-lesson-picture" },
       this.box,
-      paragraph("hint", inlines(about.caption)),
+      paragraph("hint", inlines(picture.caption)),
     );
   }
 
   update(runs) {
     const known = runs.filter(({ head }) => head !== null);
     const heads = columnHeads(known.map((run) => [lineSample(run.index), run.name]));
-    const rows = this.about.numbers.map((name) => {
+    const rows = this.picture.numbers.map((name) => {
       const [title, text] = ROWS[name];
       return el(
         "tr",
@@ -156,8 +156,8 @@ function mostMemory(ranks) {
 // An instrument of "Look closer" within a lesson.
 
 class InstrumentPicture {
-  constructor(about) {
-    this.about = about;
+  constructor(picture) {
+    this.picture = picture;
     /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
     this.made = new Map();
     this.boxes = el("div", { class: "ddp-lesson-instruments" });
@@ -167,12 +167,12 @@ class InstrumentPicture {
       { class: "ddp-card ddp-lesson-picture ddp-lesson-wide" },
       this.empty,
       this.boxes,
-      paragraph("hint", inlines(about.caption)),
+      paragraph("hint", inlines(picture.caption)),
     );
   }
 
   update(runs) {
-    const shown = this.about.run === null ? runs : runs.slice(this.about.run, this.about.run + 1);
+    const shown = this.picture.run === null ? runs : runs.slice(this.picture.run, this.picture.run + 1);
     for (const run of shown) {
       if (run.runId === null || run.head === null || run.isGone) continue;
       if (!this.made.has(run.runId)) this.make(run);
@@ -189,8 +189,8 @@ class InstrumentPicture {
     this.boxes.append(box);
     fetchJson(runAddress(run.runId, "summary")).then(
       (summary) => {
-        made.instrument = instrumentOf(this.about.instrument, run.runId, summary);
-        box.append(made.instrument?.element ?? el("p", {}, `There is no instrument ${this.about.instrument}.`));
+        made.instrument = instrumentOf(this.picture.instrument, run.runId, summary);
+        box.append(made.instrument?.element ?? el("p", {}, `There is no instrument ${this.picture.instrument}.`));
         this.tell(run);
       },
       (error) => box.append(paragraph("hint", error.message)),
@@ -216,9 +216,9 @@ class InstrumentPicture {
 // Creates the pictures of a lesson by their kind.
 
 /** @param {any} prediction the user's prediction, for a curve */
-export function makePicture(about, prediction) {
-  if (about.curve) return new CurvePicture(about, prediction);
-  if (about.bars) return new BarsPicture(about);
-  if (about.waterfall) return new WaterfallPicture(about);
-  return about.instrument ? new InstrumentPicture(about) : new NumberPicture(about);
+export function makePicture(picture, prediction) {
+  if (picture.curve) return new CurvePicture(picture, prediction);
+  if (picture.bars) return new BarsPicture(picture);
+  if (picture.waterfall) return new WaterfallPicture(picture);
+  return picture.instrument ? new InstrumentPicture(picture) : new NumberPicture(picture);
 }

@@ -105,7 +105,7 @@ let numQuestions = 0;
 /** A group of radio buttons, labelled with the question. */
 class Choices {
   /**
-   * @param {{ question: any[], choices: any[][] }} about
+   * @param {{ question: any[], choices: any[][] }} question
    * @param {number | null} chosen
    * @param {(index: number) => void} onChoose
    * @param {HTMLElement[]} before elements between the question and the choices
@@ -168,27 +168,27 @@ export class Prediction {
    * @param {() => void} onLock
    * @param {(() => void) | null} onAgain runs the lesson's runs again
    */
-  constructor(about, progress, onChange, onLock, onAgain = null) {
-    this.about = about;
+  constructor(question, progress, onChange, onLock, onAgain = null) {
+    this.question = question;
     this.progress = progress;
-    this.isDrawn = about.kind === "curve";
+    this.isDrawn = question.kind === "curve";
     const take = (prediction) => {
       progress.prediction = prediction;
       this.button.disabled = false;
       onChange();
     };
-    this.drawn = this.isDrawn ? new DrawnCurve(describeDrawing(about), progress.prediction, take) : null;
-    this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
+    this.drawn = this.isDrawn ? new DrawnCurve(describeDrawing(question), progress.prediction, take) : null;
+    this.choices = this.isDrawn ? null : new Choices(question, progress.prediction, take);
     const disabled = progress.prediction === null;
     this.button = textButton("Lock my prediction", onLock, "main", { disabled });
     this.note = paragraph("hint", "It cannot be changed afterwards.");
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status", hidden: true });
     this.measured = new OutcomeNote(onAgain);
-    this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(about.because));
+    this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(question.because));
     this.element = el(
       "div",
       { class: "ddp-lesson-prediction" },
-      this.isDrawn ? el("p", { class: "ddp-lesson-question" }, inlines(about.question)) : null,
+      this.isDrawn ? el("p", { class: "ddp-lesson-question" }, inlines(question.question)) : null,
       (this.drawn ?? this.choices)?.element,
       buttonRow(this.button, this.note),
       this.outcome,
@@ -214,11 +214,11 @@ export class Prediction {
     show(this.note, false);
     if (this.choices) {
       const { prediction } = this.progress;
-      const right = measuredChoice(outcome, this.about.right);
+      const right = measuredChoice(outcome, this.question.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
       showText(this.outcome, right === null ? "" : predictionText(outcome, right, prediction));
       if (outcome) this.measured.update(outcome);
-      show(this.because, right === this.about.right);
+      show(this.because, right === this.question.right);
       return;
     }
     show(this.outcome, true);
@@ -227,7 +227,7 @@ export class Prediction {
       .map(([x, y]) => [y, valueAt(trace, x)])
       .filter(([, measured]) => measured !== null);
     const distance = pairs.reduce((sum, [y, measured]) => sum + Math.abs(y - measured), 0) / pairs.length;
-    const share = distance / (this.about.high - this.about.low);
+    const share = distance / (this.question.high - this.question.low);
     setText(
       this.outcome,
       pairs.length === 0
@@ -238,7 +238,7 @@ export class Prediction {
 
   /** The points of the drawn curve as [x, value] pairs. */
   points() {
-    const { until } = this.about;
+    const { until } = this.question;
     return this.progress.prediction.map((value, index) => [(index / (NUM_POINTS - 1)) * until, value]);
   }
 }
@@ -261,30 +261,30 @@ export function describeDrawing(question) {
 
 export class Question {
   /**
-   * @param {any} about
+   * @param {any} question
    * @param {number} place index of the question
    * @param {import("./progress.js").Progress} progress
    * @param {{ onAnswer: () => void, onAttempt: (number: number, choice: string) => Promise<void> }} does
    */
-  constructor(about, place, progress, { onAnswer, onAttempt }) {
-    this.about = about;
+  constructor(question, place, progress, { onAnswer, onAttempt }) {
+    this.question = question;
     this.number = place;
     this.progress = progress;
     this.because = el(
       "p",
       { class: "ddp-lesson-because", role: "status", hidden: true },
-      inlines(about.because),
+      inlines(question.because),
     );
     this.note = new OutcomeNote(null);
     this.outcome = null;
     this.runs = el("ul", { class: "ddp-lesson-runs" });
-    const attempt = about.attempt ? [this.attemptBox(about.attempt, onAttempt), this.runs] : [];
+    const attempt = question.attempt ? [this.attemptBox(question.attempt, onAttempt), this.runs] : [];
     const answer = (index) => {
       progress.answers[place] = index;
       this.reveal();
       onAnswer();
     };
-    this.choices = new Choices(about, progress.answers[place] ?? null, answer, attempt);
+    this.choices = new Choices(question, progress.answers[place] ?? null, answer, attempt);
     this.element = el(
       "div",
       { class: "ddp-card ddp-lesson-one-question" },
@@ -329,7 +329,7 @@ export class Question {
       if (this.number in this.progress.answers) this.reveal();
     }
     const isAnswered = this.number in this.progress.answers;
-    const isOpen = !this.about.attempt || runs.some(({ isOver, isGone }) => isOver && !isGone);
+    const isOpen = !this.question.attempt || runs.some(({ isOver, isGone }) => isOver && !isGone);
     if (!isAnswered) this.choices.setDisabled(!isOpen);
     if (this.start && !this.start.dataset.busy) this.start.disabled = runs.some(({ isOver }) => !isOver);
   }
@@ -338,13 +338,13 @@ export class Question {
   reveal() {
     const { outcome } = this;
     const answer = this.progress.answers[this.number];
-    const isKnown = this.about.measured.length === 0 || outcome !== null;
+    const isKnown = this.question.measured.length === 0 || outcome !== null;
     // Without a measurement the lesson's answer counts.
     const right =
-      outcome?.verdict === "unmeasured" ? this.about.right : measuredChoice(outcome, this.about.right);
+      outcome?.verdict === "unmeasured" ? this.question.right : measuredChoice(outcome, this.question.right);
     this.choices.reveal(isKnown ? right : null, answer, outcome?.verdict === "otherwise");
     if (outcome) this.note.update(outcome);
-    show(this.because, isKnown && right === this.about.right);
+    show(this.because, isKnown && right === this.question.right);
   }
 }
 
@@ -352,7 +352,7 @@ export class Question {
 
 export class Finding {
   /**
-   * @param {any} about the picture's description
+   * @param {any} picture
    * @param {(() => void) | null} onAgain
    */
   constructor({ see, finding }, onAgain) {

@@ -26,9 +26,9 @@ class CheckResult {
     this.text = el("p", { class: "ddp-check-verdict", role: "status" });
     this.why = el("p", {});
     this.body = el("tbody", {});
-    this.about = el("span", {});
+    this.description = el("span", {});
     const heads = ["size", "time", term("algorithm bandwidth"), term("bus bandwidth")];
-    const table = makeTable("ddp-table", heads, this.body, this.about);
+    const table = makeTable("ddp-table", heads, this.body, this.description);
     this.chart = new Chart({
       name: "bandwidth",
       title: "Bandwidth by size of the tensor",
@@ -48,7 +48,7 @@ class CheckResult {
     this.say(stateText(check), check.state);
     show(this.figures, check.lines.length > 0 || check.state === "running");
     setText(this.why, check.state === "done" ? fixedPrice(check) : "");
-    setText(this.about, caption(check));
+    setText(this.description, caption(check));
     if (check.lines.length === this.lines.length && check.check_id === this.checkId) return;
     this.lines = check.lines;
     this.checkId = check.check_id;

@@ -64,8 +64,8 @@ export class Processor {
     this.name = paragraph("figure-note");
     this.meter = new Meter("Processor in use", ["used"]);
     this.cores = el("div", { class: "ddp-cores", role: "img" });
-    this.about = paragraph("hint");
-    const parts = [this.value, this.name, this.meter, this.cores, this.about];
+    this.description = paragraph("hint");
+    const parts = [this.value, this.name, this.meter, this.cores, this.description];
     this.element = section("Processor", "processor", parts);
   }
 
@@ -85,7 +85,7 @@ export class Processor {
     const ours = cpu.num_cores_for_runs;
     const each = cores.length === 1 ? "One core" : `Each of the ${count(cores.length)} cores`;
     const limit = ours < cores.length ? `; ranks may use ${count(ours)} of them` : ", over the last seconds";
-    setText(this.about, `${each}${limit}.`);
+    setText(this.description, `${each}${limit}.`);
   }
 }
 

@@ -85,9 +85,9 @@ export class SelfCheck extends JobCheck {
     // Outside of the live region, because it changes every second.
     this.soFar = el("span", {});
     this.head = el("p", { class: "ddp-self-check-now" }, this.now, this.soFar);
-    this.about = paragraph("hint");
+    this.description = paragraph("hint");
     this.table = new FindingsTable();
-    const parts = [this.head, this.about, this.table];
+    const parts = [this.head, this.description, this.table];
     this.result = el("div", { class: "ddp-self-check-result", hidden: true }, parts);
     this.element = section(
       "Does training work on this machine?",
@@ -147,7 +147,7 @@ export class SelfCheck extends JobCheck {
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
     const verdict = check.state === "running" ? "running" : "bad";
     setAttribute(this.head, "data-state", isGood(check) ? "good" : verdict);
-    setText(this.about, aboutText(check));
+    setText(this.description, aboutText(check));
     this.table.take(check.findings);
   }
 

@@ -163,14 +163,14 @@ class View {
       el("div", { class: "ddp-notebook-parts" }, this.devices, this.ranks),
     );
     /** @type {{ label: string, atMs: number } | null} A request that the kernel has not answered. */
-    this.asked = null;
+    this.request = null;
     this.answered = 0;
     this.newsAt = Date.now();
   }
 
   button(model, name, label, title, variant) {
     const ask = () => {
-      this.asked = { label, atMs: Date.now() };
+      this.request = { label, atMs: Date.now() };
       model.send({ do: name });
       this.enable();
     };
@@ -185,7 +185,7 @@ class View {
     this.head = head;
     if (note && note.number > this.answered) {
       this.answered = note.number;
-      this.asked = null;
+      this.request = null;
       this.note = note.text;
     }
     this.traces.apply({ type: "snapshot", traces: shown.traces });
@@ -216,7 +216,8 @@ class View {
     host.classList.toggle("dark", isDark(host));
     const silentMs = Date.now() - this.newsAt;
     this.isSilent = this.isLive && silentMs > SILENT_AFTER_MS;
-    const unanswered = Date.now() - (this.asked?.atMs ?? Infinity) > UNANSWERED_AFTER_MS ? this.asked : null;
+    const unanswered =
+      Date.now() - (this.request?.atMs ?? Infinity) > UNANSWERED_AFTER_MS ? this.request : null;
     show(this.silence, this.isSilent || (this.isLive && unanswered !== null));
     if (this.isSilent) {
       const again = `from ddp_gui.notebook import open_run; open_run("${this.facts.run_id}")`;
@@ -235,7 +236,7 @@ class View {
   enable() {
     for (const button of this.buttons) {
       button.disabled =
-        !this.isLive || this.isSilent || this.asked !== null || this.head.state === "stopping";
+        !this.isLive || this.isSilent || this.request !== null || this.head.state === "stopping";
     }
   }
 

@@ -139,7 +139,7 @@ class RunPage {
       (payload, bytes) => this.take(payload, bytes),
       (error) => (error?.status === 404 ? onGone() : this.connection.heard(error)),
     );
-    this.stream.asked.then(() => this.board.begin());
+    this.stream.firstAnswer.then(() => this.board.begin());
   }
 
   /** The cards that take each message, in this order. @returns {{ element: HTMLElement, update: (news: any) => void }[]} */

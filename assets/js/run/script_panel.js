@@ -17,9 +17,9 @@ export class ScriptPanel {
     this.editor = new Editor({ label: `The code of ${this.entry}`, isReadOnly: true });
     this.list = el("div", { "aria-live": "polite" });
     this.replaced = el("details", { hidden: true });
-    this.about = el("p", { class: "ddp-hint", hidden: true });
+    this.description = el("p", { class: "ddp-hint", hidden: true });
     this.edit = textButton("Edit and run again", () => this.openAgain(), "small", { disabled: true });
-    const below = [this.editor, this.replaced, this.about];
+    const below = [this.editor, this.replaced, this.description];
     this.element = section("Code", "script", this.list, el("p", {}, this.edit), below);
     orShowError(callEndpoint("script_code", runId)).then((code) => code && this.take(code));
   }
@@ -49,7 +49,7 @@ export class ScriptPanel {
     this.error = payload.head.state === "failed" ? payload.head.traceback : null;
     if (payload.script) {
       this.showReplaced(payload.script.replaced ?? []);
-      showText(this.about, parametersText(payload.script));
+      showText(this.description, parametersText(payload.script));
     }
     const now = JSON.stringify([this.findings, this.error]);
     if (now === this.drawn) return;

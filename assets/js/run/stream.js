@@ -33,7 +33,7 @@ export class LiveStream {
     this.onVisibility = () => this.follow();
     document.addEventListener("visibilitychange", this.onVisibility);
     /** Resolves once the first message has been requested. */
-    this.asked = this.follow();
+    this.firstAnswer = this.follow();
   }
 
   /** Takes a message. @param {any} _message @param {number} _bytes */

@@ -16,7 +16,7 @@ import {
   UNKNOWN,
   LIVE_STATES,
 } from "../shared/format.js";
-import { AXES, compareFigure, curveNames, curveText, asked, spanOn } from "./compare_figure.js";
+import { AXES, compareFigure, curveNames, curveText, chartQuery, spanOn } from "./compare_figure.js";
 import { MAX_EFFICIENCY, samplesAt, scaling } from "./scaling.js";
 import { StatePill, tableRow, textButton } from "../shared/widgets.js";
 import {
@@ -48,7 +48,7 @@ class CompareTable {
     const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields, heads]);
     if (text === this.drawn) return;
     this.drawn = text;
-    this.held = [runs, fields, heads];
+    this.pending = [runs, fields, heads];
     const head = el("tr", {}, el("td", {}), runs.map(headCell));
     const colspan = runs.length + 1;
     const differing = fields.map(({ help, label, values }) =>
@@ -71,7 +71,7 @@ class CompareTable {
   /** Redraws the table after the colours changed. */
   redraw() {
     this.drawn = null;
-    if (this.held) this.update(...this.held);
+    if (this.pending) this.update(...this.pending);
   }
 }
 
@@ -225,7 +225,7 @@ export class CompareView {
     );
     await Promise.all(
       shownRuns.map(async (run) => {
-        const query = { since: -1, ...asked({ axis: this.view.axis, smoothing: span }) };
+        const query = { since: -1, ...chartQuery({ axis: this.view.axis, smoothing: span }) };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
         // The user chose another axis or smoothing since the request was sent.
         if (this.asks().key !== view) return;

@@ -23,7 +23,7 @@ export function placeOf(head, step, axis) {
  * @param {{ axis: string, smoothing: number }} view `smoothing` is in the unit of the axis; for epochs in
  * samples
  */
-export function asked({ axis, smoothing }) {
+export function chartQuery({ axis, smoothing }) {
   const over = axis === "epochs" ? "samples" : axis;
   return { axis: axis === "time" ? "time" : "step", smoothing, smooth_over: over, smooth_throughput: true };
 }
@@ -62,10 +62,10 @@ export function placesOn(axis, x, head) {
 }
 
 /** The curves that can be drawn: training loss, throughput, and the evaluation metrics. */
-export function curveNames(held) {
+export function curveNames(allTraces) {
   const metrics = new Set(["loss", "throughput"]);
-  for (const traces of held) {
-    for (const name of traces.held.keys()) {
+  for (const traces of allTraces) {
+    for (const name of traces.byName.keys()) {
       if (name === "validation_loss" || name.startsWith("metric:")) metrics.add(name);
     }
   }

@@ -25,8 +25,8 @@ class RunRow {
     this.menu = makeButton({ class: "ddp-more-button", "aria-haspopup": "true", onclick }, "⋯");
     this.cells = makeCells();
     this.cells.name.append(this.link, el("small", {}, this.tags, this.note));
-    this.place = el("small", { hidden: true });
-    this.cells.state.append(this.pill.element, this.place);
+    this.position = el("small", { hidden: true });
+    this.cells.state.append(this.pill.element, this.position);
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-row", "data-run": runId },
@@ -60,7 +60,7 @@ class RunRow {
     this.pill.update(row.state, false, row.detail);
     const by = row.detail ? row.detail.slice(row.detail.indexOf(" ") + 1) : "";
     const queuePosition = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
-    showText(this.place, queuePosition);
+    showText(this.position, queuePosition);
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

@@ -31,9 +31,9 @@ export class Editor {
       oninput: () => this.onChange(),
     });
     // Inside a shadow root CodeMirror adds its styles as objects, which the page's security policy allows.
-    this.place = el("div", { class: "ddp-editor", hidden: true });
+    this.container = el("div", { class: "ddp-editor", hidden: true });
     const text = "Tab indents. Escape, then Tab, leaves the editor.";
-    this.element = el("div", {}, this.plain, this.place, isReadOnly ? null : paragraph("caption", text));
+    this.element = el("div", {}, this.plain, this.container, isReadOnly ? null : paragraph("caption", text));
     codeMirror().then(
       (library) => this.begin(library, label),
       () => {}, // the plain text field stays
@@ -51,7 +51,7 @@ export class Editor {
           .reduce((_, { value }) => decorations(Decoration, state.doc, value), lines.map(changes)),
       provide: (it) => EditorView.decorations.from(it),
     });
-    const root = this.place.attachShadow({ mode: "open" });
+    const root = this.container.attachShadow({ mode: "open" });
     root.append(el("link", { rel: "stylesheet", href: address("live/assets/css/script/editor.css") }));
     const hadFocus = document.activeElement === this.plain;
     const extensions = [
@@ -67,7 +67,7 @@ export class Editor {
       EditorView.updateListener.of(({ docChanged }) => docChanged && this.onChange()),
     ];
     this.view = new EditorView({ root, parent: root, doc: this.plain.value, extensions });
-    this.place.hidden = false;
+    this.container.hidden = false;
     this.plain.hidden = true;
     if (hadFocus) this.view.focus();
     this.mark(this.marks);

@@ -90,8 +90,8 @@ export function mountScript(root) {
   root.replaceChildren(el("div", { class: "ddp ddp-loading", role: "status" }, "Opening …"));
   let page = null;
   callEndpoint("script_page").then(
-    (about) => {
-      page = new ScriptPage(root, about);
+    (setup) => {
+      page = new ScriptPage(root, setup);
     },
     (error) => root.replaceChildren(el("p", { class: "ddp ddp-nothing" }, error.message)),
   );
@@ -99,15 +99,15 @@ export function mountScript(root) {
 }
 
 class ScriptPage {
-  constructor(root, about) {
-    this.about = about;
+  constructor(root, setup) {
+    this.setup = setup;
     this.files = { [NEW_FILE]: "" };
     this.entry = this.shown = NEW_FILE; // oxlint-disable-line no-multi-assign
     /** @type {any} */
     this.reading = { marks: [], completed: null, problem: null };
     this.timer = 0;
     this.editor = new Editor({ label: "The script", hint: HINT, onChange: () => this.changed() });
-    this.card = new StartCard(about, {
+    this.card = new StartCard(setup, {
       code: () => ({ files: this.files, entry: this.entry }),
       onEntry: (name) => this.chooseEntry(name),
       onCpu: () => this.showNotes(),
@@ -134,7 +134,7 @@ class ScriptPage {
     const path = el("input", { type: "text", id: "ddp-script-path" });
     const openPath = () => this.open(path.value, "");
     this.example = button("Open an example", () => this.openExample());
-    const { refused, may_name_paths: mayNamePaths } = this.about;
+    const { refused, may_name_paths: mayNamePaths } = this.setup;
     const sources = [
       button("Choose files …", () => chosen.click()),
       button("Choose a folder …", () => folder.click()),
@@ -234,7 +234,7 @@ class ScriptPage {
 
   /** Marks lines and says why: an error, requests for GPUs, what a listing leaves out. */
   showNotes() {
-    const hasGpus = this.about.num_gpus > 0;
+    const hasGpus = this.setup.num_gpus > 0;
     const level = hasGpus || this.card.cpu.checked ? "gpu" : "error";
     const marks = this.reading.marks.map((mark) => (mark.level === "gpu" ? { ...mark, level } : mark));
     const added = addedLines(this.editor.text);
@@ -279,7 +279,7 @@ class ScriptPage {
   }
 
   async take(dropped) {
-    const chosenFiles = await orShowError(filesOf(dropped, this.about.most_bytes));
+    const chosenFiles = await orShowError(filesOf(dropped, this.setup.most_bytes));
     if (!chosenFiles) return;
     const { files, zip } = chosenFiles;
     if (zip) await this.open("", zip);

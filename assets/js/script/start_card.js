@@ -101,8 +101,8 @@ const NO_EFFECT = "Requests for GPUs have no effect; each is listed on the run's
 
 export class StartCard {
   /** `code()` returns files and entry; `onEntry(name)` and `onCpu()` are called after a choice. */
-  constructor(about, { code, onEntry, onCpu }) {
-    this.about = about;
+  constructor(setup, { code, onEntry, onCpu }) {
+    this.setup = setup;
     this.code = code;
     this.onCpu = onCpu;
     this.chosen = new Set();
@@ -117,28 +117,28 @@ export class StartCard {
       id: "ddp-script-ranks",
       type: "number",
       min: 1,
-      max: about.most_ranks,
-      value: about.ranks,
+      max: setup.most_ranks,
+      value: setup.ranks,
       oninput: () => this.chosen.add("ranks"),
     });
-    this.where = Object.fromEntries(about.where.map((field) => [field.name, whereField(field)]));
+    this.where = Object.fromEntries(setup.where.map((field) => [field.name, whereField(field)]));
     this.cpu = el("input", { type: "checkbox", id: "ddp-script-on-cpu", onchange: () => this.chooseCpu() });
     this.why = el("p", { class: "ddp-hint", role: "status" });
     this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
     this.pythonText = el("small", { role: "status" });
-    const disabled = about.refused !== null;
+    const disabled = setup.refused !== null;
     this.button = textButton("Start", () => this.go(), "main", { id: "ddp-script-go", disabled });
     this.element = this.layOut();
   }
 
   layOut() {
-    const { num_gpus: numGpus, most_ranks: mostRanks, may_name_paths: mayNamePaths } = this.about;
+    const { num_gpus: numGpus, most_ranks: mostRanks, may_name_paths: mayNamePaths } = this.setup;
     const [first, ...others] = TEXTS.filter(([, , , isPath]) => mayNamePaths || !isPath);
     /** @param {[string, string, string, boolean]} text */
     const field = ([name, label, help]) => labelled(label, this.texts[name], help);
     const ranksLabel = (numGpus ? "GPUs" : "CPU ranks") + (this.where.num_nodes ? " on each machine" : "");
     const where = (names) =>
-      this.about.where
+      this.setup.where
         .filter(({ name }) => names.includes(name))
         .map(({ name, label, help }) => labelled(label, this.where[name], help));
     const folded = Object.keys(this.where).filter((name) => !["partition", "num_nodes"].includes(name));
@@ -192,15 +192,15 @@ export class StartCard {
   /** Applies the settings found in the script, except those that the user has chosen. */
   take({ start, why, num_ranks: numRanks, options, marks, problem }, isEmpty) {
     setText(this.why, isEmpty ? EMPTY : (problem ?? why));
-    this.button.disabled = isEmpty || this.about.refused !== null;
+    this.button.disabled = isEmpty || this.setup.refused !== null;
     this.options.show(options);
     if (!this.chosen.has("start") && !problem) this.start.value = start;
     if (!this.chosen.has("ranks")) {
-      const { ranks: usual, most_ranks: most } = this.about;
+      const { ranks: usual, most_ranks: most } = this.setup;
       this.ranks.value = String(Math.min(numRanks ?? usual, most));
     }
     const asks = marks.some(({ level }) => level === "gpu");
-    if (!this.chosen.has("on_cpu")) this.cpu.checked = asks && this.about.num_gpus === 0;
+    if (!this.chosen.has("on_cpu")) this.cpu.checked = asks && this.setup.num_gpus === 0;
   }
 
   /** The settings that were entered or chosen, as /start_script takes them. */

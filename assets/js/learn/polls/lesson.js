@@ -46,7 +46,7 @@ export async function joinedPoll(lesson, pollId) {
 class FollowedPoll {
   /** @param {any} poll the server's description */
   constructor(poll) {
-    this.about = poll;
+    this.poll = poll;
     this.state = poll;
     this.text = el("strong", {});
     this.count = el("span", { class: "ddp-hint" });
@@ -71,7 +71,7 @@ class FollowedPoll {
    */
   follow(onRuns) {
     this.feed = new PollFeed(
-      this.about.poll_id,
+      this.poll.poll_id,
       (state) => {
         this.update(state);
         onRuns(state.run_ids ?? []);
@@ -86,7 +86,7 @@ class FollowedPoll {
    */
   async send(prediction) {
     if (this.state.state !== "open") return true;
-    if (!(await orShowError(sendAnswer(this.about.poll_id, prediction)))) return false;
+    if (!(await orShowError(sendAnswer(this.poll.poll_id, prediction)))) return false;
     this.update({ mine: prediction });
     return true;
   }

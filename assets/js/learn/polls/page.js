@@ -48,10 +48,10 @@ class PhoneView {
   constructor(poll) {
     this.poll = poll;
     this.key = `poll:${poll.poll_id}`;
-    this.kept = preference(this.key, null) ?? { token: token(), prediction: null, isLocked: false };
-    setPreference(this.key, this.kept);
+    this.stored = preference(this.key, null) ?? { token: token(), prediction: null, isLocked: false };
+    setPreference(this.key, this.stored);
     const question = { ...poll.question, because: [] };
-    this.prediction = new Prediction(question, this.kept, () => setPreference(this.key, this.kept), () => this.send());
+    this.prediction = new Prediction(question, this.stored, () => setPreference(this.key, this.stored), () => this.send());
     this.text = el("p", { class: "ddp-poll-state", role: "status" });
     this.connection = new ConnectionNote();
     this.element = el(
@@ -69,11 +69,11 @@ class PhoneView {
 
   async send() {
     this.prediction.button.disabled = true;
-    const taken = await orShowError(sendAnswer(this.poll.poll_id, this.kept.prediction, this.kept.token));
+    const taken = await orShowError(sendAnswer(this.poll.poll_id, this.stored.prediction, this.stored.token));
     this.prediction.button.disabled = false;
     if (!taken) return;
-    this.kept.isLocked = true;
-    setPreference(this.key, this.kept);
+    this.stored.isLocked = true;
+    setPreference(this.key, this.stored);
     this.prediction.lock();
     this.update(this.poll);
   }
@@ -81,8 +81,8 @@ class PhoneView {
   update(state) {
     Object.assign(this.poll, { ...state, question: this.poll.question });
     const { state: now } = this.poll;
-    if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
-    showText(this.text, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
+    if (now !== "open" && !this.stored.isLocked) this.prediction.lock();
+    showText(this.text, now === "open" && !this.stored.isLocked ? "" : WORDS[now]);
     if (now === "revealed") this.reveal().catch((error) => this.connection.heard(error));
   }
 
@@ -90,8 +90,8 @@ class PhoneView {
     if (this.prediction.isDrawn || this.hasRevealed) return;
     this.hasRevealed = true;
     const { question, outcome } = await fetchJson(pollAddress(this.poll.poll_id));
-    this.prediction.about.right = question.right;
-    if (this.kept.isLocked) this.prediction.reveal(null, outcome);
+    this.prediction.question.right = question.right;
+    if (this.stored.isLocked) this.prediction.reveal(null, outcome);
     else this.prediction.choices?.reveal(measuredChoice(outcome, question.right), null);
   }
 

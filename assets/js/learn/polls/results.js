@@ -67,15 +67,15 @@ class ChoiceBars {
 
 class CurveHeap {
   constructor(question) {
-    const about = describeDrawing(question);
-    this.frame = new DrawnCurve(about, null, () => {});
+    const drawing = describeDrawing(question);
+    this.frame = new DrawnCurve(drawing, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
     this.text = paragraph("hint");
     this.element = el(
       "div",
       { class: "ddp-drawn-box" },
-      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${about.curve}` }, ...this.frame.frame(), this.curves, this.middle),
+      svg("svg", { viewBox: "0 0 640 260", class: "ddp-drawn ddp-drawn-locked", role: "img", "aria-label": `All predictions of the ${drawing.curve}` }, ...this.frame.frame(), this.curves, this.middle),
       this.text,
     );
   } // prettier-ignore
@@ -103,8 +103,8 @@ export class PollRuns {
     this.runs = lesson.runs.map(
       ({ name, expect }, index) => new LessonRun(name, index, null, { expect, views: chartStyles(lesson) }),
     );
-    this.pictures = lesson.pictures.map((about) =>
-      about.curve ? new HeapPicture(about, question) : makePicture(about, null),
+    this.pictures = lesson.pictures.map((picture) =>
+      picture.curve ? new HeapPicture(picture, question) : makePicture(picture, null),
     );
     this.because = el("p", { class: "ddp-lesson-because", hidden: true });
     this.element = section(
@@ -153,20 +153,20 @@ export class PollRuns {
 
 /** A chart with the predicted curves of a class. */
 class HeapPicture extends CurvePicture {
-  constructor(about, question) {
+  constructor(picture, question) {
     // No individual prediction here, only the question.
-    super(about, /** @type {any} */ ({ about: question }));
+    super(picture, /** @type {any} */ ({ question }));
     this.results = null;
   }
 
   /** @override */
   expected() {
-    const { about } = this.prediction;
-    const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
+    const { question } = this.prediction;
+    const isOfThis = question.curve === this.picture.curve && question.axis === this.picture.axis;
     const curves = this.results?.curves ?? [];
     if (!isOfThis || curves.length === 0) return null;
     // One trace for all curves, with gaps between them.
-    const places = curves[0].map((_, index) => (index / (curves[0].length - 1)) * about.until);
+    const places = curves[0].map((_, index) => (index / (curves[0].length - 1)) * question.until);
     return {
       type: "scatter",
       mode: "lines",

@@ -77,7 +77,7 @@ export class LearningRateControl {
     this.runId = runId;
     this.onSent = onSent;
     /** @type {Set<string>} Ids of commands that were not answered yet. */
-    this.asked = new Set();
+    this.requested = new Set();
     const { lr_schedule: schedule, warmup_steps: steps, warmup_ratio: share } = config;
     this.isFull = schedule !== "constant" || steps > 0 || share > 0;
     this.input = el("input", {
@@ -106,7 +106,7 @@ export class LearningRateControl {
     const answer = await act(this.button, "set_learning_rate", this.runId, this.input.valueAsNumber);
     if (answer === null) this.input.focus({ preventScroll: true });
     else {
-      this.asked.add(answer.command_id);
+      this.requested.add(answer.command_id);
       this.input.value = "";
       this.onSent();
     }
@@ -128,7 +128,7 @@ export class LearningRateControl {
     );
     this.input.placeholder = `${number(head.learning_rate, 3)} now`;
     for (const mark of marks) {
-      if (mark.kind !== "command" || !this.asked.delete(mark.id)) continue;
+      if (mark.kind !== "command" || !this.requested.delete(mark.id)) continue;
       if (mark.accepted) showMessage(commandText(mark));
       else showError(commandText(mark));
     }

@@ -9,16 +9,16 @@ import { line, onThemeChange } from "../../shared/theme.js";
 import { paragraph, scrollBox, tableRow } from "../../shared/widgets.js";
 
 /** A short text for `fingerprints` of the stream; null if nothing was compared yet. */
-export function replicaText(found) {
-  if (!found) return null;
-  if (found.is_identical) return `replicas identical at step ${count(found.step)}`;
-  return `replicas differ since step ${count(found.differ_since)}`;
+export function replicaText(report) {
+  if (!report) return null;
+  if (report.is_identical) return `replicas identical at step ${count(report.step)}`;
+  return `replicas differ since step ${count(report.differ_since)}`;
 }
 
 /** The same as a sentence. */
-export function replicaSentence(found) {
-  const { step, num_ranks: ranks, differ_since: since, identical_until: until } = found;
-  if (found.is_identical) {
+export function replicaSentence(report) {
+  const { step, num_ranks: ranks, differ_since: since, identical_until: until } = report;
+  if (report.is_identical) {
     const all = ranks === 2 ? "Both ranks have" : `All ${count(ranks)} ranks have`;
     return `${all} the same weights, bit for bit, after step ${count(step)}.`;
   }
@@ -35,16 +35,16 @@ export function groupsOf(hashes) {
   return hashes.map((hash) => different.indexOf(hash));
 }
 
-function kindOf(found) {
-  if (found === null) return "none";
-  return found.is_identical ? "identical" : "differ";
+function kindOf(report) {
+  if (report === null) return "none";
+  return report.is_identical ? "identical" : "differ";
 }
 
 /** The badge in the card of the ranks. */
 export class ReplicaBadge {
   constructor(summary) {
     this.why = summary.no_fingerprints;
-    this.found = null;
+    this.report = null;
     this.text = el("span", {}, "\u00a0");
     this.icon = el("span", {});
     this.element = el("p", { class: "ddp-replicas", role: "status" }, this.icon, this.text);
@@ -53,19 +53,19 @@ export class ReplicaBadge {
   }
 
   /** Applies a message of the run's stream. */
-  update({ fingerprints: found, head }) {
-    if (found !== undefined) this.found = found;
-    const text = replicaText(this.found) ?? this.wordsWithout(head);
+  update({ fingerprints: report, head }) {
+    if (report !== undefined) this.report = report;
+    const text = replicaText(this.report) ?? this.wordsWithout(head);
     show(this.element, head.num_ranks > 1);
     setText(this.text, text);
-    const kind = kindOf(this.found);
+    const kind = kindOf(this.report);
     if (this.element.dataset.replicas !== kind) {
       this.icon.replaceChildren(
         ...(kind === "none" ? [] : [icon(kind === "identical" ? "check" : "warning")]),
       );
       this.element.dataset.replicas = kind;
     }
-    setAttribute(this.element, "title", this.found === null ? this.why : replicaSentence(this.found));
+    setAttribute(this.element, "title", this.report === null ? this.why : replicaSentence(this.report));
   }
 
   wordsWithout({ state }) {
@@ -118,7 +118,7 @@ export class Fingerprints {
     this.name = "fingerprints";
     this.title = "Fingerprints: are all replicas the same?";
     this.why = summary.no_fingerprints;
-    this.found = null;
+    this.report = null;
     this.isOffered = worldSize(summary.config) > 1;
     this.isOpen = false;
     this.sentence = el("p", { class: "ddp-fingerprints-sentence" });
@@ -132,7 +132,7 @@ export class Fingerprints {
       name: "fingerprints",
       title: "Distance between the ranks' weights",
       empty: "The ranks have been identical so far: their distance is 0.",
-      figure: () => distanceFigure(this.found?.curve ?? null),
+      figure: () => distanceFigure(this.report?.curve ?? null),
     });
     this.explained = paragraph("hint", DISTANCE);
     this.element = el(
@@ -155,28 +155,28 @@ export class Fingerprints {
   }
 
   /** Applies a message of the run's stream. */
-  update({ fingerprints: found, head }) {
+  update({ fingerprints: report, head }) {
     // Lessons embed the instrument without a fold: then it counts as open once it is in the document.
     const wasOpen = this.isOpen;
     this.isOpen ||= this.element.isConnected && this.element.closest("details") === null;
     this.isOffered = head.num_ranks > 1;
-    if (found !== undefined) this.found = found;
-    if (this.isOpen && (found !== undefined || !wasOpen)) this.say();
+    if (report !== undefined) this.report = report;
+    if (this.isOpen && (report !== undefined || !wasOpen)) this.say();
   }
 
   say() {
-    const { found } = this;
-    show(this.table, found !== null);
-    show(this.chart.element, Boolean(found?.curve));
-    show(this.explained, Boolean(found?.curve));
-    if (found === null) {
+    const { report } = this;
+    show(this.table, report !== null);
+    show(this.chart.element, Boolean(report?.curve));
+    show(this.explained, Boolean(report?.curve));
+    if (report === null) {
       setText(this.sentence, this.why ?? "Nothing has been compared yet.");
       return;
     }
-    setText(this.sentence, replicaSentence(found));
-    this.fillTable(found);
+    setText(this.sentence, replicaSentence(report));
+    this.fillTable(report);
     this.chart.invalidate();
-    if (this.isOpen && found.curve) this.chart.drawDue();
+    if (this.isOpen && report.curve) this.chart.drawDue();
   }
 
   fillTable({ newest, num_ranks: numRanks }) {

@@ -44,9 +44,9 @@ export class LookCloser {
     const text = "What happens inside this run. Each part states what is measured and what is computed.";
     this.element = section("Look closer", "look-closer", paragraph("caption", text), this.folds);
     /** The section named by the URL fragment, until it has been opened. */
-    this.wanted = wantedName();
+    this.target = wantedName();
     this.onAddress = () => {
-      this.wanted = wantedName();
+      this.target = wantedName();
       this.showWanted();
     };
     window.addEventListener("hashchange", this.onAddress);
@@ -69,9 +69,9 @@ export class LookCloser {
 
   /** Opens the section named by the URL fragment and scrolls to it, once it is available. */
   showWanted() {
-    const index = this.instruments.findIndex(({ name, isOffered }) => isOffered && name === this.wanted);
+    const index = this.instruments.findIndex(({ name, isOffered }) => isOffered && name === this.target);
     if (index === -1) return;
-    this.wanted = null;
+    this.target = null;
     const box = this.folds[index];
     box.open = true;
     // The final position is known only after the content was laid out.

@@ -303,7 +303,7 @@ export class WhoSawWhat {
     this.ranksPerReplica = Math.max(1, Math.round(worldSize(summary.config) / summary.num_replicas));
     this.isOffered = false;
     this.isOpen = false;
-    this.asked = { epoch: 0, by: null, first: null, last: null };
+    this.query = { epoch: 0, by: null, first: null, last: null };
     this.data = null;
     this.followed = null;
     this.doneStep = 0;
@@ -403,12 +403,12 @@ export class WhoSawWhat {
   }
 
   ask(changes) {
-    this.asked = { ...this.asked, ...changes };
+    this.query = { ...this.query, ...changes };
     this.load();
   }
 
   async load() {
-    const { epoch, by, first, last } = this.asked;
+    const { epoch, by, first, last } = this.query;
     const query = { epoch, ...(by ? { by } : {}), ...(first === null ? {} : { first, last }) };
     const queryText = JSON.stringify(query);
     this.loading = queryText;

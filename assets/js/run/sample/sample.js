@@ -24,8 +24,8 @@ export class SamplePanel {
   constructor() {
     this.caption = paragraph("caption", "\u00a0");
     this.empty = paragraph("empty", "Appears soon after training starts.");
-    this.place = el("div", { class: "ddp-sample-place" });
-    this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
+    this.container = el("div", { class: "ddp-sample-place" });
+    this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.container);
   }
 
   update({ sample }) {
@@ -35,7 +35,7 @@ export class SamplePanel {
       this.close();
       this.type = sample.type;
       this.view = VIEWS[sample.type]();
-      this.place.replaceChildren(this.view.element);
+      this.container.replaceChildren(this.view.element);
     }
     setText(this.caption, this.view.update(sample.content, sample.step));
   }
@@ -85,26 +85,26 @@ export class ConfusionPanel {
     if (this.names !== names.join("\n")) this.build(names);
     counts.forEach((row, truth) => {
       const total = row.reduce((sum, value) => sum + value, 0) || 1;
-      row.forEach((value, said) => {
-        const cell = this.cells[truth][said];
+      row.forEach((value, predicted) => {
+        const cell = this.cells[truth][predicted];
         setText(cell, value === 0 ? "" : count(value));
         cell.disabled = value === 0;
         cell.parentElement?.style.setProperty("--share", (value / total).toFixed(3));
-        cell.title = `${names[truth]} predicted as ${names[said]}: ${count(value)}, ${percent(value / total)}`;
+        cell.title = `${names[truth]} predicted as ${names[predicted]}: ${count(value)}, ${percent(value / total)}`;
       });
     });
   }
 
   /** Shows samples of a class that the model of the latest checkpoint takes for another, or recognises. */
-  async open(truth, said, names) {
+  async open(truth, predicted, names) {
     setText(this.behind, "Looking for the samples …");
     this.samples.replaceChildren();
     try {
-      const address = runAddress(this.runId, "model/confused", { label: truth, prediction: said });
+      const address = runAddress(this.runId, "model/confused", { label: truth, prediction: predicted });
       const { num_found: num, step, ...found } = await fetchJson(address);
       setText(
         this.behind,
-        `${count(num)} of class ${names[truth]} predicted as ${names[said]} at checkpoint ${count(step)}, the surest first.`,
+        `${count(num)} of class ${names[truth]} predicted as ${names[predicted]} at checkpoint ${count(step)}, the surest first.`,
       );
       this.samples.replaceChildren(...samples(found));
     } catch (error) {
@@ -115,17 +115,17 @@ export class ConfusionPanel {
   build(names) {
     this.names = names.join("\n");
     this.cells = names.map((_, truth) =>
-      names.map((__, said) => makeButton({ onclick: () => this.open(truth, said, names) })),
+      names.map((__, predicted) => makeButton({ onclick: () => this.open(truth, predicted, names) })),
     );
     const head = el("tr", {}, el("td", {}), columnHeads(names.map((name) => el("span", {}, name))));
-    const cellOf = (truth, said) =>
-      el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" }, this.cells[truth][said]);
+    const cellOf = (truth, predicted) =>
+      el("td", { class: truth === predicted ? "ddp-right" : "ddp-wrong" }, this.cells[truth][predicted]);
     const rowOf = (name, truth) =>
       el(
         "tr",
         {},
         el("th", { scope: "row" }, name),
-        names.map((_, said) => cellOf(truth, said)),
+        names.map((_, predicted) => cellOf(truth, predicted)),
       );
     this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, names.map(rowOf)));
   }
@@ -133,10 +133,10 @@ export class ConfusionPanel {
 
 function worst(counts, names) {
   let most = { value: 0 };
-  counts.forEach((row, truth) => row.forEach((value, said) => {
-    if (truth !== said && value > most.value) most = { value, truth, said };
+  counts.forEach((row, truth) => row.forEach((value, predicted) => {
+    if (truth !== predicted && value > most.value) most = { value, truth, predicted };
   })); // prettier-ignore
   return most.value === 0
     ? "No mistakes."
-    : `Most often ${names[most.truth]} is predicted as ${names[most.said]}: ${count(most.value)} times.`;
+    : `Most often ${names[most.truth]} is predicted as ${names[most.predicted]}: ${count(most.value)} times.`;
 }

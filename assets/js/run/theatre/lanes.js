@@ -186,7 +186,7 @@ export class LanePicture {
     const xOf = (moment) => left + (drawnWidth * moment) / length;
     const rankHeight = (2 * LANE_HEIGHT + GAP) * rem;
     const height = shown.length * (rankHeight + RANK_GAP * rem) + AXIS_HEIGHT * rem;
-    this.place = xOf;
+    this.xOf = xOf;
     sizePicture(this.element, width, height, label);
     const bottom = height - AXIS_HEIGHT * rem;
     this.playhead.setAttribute("y1", "0");
@@ -203,7 +203,7 @@ export class LanePicture {
   }
 
   moveTo(moment) {
-    const x = this.place?.(moment) ?? 0;
+    const x = this.xOf?.(moment) ?? 0;
     this.playhead.setAttribute("x1", String(x));
     this.playhead.setAttribute("x2", String(x));
   }

@@ -11,18 +11,20 @@ const UNKNOWN = 1;
  */
 
 /** @returns {Promise<Prepared>} */
-export async function prepare(about, inputs) {
-  if (about.input.kind === "image") return prepareImage(about, await storedPixels(about, inputs));
-  return about.input.kind === "table" ? prepareRow(about, inputs.row) : prepareText(about, inputs.text);
+export async function prepare(metadata, inputs) {
+  if (metadata.input.kind === "image") return prepareImage(metadata, await storedPixels(metadata, inputs));
+  return metadata.input.kind === "table"
+    ? prepareRow(metadata, inputs.row)
+    : prepareText(metadata, inputs.text);
 }
 
 /** The pixels in the range of the training images, channel by channel. */
-async function storedPixels(about, inputs) {
-  const { shape, largest } = about.input;
+async function storedPixels(metadata, inputs) {
+  const { shape, largest } = metadata.input;
   if (inputs.pixels) return inputs.pixels.flat(3);
   const [channels, height, width] = shape;
   const picture = await decoded(inputs.drawing ?? inputs.image);
-  const read = inputs.drawing ? centred(picture, about) : fitted(picture, width, height);
+  const read = inputs.drawing ? centred(picture, metadata) : fitted(picture, width, height);
   const stored = [];
   for (let channel = 0; channel < channels; channel += 1) {
     for (let pixel = 0; pixel < height * width; pixel += 1) {
@@ -60,8 +62,8 @@ function fitted(picture, width, height) {
 }
 
 /** The pixels of a drawing whose object is centred and as large as those of the training images. */
-function centred(picture, about) {
-  const { shape, background, largest, extent } = about.input;
+function centred(picture, metadata) {
+  const { shape, background, largest, extent } = metadata.input;
   const [, height, width] = shape;
   const context = paper(picture.width, picture.height);
   context.drawImage(picture, 0, 0);
@@ -113,8 +115,8 @@ function meanOf(at, [left, right], [top, bottom]) {
 }
 
 /** @returns {Prepared} */
-function prepareImage(about, stored) {
-  const { shape, mean, std, largest } = about.input;
+function prepareImage(metadata, stored) {
+  const { shape, mean, std, largest } = metadata.input;
   const [channels, height, width] = shape;
   const size = height * width;
   const values = stored.map((value, pixel) => {
@@ -133,8 +135,8 @@ function prepareImage(about, stored) {
 }
 
 /** @returns {Prepared} */
-function prepareRow(about, row) {
-  const { columns, mean, std, feature_names: names, shape } = about.input;
+function prepareRow(metadata, row) {
+  const { columns, mean, std, feature_names: names, shape } = metadata.input;
   const numbers = [];
   for (const { name, values, has_other: hasOther, has_missing: hasMissing } of columns) {
     const cell = row[name] ?? "";
@@ -154,12 +156,12 @@ function prepareRow(about, row) {
 }
 
 /** @returns {Prepared} */
-function prepareText(about, text) {
-  const length = about.input.shape[0];
-  const { tokens, pieces } = tokensOf(about, text);
+function prepareText(metadata, text) {
+  const length = metadata.input.shape[0];
+  const { tokens, pieces } = tokensOf(metadata, text);
   if (tokens.length === 0) throw new Error("The model finds no word in this text.");
   const used = tokens.slice(0, length);
-  const values = [...used, ...Array(length - used.length).fill(about.input.padding)];
+  const values = [...used, ...Array(length - used.length).fill(metadata.input.padding)];
   const shown = used.map((token, pixel) => {
     const isKnown = token !== UNKNOWN;
     return { text: isKnown ? pieces[pixel] : "\ufffd", is_known: isKnown };
@@ -186,19 +188,19 @@ const MOST_OTHERS = 4;
 
 export class LocalModel {
   /** `run` maps an input (values and shape) to the output: its numbers and their shape. */
-  constructor(about, run) {
-    this.about = about;
+  constructor(metadata, run) {
+    this.metadata = metadata;
     this.run = run;
   }
 
   async predict(inputs) {
-    const prepared = await prepare(this.about, inputs);
+    const prepared = await prepare(this.metadata, inputs);
     const scores = (await this.run(prepared.values, prepared.shape)).data;
     return { input: prepared.shown, ...this.answer(Array.from(scores, Number)) };
   }
 
   answer(scores) {
-    const { output, task } = this.about;
+    const { output, task } = this.metadata;
     if (task === "tabular_regression") return { value: scores[0] * output.std + output.mean };
     const probabilities = softmax(scores);
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
@@ -214,8 +216,8 @@ export class LocalModel {
 
   /** Calls `onToken` with each token of a continued text; `signal` stops it. */
   async generate(options, _step, onToken, signal) {
-    const { vocabulary } = this.about.input.tokenizer;
-    const length = this.about.input.shape[0];
+    const { vocabulary } = this.metadata.input.tokenizer;
+    const length = this.metadata.input.shape[0];
     const random = generator(options.seed);
     const tokens = Array.from(options.prompt, (character) => vocabulary.indexOf(character));
     if (tokens.includes(-1)) throw new Error("The beginning has characters that the model never saw.");
