@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 
 import { comparer } from "../../../assets/js/runs/columns.js";
-import { asked, placeOf, spanOn } from "../../../assets/js/runs/compare_figure.js";
+import { chartQuery, placeOf, spanOn } from "../../../assets/js/runs/compare_figure.js";
 import { samplesAt, scaling, speedUp } from "../../../assets/js/runs/scaling.js";
 import {
   CURRENT_USER,
@@ -113,7 +113,7 @@ Deno.test("runs are smoothed over as much of the axis, whatever their steps are"
   assert.equal(spanOn("samples", 30, heads), 1000); // of 30 × 64 = 1,920
   assert.equal(spanOn("time", 30, heads), 1); // of 30 × 0.05 s = 1.5 s
   assert.equal(spanOn("samples", 30, [null]), 0);
-  const look = (axis) => asked({ axis, smoothing: 9 });
+  const look = (axis) => chartQuery({ axis, smoothing: 9 });
   assert.deepEqual([look("step").axis, look("step").smooth_over], ["step", "step"]);
   assert.deepEqual([look("epochs").axis, look("epochs").smooth_over], ["step", "samples"]);
   assert.deepEqual([look("time").axis, look("time").smooth_over], ["time", "time"]);
