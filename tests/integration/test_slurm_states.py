@@ -290,7 +290,7 @@ def test_a_suspended_run_says_so_blames_no_rank_goes_on_and_can_be_stopped_while
     # Slurm resumes a job before it cancels it. A fast rank may then read the stop command and save, and a
     # fast launcher may record SIGTERM, whose cause is the cancellation.
     is_saved = any(reason.startswith("Stopped after step") for reason in said)
-    assert said[-1] == SUSPENDED_MESSAGE or is_saved, said
+    assert said[-1] in (SUSPENDED_MESSAGE, "The run's Slurm job was cancelled.") or is_saved, said
     wait_until("no process being left", lambda: not processes_of(run), STEPS_S)
 
 

@@ -25,6 +25,8 @@ def test_a_script_s_own_handler_gets_its_signal_after_the_last_records_are_writt
 def test_an_interrupt_does_not_keep_the_script_from_its_termination() -> None:
     written: list[str] = []
     before = signal.signal(signal.SIGTERM, lambda *_: written.append("the script's handler"))
+    # A program that a shell starts in the background ignores interrupts.
+    interrupt_before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def end() -> None:
         with session.defer_signals():
@@ -36,4 +38,5 @@ def test_an_interrupt_does_not_keep_the_script_from_its_termination() -> None:
             end()
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt_before)
     assert written == ["the script's handler"]
