@@ -107,7 +107,7 @@ class ScriptPlan:
         """Write the code and the rules of its sandbox into a new run's folder."""
         code_module.write(run.path, self.files)
         if self.readable is not None:
-            write_json_atomically(run.path / sandbox.RECORD, {"readable": list(self.readable)})
+            write_json_atomically(run.path / sandbox.RECORD_FILE, {"readable": list(self.readable)})
 
 
 @dataclass

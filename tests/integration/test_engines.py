@@ -26,7 +26,7 @@ from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.engines.slurm.engine import SlurmEngine, job_id_of
 from trainers.engines.ssh.register import engine_of
 
 END_S = 180.0
@@ -106,7 +106,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
 
     def kill_job(run: RunDirectory) -> None:
         """Also kill the batch script: otherwise Slurm would restart the run."""
-        job_id = job_of(liveness.read_status(run).handle)
+        job_id = job_id_of(liveness.read_status(run).handle)
         assert job_id is not None
         parts = [launcher_of(run, node) for node in (0, 1)]
         for process in psutil.process_iter(["cmdline"]):

@@ -44,8 +44,8 @@ def true_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     try:
         return _recorded_status(run, is_alive)
     except StatusError as error:
-        found = _state_without_status(run)
-        return replace(found, error=str(error) if found.state not in events.LIVE_STATES else None)
+        status = _state_without_status(run)
+        return replace(status, error=str(error) if status.state not in events.LIVE_STATES else None)
 
 
 def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
@@ -57,16 +57,20 @@ def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     if recorded.state not in events.LIVE_STATES:
         # The run is locked although its status is final: a user trains it again from a terminal, so only the
         # events have its state.
-        newest = events.last_state(run.events) if run.is_locked() else None
-        return recorded if newest is None else replace(recorded, state=newest)
+        latest_state = events.last_state(run.events) if run.is_locked() else None
+        return recorded if latest_state is None else replace(recorded, state=latest_state)
     # The owner may have ended between the two reads above, so read its last status again.
     recorded = status_file.read(run.status) or recorded
     if recorded.state not in events.LIVE_STATES:
         return recorded
-    last = events.last(run.events)
-    if last is not None and last["kind"] == "state" and last["state"] in events.ENDED_STATES:
+    last_event = events.last(run.events)
+    if (
+        last_event is not None
+        and last_event["kind"] == "state"
+        and last_event["state"] in events.ENDED_STATES
+    ):
         # The run wrote its final event, but its status file could no longer be written.
-        return replace(recorded, state=last["state"])
+        return replace(recorded, state=last_event["state"])
     return replace(recorded, state="lost", error=_lost_message(run))
 
 
@@ -81,12 +85,12 @@ def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
 
 def _state_without_status(run: RunDirectory) -> Status:
     """Return the state of a run without a status file: just created, or started from a terminal."""
-    newest = events.last_state(run.events)
+    latest_state = events.last_state(run.events)
     if run.is_locked():
-        return Status(state=newest or "starting")
-    if newest is not None:
-        is_lost = newest in events.LIVE_STATES
-        return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
+        return Status(state=latest_state or "starting")
+    if latest_state is not None:
+        is_lost = latest_state in events.LIVE_STATES
+        return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=latest_state)
     age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
     # abs(): after the clock was set back, the file's time is in the future and would count as new for hours.
     if abs(age_s) < LAUNCH_GRACE_S:
@@ -378,23 +382,23 @@ class Preparation:
         return {}
 
 
-def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Problem]:
+def script_problems(config: Config, *, no_paths_reason: str = "") -> list[Problem]:
     """Return the problems of a user's script on other machines.
 
     Args:
-        why_nothing_named: Why the script cannot use paths of this machine; empty if it can.
+        no_paths_reason: Why the script cannot use paths of this machine; empty if it can.
     """
     if config.script_start == "python" and config.num_nodes > 1:
         allowed = (
             "1: the launcher python starts the ranks on one machine only; torchrun can use several machines"
         )
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
-    named = [name for name in ("script_python", "script_folder") if getattr(config, name)]
-    allowed = f"empty: {why_nothing_named}"
+    used_fields = [name for name in ("script_python", "script_folder") if getattr(config, name)]
+    allowed = f"empty: {no_paths_reason}"
     return [
         Problem(field=name, value=getattr(config, name), allowed=allowed)
-        for name in named
-        if why_nothing_named
+        for name in used_fields
+        if no_paths_reason
     ]
 
 
@@ -545,9 +549,9 @@ KINDS: dict[str, EngineKind] = {}
 
 
 def register_engine(
-    name: str, **facts: Any
+    name: str, **fields: Any
 ) -> Callable[[Callable[[EngineOptions], Engine]], Callable[[EngineOptions], Engine]]:
-    """Register a function that creates an engine; `facts` are the fields of `EngineKind`.
+    """Register a function that creates an engine; `fields` are the fields of `EngineKind`.
 
     Raises:
         ValueError: If the name is taken.
@@ -556,7 +560,7 @@ def register_engine(
     def decorate(create: Callable[[EngineOptions], Engine]) -> Callable[[EngineOptions], Engine]:
         if name in KINDS:
             raise ValueError(f"engine is {name!r}, but an engine of this name is already registered")
-        KINDS[name] = EngineKind(name=name, create=create, **facts)
+        KINDS[name] = EngineKind(name=name, create=create, **fields)
         return create
 
     return decorate

@@ -47,7 +47,7 @@ def kinds() -> Mapping[str, EngineKind]:
 
     Each folder of trainers/engines with a module `register` adds its own.
     """
-    here = Path(__file__).parent
-    for file in sorted(here.glob("*/register.py")):
+    folder = Path(__file__).parent
+    for file in sorted(folder.glob("*/register.py")):
         importlib.import_module(f"{__package__}.{file.parent.name}.register")
     return dict(sorted(base.KINDS.items(), key=lambda item: (item[0] != LocalEngine.name, item[0])))

@@ -48,7 +48,7 @@ def main() -> None:
             if config.is_script:
                 folder = options.code or Path.cwd()
                 code = code_module.read_folder(folder, folder / config.script)
-                fill = lambda made: code_module.write(made.path, code)  # noqa: E731
+                fill = lambda new_run: code_module.write(new_run.path, code)  # noqa: E731
             rundir.make(run, config, fill)
         launch = engine.start(run, options.resume)
         launch.wait_until_at_work()

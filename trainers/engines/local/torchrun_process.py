@@ -24,7 +24,7 @@ from trainers.engines.local.torchrun import (
     IS_WARM,
     LOG_DIR,
     RendezvousFiles,
-    output_of,
+    output_paths,
     torchrun_options,
     torchrun_program,
     worker_arguments,
@@ -66,8 +66,8 @@ def remove_own() -> None:
 
 
 def _multiprocessing_config() -> dict[str, str]:
-    found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
-    return found
+    process_config: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
+    return process_config
 
 
 def start(
@@ -91,7 +91,7 @@ def start(
     board = None if is_confined else HeartbeatBoard(config.world_size)
     files = sandbox.rendezvous(run) if is_confined else RendezvousFiles().environment
     # Memory files end with this process, so nothing needs to be removed.
-    variables = {**torchrun_options(output_of(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
+    variables = {**torchrun_options(output_paths(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
     process = start_ranks(run, config, resume_step, board, variables, template=template)
     return process, None if board is None else Ranks(run, board)
 
@@ -103,7 +103,7 @@ def start_ranks(
     board: HeartbeatBoard | None,
     variables: Mapping[str, str],
     *,
-    meeting: Sequence[str] = (),
+    rendezvous_args: Sequence[str] = (),
     machine: int = 0,
     template: Template | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -111,7 +111,7 @@ def start_ranks(
 
     Args:
         variables: Added to its environment: the rendezvous, and settings for the ranks.
-        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        rendezvous_args: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
         machine: Number of this machine, whose torchrun has its own log.
         template: Becomes torchrun, if it is alive; it is not used for scripts.
 
@@ -119,14 +119,23 @@ def start_ranks(
         OSError: If it cannot be started.
     """
     run.logs.mkdir(exist_ok=True)
-    log, details = output_of(run, machine)
+    log, details = output_paths(run, machine)
     address = {} if board is None else {heartbeats.ADDRESS: board.address}
     variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(
-            run, config, log, details, variables, resume_step, meeting=meeting, is_first_machine=machine == 0
+            run,
+            config,
+            log,
+            details,
+            variables,
+            resume_step,
+            rendezvous_args=rendezvous_args,
+            is_first_machine=machine == 0,
         )
-    return launch(worker_arguments(config, run.path, resume_step, meeting), log, details, variables, template)
+    return launch(
+        worker_arguments(config, run.path, resume_step, rendezvous_args), log, details, variables, template
+    )
 
 
 class Template:
@@ -172,8 +181,8 @@ def launch(
     Raises:
         OSError: If it cannot be started.
     """
-    for left in (details, log):  # in a copied run they may be links to other places
-        plain_files.remove(left)
+    for stale_path in (details, log):  # in a copied run they may be links to other places
+        plain_files.remove(stale_path)
     variables = environment.for_a_child(variables)
     if template is not None:
         process = template.run(arguments, log, {**variables, IS_WARM: "1"})

@@ -91,15 +91,15 @@ def test_they_are_let_go(
     elif reason == "no memory":
         memory.available = 10**8
     elif reason == "nobody looks":
-        monkeypatch.setattr(warm_pool, "KEPT_S", 0.0)
+        monkeypatch.setattr(warm_pool, "EXPECTED_FOR_S", 0.0)
     elif reason == "other code":
         memory.available = 1.4 * 10**9  # enough to keep them, too little to start new ones
         code[0] = "second"
         assert kept.take(Order(run_dir="/runs/a")) is None
     else:
         memory.available = 1.4 * 10**9
-        assert kept._kept is not None
-        kept._kept.process.kill()
+        assert kept._waiting is not None
+        kept._waiting.process.kill()
     wait_until("none", lambda: has(kept, False), SOON_S)
     if reason != "it has died":
         wait_until("its end", heard.exists, SOON_S)

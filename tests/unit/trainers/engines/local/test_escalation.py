@@ -12,7 +12,7 @@ from trainers.engines.local.stopping import (
     EXIT_GRACE_S,
     FLUSH_S,
     LATEST_S,
-    MOST_LATE_S,
+    MAX_COMMAND_AGE_S,
     SAVE_GRACE_S,
     STOP_GRACE_S,
     TERM_GRACE_S,
@@ -102,6 +102,6 @@ def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None
         file.write(',"save":false,"time_unix_s":1}\n')
         file.writelines(f'{stop},"time_unix_s":{when}}}\n' for when in ("9e12", "NaN"))
     first, second, third = requests.stops()
-    assert (first.save, late_s(first)) == (False, MOST_LATE_S)
+    assert (first.save, late_s(first)) == (False, MAX_COMMAND_AGE_S)
     assert (second.save, late_s(second)) == (True, 0.0)
     assert late_s(third) == 0.0

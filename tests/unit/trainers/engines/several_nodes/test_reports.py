@@ -20,7 +20,7 @@ from trainers.engines.local.stacks import Ranks
 from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.node import Head
 from trainers.engines.several_nodes.reports import (
-    COMES_WITHIN_S,
+    FIRST_REPORT_LIMIT_S,
     LOST_AFTER_S,
     LatestReport,
     NodeReport,
@@ -82,7 +82,7 @@ def test_a_node_that_never_comes_is_lost_too(
     run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
-    assert look(head, monkeypatch, COMES_WITHIN_S - 1) == ""
+    assert look(head, monkeypatch, FIRST_REPORT_LIMIT_S - 1) == ""
     assert "has sent no report within" in look(head, monkeypatch, 1.5)
 
 
@@ -99,7 +99,7 @@ def test_a_node_that_never_comes_is_lost_too(
 def test_a_damaged_report_is_none(folder: NodesFolder, damaged: str) -> None:
     (folder.path / "1.json").write_text(damaged)
     (folder.path / "1.json").chmod(0o600)
-    assert LatestReport(1).look(folder, 1.0) is None
+    assert LatestReport(1).update(folder, 1.0) is None
 
 
 def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
@@ -113,16 +113,16 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     )
     head, mute = Head(reporter), Head(silent_reporter)
     now = head._looked_at
-    assert head.why_to_end(now + 1) is None
-    assert head.why_to_end(now + LOST_AFTER_S) is None
-    assert mute.why_to_end(now + 9 * LOST_AFTER_S) is None, "the disk is full"
-    silent = head.why_to_end(now + 2 + LOST_AFTER_S)
+    assert head.end_reason(now + 1) is None
+    assert head.end_reason(now + LOST_AFTER_S) is None
+    assert mute.end_reason(now + 9 * LOST_AFTER_S) is None, "the disk is full"
+    silent = head.end_reason(now + 2 + LOST_AFTER_S)
     assert silent is not None and "Node 0 (pc1, rank 0) has not reported for" in silent
     told = Head(reporter)
-    folder.order_end(within_s=10.0)
+    folder.request_end(within_s=10.0)
     now = told._looked_at
-    assert told.why_to_end(now + 1) is None, "it may still end by itself"
-    assert told.why_to_end(now + 12) == "Node 0 has ended this start of the run."
+    assert told.end_reason(now + 1) is None, "it may still end by itself"
+    assert told.end_reason(now + 12) == "Node 0 has ended this start of the run."
 
 
 def test_a_node_reports_on_while_the_disk_is_full(small_disk: Path) -> None:
