@@ -1,6 +1,6 @@
 """The supervisor's side of the ranks' heartbeats, and the comparison of their answers.
 
-`HeartbeatBoard` reads the places that the ranks write (`contract/heartbeats.py`). The second half of the file
+`HeartbeatMemory` reads the slots that the ranks write (`contract/heartbeats.py`). The second half of the file
 compares the ranks' answers, to find the rank that blocks a collective.
 """
 
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainers.contract import heartbeats as layout
-from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Beat, Collective, Group
+from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Heartbeat, Collective, Group
 from trainers.machine.host import MemoryFile
 
 
-class HeartbeatBoard:
-    """The supervisor's side: reads the place of every rank."""
+class HeartbeatMemory:
+    """The supervisor's side: reads the slot of every rank."""
 
     def __init__(self, num_ranks: int) -> None:
-        self._file = MemoryFile("heartbeats", num_ranks * (layout.PLACE_BYTES + MAX_ANSWER_BYTES))
+        self._file = MemoryFile("heartbeats", num_ranks * (layout.SLOT_BYTES + MAX_ANSWER_BYTES))
         self._bytes = memoryview(self._file.map())
-        self._numbers = self._bytes[: num_ranks * layout.PLACE_BYTES].cast("Q")
+        self._numbers = self._bytes[: num_ranks * layout.SLOT_BYTES].cast("Q")
         self._num_requests = 0
         self.num_ranks = num_ranks
 
@@ -29,17 +29,17 @@ class HeartbeatBoard:
         """Path at which ranks open the memory file, valid while this process lives."""
         return self._file.address
 
-    def read(self, rank: int) -> Beat | None:
+    def read(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat; None before its first."""
         start = rank * layout.NUMBERS
         numbers = self._numbers[start : start + layout.NUMBERS]
         if numbers[layout.COUNT] == 0:
             return None
-        return Beat(
+        return Heartbeat(
             count=numbers[layout.COUNT],
             pid=numbers[layout.PID],
             step=numbers[layout.STEP],
-            doing=numbers[layout.DOING_NOW],
+            doing=numbers[layout.ACTIVITY],
             is_on_gpu=bool(numbers[layout.ON_GPU]),
         )
 
@@ -47,7 +47,7 @@ class HeartbeatBoard:
         """Ask every rank for the collectives it is in. Ranks poll the request number."""
         self._num_requests += 1
         for rank in range(self.num_ranks):
-            self._numbers[rank * layout.NUMBERS + layout.ASKED] = self._num_requests
+            self._numbers[rank * layout.NUMBERS + layout.REQUESTED] = self._num_requests
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request, or None. A stuck rank never answers."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Beat, from_bytes
+from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Heartbeat, from_bytes
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Gap, Views
@@ -68,18 +68,18 @@ class RankWatch:
 
     rank: int
     host: str = ""
-    beat: Beat | None = None
+    heartbeat: Heartbeat | None = None
     effort: Effort | None = None
     silent_s: float = 0.0
     idle_s: float = 0.0
     last_gap_s: float = 0.0
     is_gone: bool = False
 
-    def update(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
+    def update(self, heartbeat: Heartbeat | None, effort: Effort | None, passed_s: float) -> None:
         """Record a check `passed_s` after the last one; `effort` is None if it was not sampled."""
         before, self.effort = self.effort, effort
-        if beat is not None and (self.beat is None or beat.count != self.beat.count):
-            self.beat = beat
+        if heartbeat is not None and (self.heartbeat is None or heartbeat.count != self.heartbeat.count):
+            self.heartbeat = heartbeat
             self.last_gap_s, self.silent_s, self.idle_s = self.silent_s, 0.0, 0.0
             self.is_gone = False
             return
@@ -94,20 +94,20 @@ class RankWatch:
     def makes_progress(self) -> bool:
         """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one."""
         gap_s = self.last_gap_s if self.is_on_gpu else 0.0
-        return self.beat is not None and self.silent_s < max(PROGRESS_UNTIL_S, LAST_GAP_FACTOR * gap_s)
+        return self.heartbeat is not None and self.silent_s < max(PROGRESS_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
     @property
     def is_on_gpu(self) -> bool:
-        return self.beat is not None and self.beat.is_on_gpu
+        return self.heartbeat is not None and self.heartbeat.is_on_gpu
 
     @property
     def takes_part(self) -> bool:
         """True if it still takes part in training."""
-        return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
+        return not self.is_gone and (self.heartbeat is None or self.heartbeat.doing != ENDING)
 
     @property
     def is_building(self) -> bool:
-        return self.beat is None or self.beat.doing in (STARTING, BUILDING)
+        return self.heartbeat is None or self.heartbeat.doing in (STARTING, BUILDING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | 
     Suspended ranks are checked first: they explain why other ranks are idle.
     """
     participants = [watch for watch in watches if watch.takes_part]
-    if all(watch.beat is None for watch in participants):
+    if all(watch.heartbeat is None for watch in participants):
         return None  # torchrun has not started them yet
     stopped_ranks = [watch.rank for watch in participants if watch.is_stopped and watch.silent_s >= limit_s]
     if stopped_ranks:
@@ -159,7 +159,7 @@ def busy_ranks(watches: Sequence[RankWatch]) -> list[RankWatch]:
     return [
         watch
         for watch in participants
-        if watch.beat is not None and (watch.makes_progress or watch.idle_s < BUSY_UNTIL_S)
+        if watch.heartbeat is not None and (watch.makes_progress or watch.idle_s < BUSY_UNTIL_S)
     ]
 
 
@@ -271,12 +271,12 @@ class HangWatch:
         self.hang = None
 
     def _update(self, watch: RankWatch, passed_s: float) -> None:
-        beat = self._ranks.beat(watch.rank)
-        reads_effort = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        heartbeat = self._ranks.heartbeat(watch.rank)
+        reads_effort = heartbeat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
         effort = self._ranks.effort(watch.rank) if reads_effort else None
         watch.host = self._ranks.host(watch.rank)
         watch.is_gone = reads_effort and effort is None
-        watch.update(beat, effort, passed_s)
+        watch.update(heartbeat, effort, passed_s)
 
     def _is_examination_due(self, suspicion: Suspicion, passed_s: float) -> bool:
         """Limit how often ranks that may only be waiting are examined: reading stacks is slow."""
@@ -305,11 +305,11 @@ class HangWatch:
 
     def _has_new_heartbeat(self, rank: int) -> bool:
         """True if a rank has sent a heartbeat since the last check."""
-        latest, previous = self._ranks.beat(rank), self._watches[rank].beat
+        latest, previous = self._ranks.heartbeat(rank), self._watches[rank].heartbeat
         return latest is not None and (previous is None or latest.count != previous.count)
 
     def _stacks(self) -> dict[int, Stacks]:
-        ranks = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
+        ranks = [watch.rank for watch in self._watches if watch.heartbeat and not watch.is_gone]
         with ThreadPoolExecutor(max_workers=MAX_PARALLEL_READS) as pool:
             return dict(zip(ranks, pool.map(self._ranks.stacks, ranks), strict=True))
 
@@ -371,7 +371,7 @@ def blocking_ranks(
         return (
             stuck_outside or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _ranks_in_gaps(gaps))) or ()
         )
-    not_started = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
+    not_started = tuple(rank for rank in suspicion.ranks if watches[rank].heartbeat is None)
     return not_started or stuck_outside or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
 
 
@@ -468,7 +468,7 @@ def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
 def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
     """Return the rank with the least progress."""
     return min(
-        culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
+        culprits, key=lambda rank: (heartbeat.step, heartbeat.doing) if (heartbeat := watches[rank].heartbeat) else (-1, 0)
     )
 
 
@@ -485,6 +485,6 @@ def _location_text(rank: int, watches: Sequence[RankWatch], stacks: Mapping[int,
 
 
 def _activity_text(watch: RankWatch) -> str:
-    if watch.beat is None:
+    if watch.heartbeat is None:
         return "before its first heartbeat"
-    return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"
+    return f"at step {watch.heartbeat.step + 1:,}, {watch.heartbeat.activity}"

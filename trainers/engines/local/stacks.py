@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.heartbeats import STACKS_SIGNAL, Beat
+from trainers.contract.heartbeats import STACKS_SIGNAL, Heartbeat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, processes
 from trainers.machine.os_errors import explain
@@ -243,39 +243,39 @@ class Ranks:
 
     num_machines = 1
 
-    def __init__(self, run: RunDirectory, board: HeartbeatBoard) -> None:
+    def __init__(self, run: RunDirectory, memory: HeartbeatMemory) -> None:
         self.run = run
-        self.board = board
-        self.num_ranks = board.num_ranks
+        self.memory = memory
+        self.num_ranks = memory.num_ranks
 
-    def beat(self, rank: int) -> Beat | None:
+    def heartbeat(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat; None before its first."""
-        return self.board.read(rank)
+        return self.memory.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
         """Return the resources that a rank's process has used so far; None if it has ended."""
-        beat = self.board.read(rank)
-        return None if beat is None else processes.sample_effort(beat.pid)
+        heartbeat = self.memory.read(rank)
+        return None if heartbeat is None else processes.sample_effort(heartbeat.pid)
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in."""
-        self.board.ask()
+        self.memory.ask()
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request; None if it has not answered."""
-        return self.board.answer(rank)
+        return self.memory.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
         """Return a rank's stacks, after the latest request. Takes seconds."""
-        beat = self.board.read(rank)
-        if beat is None:
+        heartbeat = self.memory.read(rank)
+        if heartbeat is None:
             return Stacks(threads=(), source="The rank has not started.")
-        return read(beat.pid, self.run.rank_log(rank))
+        return read(heartbeat.pid, self.run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a rank's stacks without its cooperation; None if they cannot be read."""
-        beat = self.board.read(rank)
-        return None if beat is None else read_at_once(beat.pid)
+        heartbeat = self.memory.read(rank)
+        return None if heartbeat is None else read_at_once(heartbeat.pid)
 
     def host(self, rank: int) -> str:
         """Return the name of a rank's machine; empty if there is only one."""

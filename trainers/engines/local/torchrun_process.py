@@ -15,7 +15,7 @@ from pathlib import Path
 from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
 from trainers.engines.local.fork_server import TorchrunOrder
 from trainers.engines.local.stacks import Ranks
@@ -88,19 +88,19 @@ def start(
     """
     is_confined = config.is_script and sandbox.is_confined(run)
     # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
-    board = None if is_confined else HeartbeatBoard(config.world_size)
+    memory = None if is_confined else HeartbeatMemory(config.world_size)
     files = sandbox.rendezvous(run) if is_confined else RendezvousFiles().environment
     # Memory files end with this process, so nothing needs to be removed.
     variables = {**torchrun_options(output_paths(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
-    process = start_ranks(run, config, resume_step, board, variables, template=template)
-    return process, None if board is None else Ranks(run, board)
+    process = start_ranks(run, config, resume_step, memory, variables, template=template)
+    return process, None if memory is None else Ranks(run, memory)
 
 
 def start_ranks(
     run: RunDirectory,
     config: Config,
     resume_step: int | None,
-    board: HeartbeatBoard | None,
+    memory: HeartbeatMemory | None,
     variables: Mapping[str, str],
     *,
     rendezvous_args: Sequence[str] = (),
@@ -120,7 +120,7 @@ def start_ranks(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = output_paths(run, machine)
-    address = {} if board is None else {heartbeats.ADDRESS: board.address}
+    address = {} if memory is None else {heartbeats.ADDRESS: memory.address}
     variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(

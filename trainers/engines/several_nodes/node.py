@@ -31,7 +31,7 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
@@ -306,14 +306,14 @@ def start_torchrun(
         variables |= node.script_environment()
         if node.num_nodes == 1:
             variables[STORE] = MemoryFile("store").address
-    board = HeartbeatBoard(config.world_size)
+    memory = HeartbeatMemory(config.world_size)
     rendezvous_args = node.rendezvous_arguments(config.nproc_per_node)
     process = torchrun_process.start_ranks(
-        run, config, resume_step, board, variables, rendezvous_args=rendezvous_args, machine=node.rank
+        run, config, resume_step, memory, variables, rendezvous_args=rendezvous_args, machine=node.rank
     )
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     peers = Peers(node, lease)
-    reporter = Reporter(folder, socket.gethostname(), Ranks(run, board), node.ranks(config), peers)
+    reporter = Reporter(folder, socket.gethostname(), Ranks(run, memory), node.ranks(config), peers)
     for begin, close in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),

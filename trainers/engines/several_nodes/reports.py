@@ -22,7 +22,7 @@ from typing import Any
 
 from trainers.contract import fence
 from trainers.contract.fence import SupersededError
-from trainers.contract.heartbeats import Beat
+from trainers.contract.heartbeats import Heartbeat
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
@@ -90,7 +90,7 @@ class RanksOfNodes(Ranks):
     """
 
     def __init__(self, reporter: Reporter) -> None:
-        super().__init__(reporter.ranks.run, reporter.ranks.board)
+        super().__init__(reporter.ranks.run, reporter.ranks.memory)
         self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
         self.num_machines = self._peers.node.num_nodes
         self._other_nodes = {number: LatestReport(number) for number in range(1, self.num_machines)}
@@ -99,12 +99,12 @@ class RanksOfNodes(Ranks):
         self._request_number = 0
         self._network_failure, self._network_failed_at = "", float("-inf")
 
-    def beat(self, rank: int) -> Beat | None:
+    def heartbeat(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat, from shared memory or from its node's report."""
         if self._node_of(rank) == 0:
-            return super().beat(rank)
-        found = self._rank_report(rank)
-        return None if found is None else found.beat
+            return super().heartbeat(rank)
+        report = self._rank_report(rank)
+        return None if report is None else report.beat
 
     def effort(self, rank: int) -> Effort | None:
         """Return a rank's resource usage; of a remote rank, from the report that found it silent."""
@@ -336,7 +336,7 @@ class NodesFolder:
 class RankReport:
     """One rank in its node's report. `effort` is None if the rank has sent a heartbeat or has ended."""
 
-    beat: Beat | None
+    beat: Heartbeat | None
     effort: Effort | None
 
 
@@ -421,11 +421,11 @@ class Reporter:
 
     def _rank_report(self, rank: int) -> RankReport:
         """Return a rank's report. Samples its process only if no heartbeat came since the last one."""
-        beat = self.ranks.beat(rank)
-        is_silent = beat is not None and self._heartbeat_counts.get(rank) == beat.count
-        if beat is not None:
-            self._heartbeat_counts[rank] = beat.count
-        return RankReport(beat=beat, effort=self.ranks.effort(rank) if is_silent else None)
+        heartbeat = self.ranks.heartbeat(rank)
+        is_silent = heartbeat is not None and self._heartbeat_counts.get(rank) == heartbeat.count
+        if heartbeat is not None:
+            self._heartbeat_counts[rank] = heartbeat.count
+        return RankReport(beat=heartbeat, effort=self.ranks.effort(rank) if is_silent else None)
 
     def _answer_loop(self) -> None:
         answered_number = 0

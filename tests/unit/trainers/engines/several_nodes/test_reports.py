@@ -12,9 +12,9 @@ import pytest
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
 from tests.unit.trainers.engines.several_nodes.conftest import peers_of
-from trainers.contract.heartbeats import COMPUTING, Place
+from trainers.contract.heartbeats import COMPUTING, HeartbeatSlot
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.several_nodes import reports
@@ -33,10 +33,10 @@ SOON_S = 10.0
 
 
 @pytest.fixture
-def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoard]:
+def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatMemory]:
     """Run the reporter of node 1; its rank 1 is this process."""
-    board = HeartbeatBoard(2)
-    Place(board.address, 1).beat(COMPUTING, 41)
+    board = HeartbeatMemory(2)
+    HeartbeatSlot(board.address, 1).write(COMPUTING, 41)
     reporter = Reporter(folder, "pc2", Ranks(run, board), (1,), peers_of(1))
     reporter.begin()
     yield board
@@ -44,7 +44,7 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoar
 
 
 def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> Reporter:
-    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatBoard(2)), (node,), peers_of(node))
+    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatMemory(2)), (node,), peers_of(node))
 
 
 def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
@@ -59,11 +59,11 @@ def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1
 
 
 def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_stacks(
-    run: RunDirectory, folder: NodesFolder, other_node: HeartbeatBoard, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, folder: NodesFolder, other_node: HeartbeatMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
-    wait_until("a report", lambda: look(head, monkeypatch) == "" and head.beat(1), SOON_S)
-    beat = head.beat(1)
+    wait_until("a report", lambda: look(head, monkeypatch) == "" and head.heartbeat(1), SOON_S)
+    beat = head.heartbeat(1)
     assert beat is not None and (beat.step, beat.doing, beat.pid) == (41, COMPUTING, os.getpid())
     assert head.host(1) == "pc2" and head.host(0) == os.uname().nodename
     # Without a new heartbeat, node 0 inspects the process.
