@@ -180,7 +180,7 @@ def note_gpu() -> None:
     _slot.note_gpu()
 
 
-def answer_when_asked(make_answer: Callable[[], bytes]) -> None:
+def answer_request(make_answer: Callable[[], bytes]) -> None:
     """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
     if _slot.has_request:
         _slot.answer(make_answer())

@@ -811,7 +811,7 @@ class Recorder:
                     sampled_at = clock()
                     self._sample()
                 self._writer.sync()
-                heartbeats.answer_when_asked(flight_record_text)
+                heartbeats.answer_request(flight_record_text)
                 if self._collector is not None and not is_over:
                     self._collector.pump()
                 self.control.exchange()
