@@ -121,7 +121,7 @@ class Capacity:
         cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
         place: Name of the place for messages, such as "this machine".
         has_more_ranks_than_cores: True if CPU ranks may share a core.
-        asked: The fields, by name, that select where a run trains; their choices may depend on the
+        placement_fields: The fields, by name, that select where a run trains; their choices may depend on the
             configuration.
     """
 
@@ -137,7 +137,7 @@ class Capacity:
     cpu_has_bf16: bool | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
-    asked: Mapping[str, AskedField] = field(default_factory=dict)
+    placement_fields: Mapping[str, PlacementField] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedField:
+class PlacementField:
     """A field of the form that selects where a run trains.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainers.contract.config import Config, Problem
-from trainers.engines.base import AskedField, Capacity, Choice
+from trainers.engines.base import Capacity, Choice, PlacementField
 from trainers.engines.slurm import client
 from trainers.engines.slurm.client import Partition
 from trainers.engines.slurm.endings import SlurmError
@@ -68,7 +68,7 @@ class Placement:
             memory_bytes=partition.memory_bytes,
             place=f"a node of partition {partition.name}",
             has_more_ranks_than_cores=False,
-            asked=self._placement_fields(config),
+            placement_fields=self._placement_fields(config),
         )
 
     def gres(self, config: Config) -> str:
@@ -139,22 +139,22 @@ class Placement:
             )
             yield _problem(config, "time_limit", f"at most {client.duration_text(max_s)}: {source}")
 
-    def _placement_fields(self, config: Config) -> dict[str, AskedField]:
+    def _placement_fields(self, config: Config) -> dict[str, PlacementField]:
         """Return the fields that the form offers."""
         site = self._site
         fields = {
-            name: AskedField(default=rule.default, choices=self._choices(name, rule, config))
+            name: PlacementField(default=rule.default, choices=self._choices(name, rule, config))
             for name, rule in site.rules().items()
             if not rule.hidden and rule.fixed is None
         }
         if "partition" in fields:
             fields["partition"] = replace(fields["partition"], default=self.partitions()[0].name)
         if site.num_nodes.maximum != 1:
-            fields["num_nodes"] = AskedField(default=1)
+            fields["num_nodes"] = PlacementField(default=1)
         if lines := site.extra_lines.allowed:
             choices = tuple(Choice(value=line, words=line) for line in lines)
             default = "\n".join(site.extra_lines.default)
-            fields["extra_lines"] = AskedField(default=default, choices=choices, is_several=True)
+            fields["extra_lines"] = PlacementField(default=default, choices=choices, is_several=True)
         return fields
 
     def _choices(

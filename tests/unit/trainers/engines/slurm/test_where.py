@@ -202,15 +202,15 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
 
 
 def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
-    asked = make(SITE).capacity().asked
+    asked = make(SITE).capacity().placement_fields
     assert set(asked) == {"partition", "num_nodes", "gpu_type", "time_limit", "memory_gb", "extra_lines"}
     assert [choice.value for choice in asked["partition"].choices] == ["gpu", "lab"]
     assert asked["partition"].default == "gpu" and asked["time_limit"].default == "04:00:00"
     lines = [choice.value for choice in asked["extra_lines"].choices]
     assert lines == ["--exclusive", "--reservation=course"]
-    types = make().capacity(Config(partition="gpu")).asked["gpu_type"].choices
+    types = make().capacity(Config(partition="gpu")).placement_fields["gpu_type"].choices
     assert [choice.value for choice in types] == ["", "a100", "v100"]
-    free = make().capacity().asked
+    free = make().capacity().placement_fields
     assert {"account", "qos"} <= set(free) and free["account"].choices == ()
 
 
@@ -242,7 +242,7 @@ def test_the_example_of_the_docs_is_read_and_makes_start_work_without_a_click(
     example = page.partition("<!-- example: begin -->\n```toml\n")[2].partition("```\n<!-- example: end")[0]
     rows = tuple(row.replace("lab*", "cpu*") for row in ROWS)
     engine = make(example, rows)
-    asked = set(engine.capacity().asked)
+    asked = set(engine.capacity().placement_fields)
     assert asked == {"partition", "num_nodes", "time_limit", "memory_gb", "extra_lines"}
     config = Config(nproc_per_node=1)
     assert engine.check(config) == []
