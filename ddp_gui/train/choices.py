@@ -557,7 +557,7 @@ class WhereGroup:
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
             return gr.update(info=f"{most} of the partition, each with the same number of ranks.")
-        offered = [(choice.words, choice.value) for choice in here.placement_fields[name].choices]
+        offered = [(choice.label, choice.value) for choice in here.placement_fields[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
             info = "The type of the GPUs that the ranks train on."

@@ -383,7 +383,7 @@ def as_number(text: str, *, is_whole: bool) -> str:
 
 def _asked_choice(asked: PlacementField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
     """Create the control of a field whose choices the engine defines."""
-    choices = [(choice.words, choice.value) for choice in asked.choices]
+    choices = [(choice.label, choice.value) for choice in asked.choices]
     if asked.is_several:
         return gr.CheckboxGroup(choices=choices, **{**common, "value": str(common["value"]).splitlines()})
     return _choice(choices=choices, **common)

@@ -145,7 +145,7 @@ class Choice:
     """One value of a field and its label in a list."""
 
     value: str
-    words: str
+    label: str
 
 
 @dataclass(frozen=True, kw_only=True)

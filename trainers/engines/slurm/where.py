@@ -152,7 +152,7 @@ class Placement:
         if site.num_nodes.maximum != 1:
             fields["num_nodes"] = PlacementField(default=1)
         if lines := site.extra_lines.allowed:
-            choices = tuple(Choice(value=line, words=line) for line in lines)
+            choices = tuple(Choice(value=line, label=line) for line in lines)
             default = "\n".join(site.extra_lines.default)
             fields["extra_lines"] = PlacementField(default=default, choices=choices, is_several=True)
         return fields
@@ -163,7 +163,7 @@ class Placement:
         if name == "partition":
             partitions = self.partitions()
             return tuple(
-                Choice(value=partition.name, words=client.partition_text(partition))
+                Choice(value=partition.name, label=client.partition_text(partition))
                 for partition in partitions
             )
         if name == "gpu_type":
@@ -172,15 +172,15 @@ class Placement:
             kinds = [kind for kind in partition.gpu_types() if kind and kind in allowed]
             free = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
             return (
-                Choice(value="", words="any free GPU"),
-                *(Choice(value=kind, words=f"{kind}: {free[kind]}") for kind in kinds),
+                Choice(value="", label="any free GPU"),
+                *(Choice(value=kind, label=f"{kind}: {free[kind]}") for kind in kinds),
             )
         if not isinstance(rule, NameRule):
             return ()
         default_choices = (
-            () if rule.default or not rule.allowed else (Choice(value="", words="your default"),)
+            () if rule.default or not rule.allowed else (Choice(value="", label="your default"),)
         )
-        return (*default_choices, *(Choice(value=value, words=value) for value in rule.allowed))
+        return (*default_choices, *(Choice(value=value, label=value) for value in rule.allowed))
 
 
 def _node_problems(config: Config, partition: Partition) -> Iterator[Problem]:
