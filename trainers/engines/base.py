@@ -114,7 +114,7 @@ class Capacity:
 
     Attributes:
         num_gpus: Per usable node.
-        most_gpus_per_run: Per node; None: all. A run gets one MIG instance at most.
+        max_gpus_per_run: Per node; None: all. A run gets one MIG instance at most.
         gpu_memory_bytes, memory_bytes: Of the smallest GPU or MIG instance, and of a node.
         gpu_capability: The lowest compute capability, such as (7, 5).
         gpu_free_bytes: Per GPU, in no order; empty if unknown.
@@ -128,7 +128,7 @@ class Capacity:
     num_nodes: int
     num_gpus: int
     num_cores: int
-    most_gpus_per_run: int | None = None
+    max_gpus_per_run: int | None = None
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     gpu_capability: tuple[int, int] | None = None

@@ -90,7 +90,7 @@ class LocalEngine(Engine):
         return Capacity(
             num_nodes=1,
             num_gpus=len(gpus),
-            most_gpus_per_run=None if num_undivided == len(gpus) else max(1, num_undivided),
+            max_gpus_per_run=None if num_undivided == len(gpus) else max(1, num_undivided),
             num_cores=host.num_cores(),
             gpu_names=tuple(reading.name or "GPU" for reading in readings),
             gpu_memory_bytes=min(
