@@ -18,7 +18,7 @@ from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness, registry
-from trainers.engines.base import CODE_PLACE, Engine
+from trainers.engines.base import CODE_PLACEHOLDER, Engine
 from trainers.engines.local import stopping
 from trainers.files import installation
 from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
@@ -38,7 +38,7 @@ def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str 
     """
     run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
     command = engine.command(config, _PLACE)
-    command = [part.replace(CODE_PLACE, code_dir) for part in command]
+    command = [part.replace(CODE_PLACEHOLDER, code_dir) for part in command]
     return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 

@@ -105,7 +105,7 @@ def _lost_message(run: RunDirectory) -> str:
 
 THIS_MACHINE = "this machine"
 # Placeholder in the literal command for the folder of a script's stored code.
-CODE_PLACE = "@CODE@"
+CODE_PLACEHOLDER = "@CODE@"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,7 +481,7 @@ class Engine(ABC):
         if self._site_file is not None:
             command += ["--site", str(self._site_file)]
         if resume_step is None:
-            code = ["--code", CODE_PLACE] if config.is_script else []
+            code = ["--code", CODE_PLACEHOLDER] if config.is_script else []
             return [*command, *code, "--config", json.dumps(config.changed())]
         return [*command, "--resume", str(resume_step)]
 

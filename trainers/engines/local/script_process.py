@@ -12,7 +12,7 @@ from trainers.contract import code
 from trainers.contract.config import Config
 from trainers.contract.config.sections import parse_arguments, parse_variables
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.base import CODE_PLACE
+from trainers.engines.base import CODE_PLACEHOLDER
 from trainers.engines.local import sandbox
 from trainers.engines.local.torchrun import RENDEZVOUS, literal_command
 from trainers.files import plain_files
@@ -48,8 +48,8 @@ def watch_arguments(
 
 
 def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list[str]:
-    """Return the literal command of a script's run, for the project's folder; see `CODE_PLACE`."""
-    arguments = watch_arguments(config, run_dir, CODE_PLACE, config.script_folder or CODE_PLACE)
+    """Return the literal command of a script's run, for the project's folder; see `CODE_PLACEHOLDER`."""
+    arguments = watch_arguments(config, run_dir, CODE_PLACEHOLDER, config.script_folder or CODE_PLACEHOLDER)
     variables = [f"{name}={value}" for name, value in parse_variables(config.script_environment).items()]
     if config.script_start == "python":
         return (
