@@ -373,7 +373,7 @@ class Preparation:
     def note_running(self, is_anything_running: bool) -> None:
         """Note whether runs are active. Active runs get the entire machine."""
 
-    def kept_ready(self) -> Mapping[str, int] | None:
+    def ready_resources(self) -> Mapping[str, int] | None:
         """Return the expected number of ranks and the memory in use, in bytes; None if nothing is ready."""
         return None
 

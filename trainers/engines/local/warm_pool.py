@@ -133,7 +133,7 @@ class WarmPool(Preparation):
                 return None  # it exited just now
             return waiting.process
 
-    def kept_ready(self) -> dict[str, int] | None:
+    def ready_resources(self) -> dict[str, int] | None:
         """Return the expected number of ranks and the template's memory in bytes; None if there is none."""
         waiting = self._waiting
         if waiting is None:

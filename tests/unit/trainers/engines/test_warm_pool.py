@@ -70,7 +70,7 @@ def kept(
 
 
 def has(kept: WarmPool, is_there: bool) -> bool:
-    return (kept.kept_ready() is not None) == is_there
+    return (kept.ready_resources() is not None) == is_there
 
 
 @pytest.mark.parametrize(
