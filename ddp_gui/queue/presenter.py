@@ -349,7 +349,7 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
 def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     """Describe a run that is not in this queue; it may wait in its engine's queue."""
     status = liveness.read_status(run)
-    engine = liveness.engine_to_ask(status)
+    engine = liveness.engine_for(status)
     is_queued = status.state == "queued"
     about_it = engine.describe(run, status, is_queued=True) if is_queued else Description()
     starts_unix_s, words = about_it.starts_unix_s, about_it.place

@@ -14,7 +14,7 @@ from trainers.engines.base import Description, Engine, true_status
 from trainers.engines.several_nodes import restarts
 
 
-def engine_to_ask(status: Status) -> Engine:
+def engine_for(status: Status) -> Engine:
     """Return the engine of a run with this status, or if unknown, the one that would resume it."""
     return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
 
