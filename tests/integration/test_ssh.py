@@ -84,7 +84,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         newest = max(losses_of(run))
         again = ssh_engine.start(run, run.list_checkpoints()[-1].step)
         again.wait_until_owned()
-        assert {again.place} == {"pc1", "pc2"} - {name}
+        assert {again.location} == {"pc1", "pc2"} - {name}
         wait_until("a step beyond the end", lambda: max(losses_of(run)) > newest, PATIENCE_S)
         ssh_engine.stop(run, liveness.read_status(run), save=False)
         again.wait_for_end()

@@ -286,10 +286,10 @@ class Launch(ABC):
     """One start of a run, from the request to its end.
 
     Attributes:
-        place: Text for a terminal about where the run was started, such as a job number.
+        location: Text for a terminal about where the run was started, such as a job number.
     """
 
-    place = THIS_MACHINE
+    location = THIS_MACHINE
 
     @abstractmethod
     def wait_until_owned(self) -> None:

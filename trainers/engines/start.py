@@ -54,7 +54,7 @@ def main() -> None:
         launch.wait_until_at_work()
     except (OSError, ValueError, StartError) as error:
         sys.exit(f"{run.path} was not started: {explain(error)}")
-    print(launch.place)
+    print(launch.location)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class SlurmLaunch(Launch):
 
     def __init__(self, slurm: Slurm, job_id: str) -> None:
         self._slurm = slurm
-        self.job_id = self.place = job_id
+        self.job_id = self.location = job_id
 
     def wait_until_owned(self) -> None:
         """Return immediately: the status contains the job ID as soon as the job is submitted."""

@@ -189,7 +189,7 @@ class SshLaunch(Launch):
         self._engine = engine
         self._run = run
         self.start = start
-        self.place = " ".join(start.hosts)
+        self.location = " ".join(start.hosts)
 
     def wait_until_owned(self) -> None:
         """Wait until the first host's launcher has written its first status."""

@@ -465,7 +465,7 @@ class UnsharedLaunch(Launch):
 
     def __init__(self, copy: RemoteCopy) -> None:
         self._copy = copy
-        self.place = copy.start.hosts[0]
+        self.location = copy.start.hosts[0]
 
     def wait_until_owned(self) -> None:
         """Return immediately: the status is "queued" from the beginning and follows the copy."""
@@ -485,7 +485,7 @@ class UnsharedLaunch(Launch):
             if recorded is not None and recorded.started_unix_s is not None:
                 return
             if time.monotonic() > deadline:
-                raise StartError(f"{self.place} did not report within {START_LIMIT_S:.0f} s")
+                raise StartError(f"{self.location} did not report within {START_LIMIT_S:.0f} s")
             time.sleep(POLL_S)
 
     def wait_for_end(self) -> None:
@@ -531,7 +531,7 @@ class UnsharedSshEngine(SshEngine):
             is_alive=copy.is_alive,
             is_waiting=is_waiting,
             why=copy.progress if is_waiting else None,
-            place="being copied to its host",
+            location="being copied to its host",
             silence=copy.silence,
         )
 
