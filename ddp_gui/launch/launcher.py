@@ -245,7 +245,7 @@ def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str
     _require_live(run, status, "stop")
     engine = registry.named(status.engine)
     try:
-        return engine.stop(run, status, save=save, why=why)
+        return engine.stop(run, status, save=save, reason=why)
     except OSError as error:
         if not save:
             _kill(run, status, engine)

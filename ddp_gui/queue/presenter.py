@@ -360,8 +360,8 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
         "place": None,
         "num_waiting": num_waiting,
         "starts_in_s": _rounded(starts_in_s),
-        "words": "" if about_it.why is None else words,
-        "why": about_it.why or "",
+        "words": "" if about_it.reason is None else words,
+        "why": about_it.reason or "",
         "can_share_gpus": False,
     }
 

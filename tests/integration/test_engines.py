@@ -150,7 +150,7 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
     assert place.engine.describe(run, recorded).is_alive and liveness.is_alive(run)
     assert liveness.engine_for(liveness.read_status(run)) is place.engine
-    command_id = place.engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
+    command_id = place.engine.stop(run, liveness.read_status(run), save=True, reason="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in told(run, "command")}
     assert run.list_checkpoints() and not place.engine.describe(run, recorded).is_alive

@@ -228,7 +228,7 @@ def test_a_run_that_waits_says_why(
         slurm.ask(*then, job_id)
 
     def why() -> str | None:
-        return engine.describe(run, liveness.read_status(run), is_queued=True).why
+        return engine.describe(run, liveness.read_status(run), is_queued=True).reason
 
     wait_until("the reason", lambda: why() == client.reason_text(reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"

@@ -229,7 +229,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         newest = losses_of(run)
         with pytest.raises(SshError, match="cannot be killed now"):
             engine.kill(run, liveness.read_status(run))
-        engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
+        engine.stop(run, liveness.read_status(run), save=True, reason="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "nobody says that it has failed"
         assert losses_of(run) == newest, "nothing can come"
@@ -310,7 +310,7 @@ def handle_of(run: RunDirectory) -> Any:
 
 
 def words_of(engine: SshEngine, run: RunDirectory) -> str:
-    return engine.describe(run, liveness.read_status(run)).why or ""
+    return engine.describe(run, liveness.read_status(run)).reason or ""
 
 
 def rsyncs() -> list[psutil.Process]:

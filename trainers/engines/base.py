@@ -320,7 +320,7 @@ class Description:
     Attributes:
         is_alive: True if a process (launcher, job or supervisor) owns the run; None if that is unknown.
         is_waiting: True if the run waits to be started or restarted.
-        why: Why it waits.
+        reason: Why it waits.
         place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
         starts_unix_s: Estimated start of a waiting run.
         silence: Text that says since when its processes have not reported.
@@ -330,7 +330,7 @@ class Description:
 
     is_alive: bool | None = False
     is_waiting: bool = False
-    why: str | None = None
+    reason: str | None = None
     place: str = ""
     starts_unix_s: float | None = None
     silence: str | None = None
@@ -448,21 +448,21 @@ class Engine(ABC):
                 a request to a scheduler.
         """
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
             status: The run's actual state, read for this request.
-            why: The reason for a stop that the user did not request. Such a run stops even if it cannot save.
+            reason: The reason for a stop that the user did not request. Such a run stops even if it cannot save.
 
         Raises:
             OSError: If the run's folder cannot be written.
             ValueError: If it may not be stopped.
         """
         del status
-        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
+        return run.append_command("stop", save=save, **({"why": reason, "anyway": True} if reason else {}))
 
     @abstractmethod
     def kill(self, run: RunDirectory, status: Status) -> None:

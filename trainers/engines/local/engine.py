@@ -151,10 +151,10 @@ class LocalEngine(Engine):
         del status, is_queued
         return Description(is_alive=run.is_locked())
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving sends a signal."""
         try:
-            command_id = super().stop(run, status, save=save, why=why)
+            command_id = super().stop(run, status, save=save, reason=reason)
         except OSError:
             supervisor = None if save else stopping.supervisor_of(run, status)
             if supervisor is None:

@@ -105,13 +105,13 @@ class SlurmEngine(Engine):
             tickets.close_ticket(run)
             return SlurmLaunch(self._slurm, job_id)
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run: cancel a waiting job; send a command to a running job."""
         self._slurm.forget()  # the job may have just started
         if self.describe(run, status).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = super().stop(run, status, save=save, why=why)
+        command_id = super().stop(run, status, save=save, reason=reason)
 
         def end(status: Status) -> None:
             is_suspended = self.describe(run, status).detail is not None
@@ -157,7 +157,7 @@ class SlurmEngine(Engine):
         unknown_reason = f"The reason for waiting is unknown{since}, because Slurm does not answer: {error}."
         return replace(
             description,
-            why=unknown_reason if job is None else client.reason_text(job.reason),
+            reason=unknown_reason if job is None else client.reason_text(job.reason),
             place=f"in the cluster's queue: {self._place_of(job_id)}",
             # The interval between requests for the estimate grows.
             starts_unix_s=self._slurm.starts_at(job_id),

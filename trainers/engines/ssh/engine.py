@@ -303,9 +303,9 @@ class SshEngine(Engine, HostChecks):
         """True if a host has a launcher of a start, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run by a command in its folder."""
-        command_id = super().stop(run, status, save=save, why=why)
+        command_id = super().stop(run, status, save=save, reason=reason)
         restarts.watch_for_stop(self, run, lambda status: self._end(run, status, UNRESPONSIVE_MESSAGE))
         return command_id
 

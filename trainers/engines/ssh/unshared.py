@@ -509,12 +509,12 @@ class UnsharedSshEngine(SshEngine):
         self._copies: dict[str, RemoteCopy] = {}
         self._lock = threading.Lock()
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
         copy = self._copy_of(run, status)
         if copy is not None and copy.cancel():
             return ""
-        return Engine.stop(self, run, status, save=save, why=why)
+        return Engine.stop(self, run, status, save=save, reason=reason)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return the progress of a run's copy to its host, and the time since which the host has not
@@ -530,7 +530,7 @@ class UnsharedSshEngine(SshEngine):
         return Description(
             is_alive=copy.is_alive,
             is_waiting=is_waiting,
-            why=copy.progress if is_waiting else None,
+            reason=copy.progress if is_waiting else None,
             location="being copied to its host",
             silence=copy.silence,
         )
