@@ -27,7 +27,7 @@ from trainers.engines.base import (
 )
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.warm_pool import Order, WarmPool
+from trainers.engines.local.warm_pool import StartRequest, WarmPool
 from trainers.files.plain_files import REPOSITORY, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host
 from trainers.machine.processes import ProcessTree
@@ -133,9 +133,11 @@ class LocalEngine(Engine):
         gpu_variables = cuda_environment.only(
             gpu.uuid for gpu in grant.gpus
         )  # none on the CPU: all are hidden
-        order = Order(run_dir=run_dir, resume_step=resume_step, ticket=grant.token, environment=gpu_variables)
+        request = StartRequest(
+            run_dir=run_dir, resume_step=resume_step, ticket=grant.token, environment=gpu_variables
+        )
         if self._warm_pool is not None and not run.read_config().is_script:
-            supervisor = self._warm_pool.take(order)
+            supervisor = self._warm_pool.take(request)
             if supervisor is not None:
                 return supervisor
         command = ["trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]

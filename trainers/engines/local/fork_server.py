@@ -3,7 +3,7 @@
     python -u -m trainers.engines.local.fork_server PARENT_PID [TORCHRUN_ARGUMENTS ...]
 
 With arguments it starts a run at once (a cold start). Without them it waits for one line of JSON on standard
-input, a `TorchrunOrder`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
+input, a `TorchrunRequest`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
 in both cases; only the arguments arrive at a different time.
 
 With the arguments of the literal command alone, torchrun would start one interpreter per rank, and each would
@@ -55,7 +55,7 @@ PRELOADED_MODULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchrunOrder(JsonLine):
+class TorchrunRequest(JsonLine):
     """What a waiting fork server runs.
 
     Attributes:
@@ -94,8 +94,8 @@ def main() -> None:
     gc.enable()
     if arguments:
         free_cores.note(time.process_time())
-    elif (order := TorchrunOrder.from_line(sys.stdin.buffer.readline())) is not None:
-        arguments = apply_request(order)
+    elif (request := TorchrunRequest.from_line(sys.stdin.buffer.readline())) is not None:
+        arguments = apply_request(request)
     else:
         return
     if (obstacle := fork_obstacle()) is not None:
@@ -145,19 +145,19 @@ def use_one_thread_for_several_ranks(arguments: Sequence[str]) -> None:
         os.environ.setdefault(threads.GIVEN, "1")
 
 
-def apply_request(order: TorchrunOrder) -> Sequence[str]:
-    """Adopt an order's environment and log; return torchrun's arguments."""
+def apply_request(request: TorchrunRequest) -> Sequence[str]:
+    """Adopt a request's environment and log; return torchrun's arguments."""
     os.environ.clear()
-    os.environ.update(order.environment)
+    os.environ.update(request.environment)
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
-    use_one_thread_for_several_ranks(order.arguments)
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    use_one_thread_for_several_ranks(request.arguments)
+    log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     null_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for source, standard in ((null_input, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     os.close(log)
     os.close(null_input)
-    return order.arguments
+    return request.arguments
 
 
 def fork_obstacle() -> str | None:

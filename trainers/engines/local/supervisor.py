@@ -40,7 +40,7 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import RunGuard
 from trainers.engines.local.torchrun_process import Template
-from trainers.engines.local.warm_pool import Order
+from trainers.engines.local.warm_pool import StartRequest
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
 from trainers.files.plain_files import is_readable, redirect_output
@@ -163,13 +163,13 @@ def wait_and_supervise(runs_dir: Path) -> int:
         free_cores.note()
         if template.process.poll() is not None:
             return 1
-    order = Order.from_line(sys.stdin.buffer.readline())
-    if order is None:
+    request = StartRequest.from_line(sys.stdin.buffer.readline())
+    if request is None:
         return 0  # the kernel ends the template with this process
-    run = RunDirectory(Path(order.run_dir))
-    os.environ.update(order.environment)
+    run = RunDirectory(Path(request.run_dir))
+    os.environ.update(request.environment)
     redirect_output(run.logs / SUPERVISOR_LOG)
-    return supervise(run, order.resume_step, order.ticket, template)
+    return supervise(run, request.resume_step, request.ticket, template)
 
 
 def supervise(

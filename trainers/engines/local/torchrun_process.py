@@ -17,7 +17,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
-from trainers.engines.local.fork_server import TorchrunOrder
+from trainers.engines.local.fork_server import TorchrunRequest
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
@@ -156,9 +156,9 @@ class Template:
     ) -> subprocess.Popen[bytes] | None:
         """Run torchrun in this process; return the process, or None if it has ended."""
         assert self.process.stdin is not None, "it runs torchrun once"
-        order = TorchrunOrder(arguments=arguments, environment=variables, log=str(log))
+        request = TorchrunRequest(arguments=arguments, environment=variables, log=str(log))
         try:
-            self.process.stdin.write(order.to_line())
+            self.process.stdin.write(request.to_line())
             self.process.stdin.close()
         except OSError:
             return None

@@ -5,8 +5,8 @@ is active, the page keeps one supervisor waiting, with a fork server (`fork_serv
 
     page --stdin--> supervisor --stdin--> fork server, then torchrun --fork--> ranks
 
-`take` writes one `Order` (a line of JSON) to the supervisor's stdin. The supervisor then supervises that run
-and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without an order, both
+`take` writes one `StartRequest` (a line of JSON) to the supervisor's stdin. The supervisor then supervises that run
+and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without a request, both
 exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
 
 A fork server (the *template*) serves one run, and only while the code on disk is the code that it has
@@ -37,7 +37,7 @@ from trainers.machine.threads import PeriodicThread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order(torchrun.JsonLine):
+class StartRequest(torchrun.JsonLine):
     """The run for a waiting supervisor.
 
     Attributes:
@@ -114,7 +114,7 @@ class WarmPool(Preparation):
         self._is_anything_running = is_anything_running
         self._thread.wake()
 
-    def take(self, order: Order) -> subprocess.Popen[bytes] | None:
+    def take(self, request: StartRequest) -> subprocess.Popen[bytes] | None:
         """Assign a run to the waiting supervisor; return it, or None if none is usable."""
         with self._lock:
             waiting = self._waiting
@@ -127,7 +127,7 @@ class WarmPool(Preparation):
             self._is_anything_running = True
             assert waiting.process.stdin is not None
             try:
-                waiting.process.stdin.write(order.to_line())
+                waiting.process.stdin.write(request.to_line())
                 waiting.process.stdin.close()
             except OSError:
                 return None  # it exited just now
