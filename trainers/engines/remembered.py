@@ -12,7 +12,7 @@ from trainers.machine.environment import now_unix_s
 Answer = TypeVar("Answer")
 
 
-class Remembered(Generic[Answer]):
+class CachedAnswer(Generic[Answer]):
     """Cache of the latest answer of a scheduler or a host to one question. Thread-safe.
 
     Args:
@@ -61,20 +61,22 @@ class Remembered(Generic[Answer]):
         """Invalidate the answer."""
         self._num_changes += 1
 
-    def get(self, *, afresh: bool = False) -> Answer:
-        """Return the answer. While another thread requests a new one, return the last answer, unless `afresh`
+    def get(self, *, refresh: bool = False) -> Answer:
+        """Return the answer. While another thread requests a new one, return the last answer, unless `refresh`
         is True or the answer was invalidated.
 
         Args:
-            afresh: Request a new answer and wait, even after a recent failure.
+            refresh: Request a new answer and wait, even after a recent failure.
 
         Raises:
             OSError: If the scheduler or host does not answer.
         """
         if (answer := self._fresh_answer()) is not None:
             return answer
-        accepts_old = not afresh and self._answer is not None and self._num_changes_known == self._num_changes
-        if self._failed_at > self._answer_requested_at and not afresh:
+        accepts_old = (
+            not refresh and self._answer is not None and self._num_changes_known == self._num_changes
+        )
+        if self._failed_at > self._answer_requested_at and not refresh:
             self._request_in_thread()
             return self._answer_after_failure()
         if accepts_old and time.monotonic() - self._answer_requested_at < self._usable_s:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from trainers.engines.base import EngineJob
-from trainers.engines.remembered import Remembered
+from trainers.engines.remembered import CachedAnswer
 from trainers.engines.slurm import endings
 from trainers.engines.slurm.endings import JobEnd, SlurmError
 from trainers.machine import environment
@@ -399,12 +399,12 @@ class Slurm:
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables or {})
-        self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
-        self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
+        self._jobs = CachedAnswer(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
+        self._places = CachedAnswer(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
         self._estimates = Estimates(self._ask_for_start)
         self._accounts_retry_at = 0.0
         self._ends = Estimates(self._ask_for_end, first_interval_s=JOBS_FRESH_S)
-        self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
+        self._partitions = CachedAnswer(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
     def submit(self, script: str) -> str:
         """Submit a batch script; return the job ID.
@@ -428,16 +428,16 @@ class Slurm:
         self._ask(["scancel", *options, job_id], TIME_LIMIT_S)
         self.forget()
 
-    def find(self, job_id: str, *, afresh: bool = False) -> SlurmJob | None:
+    def find(self, job_id: str, *, refresh: bool = False) -> SlurmJob | None:
         """Return a live or recently ended job of the current user; None if the controller does not know it.
 
         Args:
-            afresh: Ask now, even if the controller did not answer the last request.
+            refresh: Ask now, even if the controller did not answer the last request.
 
         Raises:
             SlurmError: If the controller does not answer.
         """
-        return self._jobs.get(afresh=afresh).get(job_id)
+        return self._jobs.get(refresh=refresh).get(job_id)
 
     def forget(self) -> None:
         """Invalidate the cached answers."""

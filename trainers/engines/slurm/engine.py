@@ -214,7 +214,7 @@ class SlurmEngine(Engine):
         if recorded is None or job_id is None:
             return
         self._slurm.forget()
-        job = self._slurm.find(job_id, afresh=True)  # raises if Slurm does not answer
+        job = self._slurm.find(job_id, refresh=True)  # raises if Slurm does not answer
         if job is None or job.has_ended:
             return
         if job.name != script.job_name(run.path):

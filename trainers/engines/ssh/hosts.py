@@ -19,7 +19,7 @@ from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, StatusError
 from trainers.engines.base import HostReport
-from trainers.engines.remembered import Remembered
+from trainers.engines.remembered import CachedAnswer
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
@@ -266,7 +266,7 @@ CAPACITY_FRESH_S = 120.0
 Answer = TypeVar("Answer")
 
 
-class _HostAnswer(Remembered[Answer]):
+class _HostAnswer(CachedAnswer[Answer]):
     retry_s = 5.0
 
 
@@ -289,15 +289,15 @@ class Hosts:
 
     def capacities(self) -> Mapping[str, HostCapacity | SshError]:
         """Return the resources of each host, or the error that occurred when asking."""
-        return self._for_each(lambda name: self._capacities[name].get(afresh=True))
+        return self._for_each(lambda name: self._capacities[name].get(refresh=True))
 
     def users(self) -> Mapping[str, str | SshError]:
         """Return the run of each host (empty: none), or the error that occurred when asking."""
-        return self._for_each(lambda name: Path(self._states[name].get(afresh=True)[1]).name)
+        return self._for_each(lambda name: Path(self._states[name].get(refresh=True)[1]).name)
 
     def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
         """Return tag and run folder of each host's launcher; both are empty if none lives."""
-        return self._for_each(lambda name: self._states[name].get(afresh=True))
+        return self._for_each(lambda name: self._states[name].get(refresh=True))
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the report of each host, with mismatches between them.
@@ -323,7 +323,7 @@ class Hosts:
         if name not in self._states:
             return None  # the host was removed from the site file after the start
         try:
-            return self._states[name].get(afresh=True)[0] == tag
+            return self._states[name].get(refresh=True)[0] == tag
         except SshError:
             return None
 
