@@ -124,10 +124,10 @@ def read(path: Path) -> Status | None:
             f"version reads up to {SCHEMA_VERSION}). The state shown comes from the run's events. Open the "
             "run with the newer version."
         )
-    given = {name: value for name, value in raw.items() if value is not None}
+    values = {name: value for name, value in raw.items() if value is not None}
     try:
         process = typed.read(_Process, raw, ignores_unknown=True)
-        status = typed.read(Status, given, ignores_unknown=True)
+        status = typed.read(Status, values, ignores_unknown=True)
     except FieldError as error:
         raise StatusError(DAMAGED_MESSAGE) from error
     # schema 1 had only the local engine, whose handle is a process
