@@ -208,7 +208,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     if not checkpoints:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
-        whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+        whole = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
         return whole or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
     for item in checkpoints:
         if item.step == step:

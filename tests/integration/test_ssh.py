@@ -209,7 +209,7 @@ def test_own_data_is_brought_and_the_losses_are_those_of_this_machine_to_the_las
     assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
     assert run.read_config().data_path == values["data_path"], "where it is here"
     assert len(list(ssh_hosts.brought.glob("data/*/heights.csv"))) == 1, "kept for the next run"
-    assert run.list_checkpoints() and manifests.newest_whole(run) is not None
+    assert run.list_checkpoints() and manifests.latest_intact(run) is not None
     here = create_run(tmp_path / "here", **values)
     exit_code, said = run_to_end(torchrun_by_hand(here), PATIENCE_S, ONE_THREAD)
     assert exit_code == 0, said
@@ -236,7 +236,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     # The command is delivered after the reconnection and takes effect.
     assert wait_for_the_end(run).state == "stopped"
     assert_all_is_back(ssh_hosts, run)
-    saved = manifests.newest_whole(run)
+    saved = manifests.latest_intact(run)
     assert saved is not None
     engine.start(run, saved.step)
     wait_until("a step after it", lambda: max(losses_of(run), default=0) > saved.step, PATIENCE_S)

@@ -259,7 +259,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     if fault is None:
         manifest: dict[str, Any] = read_json(checkpoints[step].path / MANIFEST)
         return manifest
-    latest = manifests.newest_whole(run)
+    latest = manifests.latest_intact(run)
     advice = "none is complete" if latest is None else f"the latest complete one is step {latest.step:,}"
     raise CheckpointError(f"checkpoint step_{step}: {fault}; {advice}")
 

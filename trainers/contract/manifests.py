@@ -103,7 +103,7 @@ class DamageError(ValueError):
     """A checkpoint's file is missing or differs from what was saved; the message names it."""
 
 
-def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
+def latest_intact(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
     """Return the latest checkpoint whose files are intact, or None.
 
     Args:

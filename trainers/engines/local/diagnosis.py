@@ -651,7 +651,7 @@ def describe_latest_checkpoint(run: RunDirectory, num_steps: int | None) -> str:
     checkpoints = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
     if not checkpoints:
         return NOTHING_SAVED_HINT
-    latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    latest = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
     if latest is None:
         return "No checkpoint of this run is complete: start the run again."
     damaged = (

@@ -287,7 +287,7 @@ def _is_earlier_job(job: Handle, other_job: Handle) -> bool:
 
 def step_to_resume_from(run: RunDirectory) -> int | None:
     """Return the step of the latest complete checkpoint; None: the run starts from the beginning."""
-    checkpoint = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    checkpoint = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
     return None if checkpoint is None else checkpoint.step
 
 

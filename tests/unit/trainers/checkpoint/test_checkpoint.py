@@ -251,7 +251,7 @@ def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: s
         other.load(3)
     assert_same(network.state_dict(), before)
     save(run, step=2)
-    newest = manifests.newest_whole(run)
+    newest = manifests.latest_intact(run)
     assert newest is not None and newest.step == 2
     with pytest.raises(CheckpointError, match=r"latest complete one is step 2"):
         checkpoint_files.verify(run, 3)
