@@ -208,8 +208,8 @@ class CheckpointWriter:
             # Catch everything: the other ranks wait for the outcome, and training must continue.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
-            log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
-            own_answer = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
+            log.warning("a checkpoint could not be written: %s", checkpoint_files.root_cause(error), exc_info=is_bug)
+            own_answer = (checkpoint_files.root_cause(error), checkpoint_files.needs_space(error), None)
         answers = self._gather(own_answer)
         failed = [
             (rank, problem, is_full)

@@ -193,7 +193,7 @@ class Checkpointer:
             try:
                 snapshot.state = self._copies.take(live)
             except (RuntimeError, MemoryError) as error:
-                snapshot.problem = checkpoint_files.why(error)
+                snapshot.problem = checkpoint_files.root_cause(error)
         return snapshot
 
     def _write(self, snapshot: Snapshot) -> None:

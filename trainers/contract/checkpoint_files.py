@@ -264,7 +264,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     raise CheckpointError(f"checkpoint step_{step}: {fault}; {advice}")
 
 
-def why(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """Return the root cause of a failed file operation.
 
     torch wraps the system's error, such as "no space left", in its own error about positions in an archive.

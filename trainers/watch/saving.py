@@ -98,7 +98,7 @@ class Saving:
         try:
             self._write(recorder.step, values)
         except Exception as error:  # noqa: BLE001 - reported as a warning; a failed save must not end the script
-            problem = checkpoint_files.why(error)
+            problem = checkpoint_files.root_cause(error)
         took_s = round(time.perf_counter() - began, 4)
         recorder.note("checkpoint", step=recorder.step, wanted=wanted, problem=problem, stall_s=took_s)
 
