@@ -483,7 +483,7 @@ class Scheduler:
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""
-        free, reserve = rundir.disk_room(self._runs_dir)
+        free, reserve = rundir.disk_space(self._runs_dir)
         share = max(0, free - reserve) // SHARES_OF_DISK
         limit = snapshot.situation.rules.of(person).disk_bytes
         return share if limit is None else min(share, limit)

@@ -101,14 +101,14 @@ class CheckpointWriter:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
             fence.require_newest(self._run.path)
-            checkpoint_files.require_room(
+            checkpoint_files.require_space(
                 self._run,
                 snapshot.progress.step,
                 self._size_of(snapshot),
                 snapshot.reason,
                 keep_last=self._keep_last,
                 best_step=snapshot.progress.best_step if self._keep_best else None,
-                most_bytes=self._most_bytes,
+                max_bytes=self._most_bytes,
             )
             plain_files.remove(aside)
             # Without `parents=True`: the directory of a deleted run must not reappear.
@@ -208,7 +208,9 @@ class CheckpointWriter:
             # Catch everything: the other ranks wait for the outcome, and training must continue.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
-            log.warning("a checkpoint could not be written: %s", checkpoint_files.root_cause(error), exc_info=is_bug)
+            log.warning(
+                "a checkpoint could not be written: %s", checkpoint_files.root_cause(error), exc_info=is_bug
+            )
             own_answer = (checkpoint_files.root_cause(error), checkpoint_files.needs_space(error), None)
         answers = self._gather(own_answer)
         failed = [

@@ -187,7 +187,7 @@ def _list_to_retire(
     return [item for item in oldest if item.step not in (best_step, just_saved)]
 
 
-def require_room(
+def require_space(
     run: RunDirectory,
     step: int,
     size_bytes: int,
@@ -195,7 +195,7 @@ def require_room(
     *,
     keep_last: int | None,
     best_step: int | None,
-    most_bytes: int | None,
+    max_bytes: int | None,
 ) -> None:
     """Refuse a checkpoint that would use the reserve of the disk, or exceed the run's share of it.
 
@@ -203,11 +203,11 @@ def require_room(
 
     Args:
         size_bytes: approximate size of the new checkpoint.
-        most_bytes: limit for all checkpoints of the run; None is no limit.
+        max_bytes: limit for all checkpoints of the run; None is no limit.
     Raises:
         NoSpaceError: with the free or used space, and advice.
     """
-    free_bytes, reserve_bytes = rundir.disk_room(run.path)
+    free_bytes, reserve_bytes = rundir.disk_space(run.path)
     if reason in FINAL_REASONS:
         reserve_bytes //= 2
     if free_bytes - size_bytes < reserve_bytes:
@@ -216,7 +216,7 @@ def require_room(
             f"and {_size(reserve_bytes)} are reserved for the page and other runs: delete runs that you no "
             "longer need and empty the bin"
         )
-    if most_bytes is None or reason in FINAL_REASONS:
+    if max_bytes is None or reason in FINAL_REASONS:
         return
     removed_steps = {
         item.step for item in _list_to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)
@@ -224,10 +224,10 @@ def require_room(
     retained_bytes = sum(
         item.size_bytes for item in run.list_checkpoints() if item.step not in removed_steps | {step}
     )
-    if retained_bytes + size_bytes > most_bytes:
+    if retained_bytes + size_bytes > max_bytes:
         raise NoSpaceError(
             f"the checkpoints of this run would take {_size(retained_bytes + size_bytes)}, but its share of "
-            f"the disk is {_size(most_bytes)}: keep fewer checkpoints (keep_last_checkpoints), or save less "
+            f"the disk is {_size(max_bytes)}: keep fewer checkpoints (keep_last_checkpoints), or save less "
             "often"
         )
 

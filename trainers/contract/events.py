@@ -275,7 +275,7 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
 
 
 def read(
-    path: Path, offset: int = 0, kinds: tuple[str, ...] = (), most_bytes: int = MAX_LINE_BYTES
+    path: Path, offset: int = 0, kinds: tuple[str, ...] = (), max_bytes: int = MAX_LINE_BYTES
 ) -> tuple[list[Event], int]:
     """Return the complete events after byte `offset`, and the offset for the next call.
 
@@ -283,12 +283,12 @@ def read(
 
     Args:
         kinds: only these kinds; lines of other kinds are not parsed. Empty: all kinds.
-        most_bytes: approximate number of bytes to read, at most `MAX_LINE_BYTES`.
+        max_bytes: approximate number of bytes to read, at most `MAX_LINE_BYTES`.
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
         with open_plain(path) as file:
-            chunk, end = read_lines(file, offset, most_bytes)
+            chunk, end = read_lines(file, offset, max_bytes)
     except FileNotFoundError:
         return [], offset
     lines = chunk.split(b"\n")

@@ -339,7 +339,7 @@ class RunDirectory:
                 yield int(match[1]), path
 
 
-def disk_room(folder: Path) -> tuple[int, int]:
+def disk_space(folder: Path) -> tuple[int, int]:
     """Return a disk's free bytes, and the reserve that runs must leave free.
 
     The reserve keeps the page, its queue and other programs working: 1 GiB, or 1/20 of a smaller disk.
