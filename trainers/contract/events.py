@@ -391,7 +391,7 @@ class EventFile:
         self._fd = private_files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         self._size = -1
         self.next_seq = 0
-        with self.alone():
+        with self.locked():
             pass
 
     def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
@@ -403,7 +403,7 @@ class EventFile:
             OSError: if nothing could be written (disk full, read-only); call again later with all events.
             SupersededError: if this process belongs to an earlier start of the run.
         """
-        with self.alone(), os_errors.about(self._path):
+        with self.locked(), os_errors.about(self._path):
             fence.require_newest(self._path.parent)
             return self._append(events)
 
@@ -437,7 +437,7 @@ class EventFile:
         os.close(self._fd)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the file, and update size and numbering for the events of other writers.
 
         Raises:

@@ -186,7 +186,7 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
         OSError: If its files cannot be written.
     """
     (run.path / "nodes").mkdir(exist_ok=True)
-    with contextlib.closing(EventFile(run.events)) as file, file.alone():
+    with contextlib.closing(EventFile(run.events)) as file, file.locked():
         newest = fence.newest_of(run.path)
         if newest is not None and newest.handle == handle and newest.restart > restart:
             raise SupersededError(f"restart {newest.restart} of this run has begun before restart {restart}")
@@ -270,7 +270,7 @@ def take_over(
 
 
 def _rename_newest(run: RunDirectory, newest: Newest, name: str) -> None:
-    with contextlib.closing(EventFile(run.events)) as file, file.alone():
+    with contextlib.closing(EventFile(run.events)) as file, file.locked():
         fence.require_newest(run.path)
         fence.enter(run.path, name)
         fence.write_newest(run.path, replace(newest, start=name))
