@@ -41,7 +41,7 @@ class Command:
 class Switch:
     """A boolean argument.
 
-    `read` parses it from a line of `commands.jsonl`; `checked` validates a user's value.
+    `read` parses it from a line of `commands.jsonl`; `validate` validates a user's value.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Switch:
     def read(self, raw: Mapping[str, Any]) -> bool:
         return bool(raw.get(self.name, self.default))
 
-    def checked(self, value: Any) -> bool:
+    def validate(self, value: Any) -> bool:
         return bool(value)
 
 
@@ -69,27 +69,27 @@ class PositiveNumber:
             raise ValueError(f"{self.name} is {number!r}; allowed: a number above 0")
         return number
 
-    def checked(self, value: Any) -> float:
+    def validate(self, value: Any) -> float:
         return float(getattr(config.parse({self.name: value}), self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeNumber:
-    """An integer argument from `least` to `most`; required if it has no default."""
+    """An integer argument from `minimum` to `maximum`; required if it has no default."""
 
     name: str
-    most: int
-    least: int = 1
+    maximum: int
+    minimum: int = 1
     default: int | None = None
     kind: ClassVar[type] = int
 
     def read(self, raw: Mapping[str, Any]) -> int:
-        return self.checked(raw.get(self.name, self.default))
+        return self.validate(raw.get(self.name, self.default))
 
-    def checked(self, value: Any) -> int:
+    def validate(self, value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not self.least <= value <= self.most or not float(value).is_integer():
-            allowed = f"a whole number from {self.least:,} to {self.most:,}"
+        if not is_number or not self.minimum <= value <= self.maximum or not float(value).is_integer():
+            allowed = f"a whole number from {self.minimum:,} to {self.maximum:,}"
             raise ValueError(f"{self.name} is {value!r:.80}; allowed: {allowed}")
         return int(value)
 
@@ -145,7 +145,7 @@ COMMANDS: dict[str, Definition] = {
         ),
     ),
     "record": Definition(
-        arguments=(WholeNumber(name="num_steps", default=3, most=MAX_RECORDED_STEPS),),
+        arguments=(WholeNumber(name="num_steps", default=3, maximum=MAX_RECORDED_STEPS),),
         endpoint=Endpoint(
             name="record_steps",
             help="Ask a run to record some of its steps on all ranks, part by part.",
@@ -154,8 +154,8 @@ COMMANDS: dict[str, Definition] = {
     ),
     "slow_rank": Definition(
         arguments=(
-            WholeNumber(name="rank", least=0, most=MAX_RANKS),
-            WholeNumber(name="delay_ms", least=0, most=MAX_DELAY_MS),
+            WholeNumber(name="rank", minimum=0, maximum=MAX_RANKS),
+            WholeNumber(name="delay_ms", minimum=0, maximum=MAX_DELAY_MS),
         ),
         endpoint=Endpoint(
             name="slow_rank",

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from trainers.files.typed import MAX_SHOWN, shorten
 
-MAX_TOLD = 20
+MAX_LISTED = 20
 
 Topic = Literal[
     "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching",
@@ -79,9 +79,9 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        messages = [str(problem) for problem in self.problems[:MAX_TOLD]]
-        if len(self.problems) > MAX_TOLD:
-            messages.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        messages = [str(problem) for problem in self.problems[:MAX_LISTED]]
+        if len(self.problems) > MAX_LISTED:
+            messages.append(f"And {len(self.problems) - MAX_LISTED:,} more.")
         super().__init__(" ".join(messages))
 
 
@@ -249,9 +249,9 @@ class Check:
         Raises:
             FormulaError: if the check itself is invalid.
         """
-        return None if evaluate_formula(self.holds, values) else self.said(values)
+        return None if evaluate_formula(self.holds, values) else self.violation(values)
 
-    def said(self, values: Mapping[str, Any]) -> Problem:
+    def violation(self, values: Mapping[str, Any]) -> Problem:
         """Return the problem, formatted with these values.
 
         Raises:
