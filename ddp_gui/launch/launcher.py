@@ -260,7 +260,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     Raises:
         ValueError: if the run is not live, the rank does not exist, or its engine does not support it.
     """
-    number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).validate(rank)
+    number = WholeNumber(name="rank", minimum=0, maximum=run.read_config().world_size - 1).validate(rank)
     _require_live(run, status, "kill a rank")
     engine = registry.named(status.engine)
     if not engine.is_this_machine:

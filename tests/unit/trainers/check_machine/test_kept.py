@@ -17,7 +17,7 @@ from trainers.check_machine.checks.devices import GpusNow
 from trainers.check_machine.checks.driver import Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome
 from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
-from trainers.check_machine.scratch import locked, scratch
+from trainers.check_machine.scratch import alone, scratch
 from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
