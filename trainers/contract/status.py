@@ -25,7 +25,7 @@ LOST_MESSAGE = (
 RESUME_HINT = "Resume continues from the latest complete checkpoint."
 NOTHING_SAVED_HINT = "No checkpoint was saved: start the run again."
 # Code of the warning event that records a user's request to kill a rank.
-RANK_KILL_ASKED = "rank_kill_asked"
+RANK_KILL_REQUESTED = "rank_kill_asked"
 DAMAGED_MESSAGE = (
     "The status file of this run is damaged. The state shown comes from the run's events. Resume writes a "
     "new status file."

@@ -15,7 +15,7 @@ from typing import Any
 from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, without_advice
-from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, Status
+from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_REQUESTED, Status
 from trainers.engines.local.torchrun import first_failed_rank, output_paths, rank_exit_codes
 from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
@@ -353,7 +353,7 @@ def _kill_requests(run: RunDirectory) -> set[int]:
     for event in events.read_all(run.events):
         if event["kind"] == "state" and event["state"] == "starting":
             ranks.clear()
-        elif event["kind"] == "warning" and event["code"] == RANK_KILL_ASKED:
+        elif event["kind"] == "warning" and event["code"] == RANK_KILL_REQUESTED:
             ranks.add(event["rank"])
     return ranks
 

@@ -23,7 +23,7 @@ from trainers.contract.commands import Command, Incoming
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import RANK_KILL_ASKED, Status
+from trainers.contract.status import RANK_KILL_REQUESTED, Status
 from trainers.engines.base import Engine, status_on
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
@@ -188,7 +188,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     bits = ", with the same bits" if _repeats_bits(run) else ""
     message = f"Rank {rank} is killed (SIGKILL), as requested on this page."
     hint = f"The run fails now. Resume continues from its latest checkpoint{bits}."
-    warning = Cause(code=RANK_KILL_ASKED, message=message, hint=hint, rank=rank)
+    warning = Cause(code=RANK_KILL_REQUESTED, message=message, hint=hint, rank=rank)
     try:
         diagnosis.append_within_limits(run, [("warning", warning.fields())])
     except OSError as error:
