@@ -20,7 +20,7 @@ from trainers.checkpoint.snapshot import Snapshot
 from trainers.contract import checkpoint_files, fence, tickets
 from trainers.contract.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.contract.manifests import DESCRIPTION, OPTIMIZER, SHARDS, STATE
-from trainers.contract.rundir import RunDirectory, without_advice
+from trainers.contract.rundir import RunDirectory, remove_advice
 from trainers.files import plain_files
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
@@ -235,5 +235,5 @@ class CheckpointWriter:
             return gather_json(value, self.group)
         except RuntimeError as error:
             # A rank's process is gone, which ends this run; the supervisor reports why.
-            message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
+            message = f"the connection to the other ranks was lost: {remove_advice(str(error))}"
             raise PeersGoneError(message) from error

@@ -43,7 +43,7 @@ _PARENTHESES = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quad
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 
-def without_advice(text: str) -> str:
+def remove_advice(text: str) -> str:
     """Return a library's text, of one or more lines, without the sentences that give advice."""
     lines = []
     for line in _SOURCE.sub("", text).splitlines():
@@ -59,7 +59,7 @@ def library_error_text(error: BaseException) -> str:
     """Return an error's message for the end of a sentence; replaces a bare KeyError and an empty message."""
     if isinstance(error, KeyError):
         return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
-    return without_advice(explain(error)).strip() or type(error).__name__
+    return remove_advice(explain(error)).strip() or type(error).__name__
 
 
 MAX_BYTES = 240  # a file name has at most 255; the bin and copies append to it

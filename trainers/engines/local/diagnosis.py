@@ -14,7 +14,7 @@ from typing import Any
 
 from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
-from trainers.contract.rundir import RunDirectory, without_advice
+from trainers.contract.rundir import RunDirectory, remove_advice
 from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_REQUESTED, Status
 from trainers.engines.local.torchrun import first_failed_rank, output_paths, rank_exit_codes
 from trainers.machine import cuda_environment
@@ -335,7 +335,7 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
         rank=rank,
         exit_code=exit_codes.get(rank),
         message=_readable_error(text),
-        traceback=None if (stack := extra_info.get("py_callstack")) is None else without_advice(str(stack)),
+        traceback=None if (stack := extra_info.get("py_callstack")) is None else remove_advice(str(stack)),
         time_unix_s=float(extra_info.get("timestamp", path.stat().st_mtime)),
     )
 
@@ -344,7 +344,7 @@ def _readable_error(text: str) -> str:
     """Return a rank's error as a message; torch reports a KeyError as the bare key."""
     if match := _BARE_KEY_ERROR.fullmatch(text.strip()):
         return f"key {match[1]} does not exist (KeyError)"
-    return without_advice(text)
+    return remove_advice(text)
 
 
 def _kill_requests(run: RunDirectory) -> set[int]:
@@ -532,7 +532,7 @@ def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
     last_lines = log_end.strip().splitlines()[-1:] or ["it wrote nothing"]
     return Cause(
         code="torchrun_failed",
-        message=f"torchrun ended with exit code {exit_code}: {without_advice(last_lines[0])[:300]}",
+        message=f"torchrun ended with exit code {exit_code}: {remove_advice(last_lines[0])[:300]}",
         hint="See logs/torchrun.log for the complete output.",
     )
 
