@@ -36,7 +36,7 @@ class Config(
     sections.Script,
     sections.Forwarding,
     sections.Teaching,
-    sections.Where,
+    sections.Placement,
     sections.Reproduction,
     sections.Speed,
     sections.Parallelism,
