@@ -111,7 +111,7 @@ def make_run(run: RunDirectory, text: str) -> str | None:
         config = config_module.parse(parse_json(text.encode()))
     except ValueError as error:
         return f"The configuration cannot be used: {error}"
-    return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.filling(run, config)))
+    return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.copy_function(run, config)))
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:

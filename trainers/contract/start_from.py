@@ -91,7 +91,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfileobj(file, copy_file, _BLOCK_BYTES)
 
 
-def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
+def copy_function(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
     """Return a function that copies the checkpoint that a new run starts from; None if there is none.
 
     Raises:

@@ -44,7 +44,7 @@ def main() -> None:
         engine = kind.create(EngineOptions(runs_dir=run.path.parent, site_file=options.site))
         if options.config is not None:
             config = config_module.parse(parse_json(options.config.encode()))
-            fill = start_from.filling(run, config)
+            fill = start_from.copy_function(run, config)
             if config.is_script:
                 folder = options.code or Path.cwd()
                 code = code_module.read_folder(folder, folder / config.script)
