@@ -43,7 +43,7 @@ def longest_check_s(job_limit_s: float = JOB_LIMIT_S, num_strategies: int = NUM_
 
 
 FOLDER = ".check"
-MOST_KEPT = 5  # plus the latest complete check of each kind of device
+MAX_STORED = 5  # plus the latest complete check of each kind of device
 VERSION = 1
 
 _CHECK_ID = "[0-9a-f]{12}"
@@ -102,7 +102,7 @@ class CheckFiles:
         complete_by_device = {
             str(entry.get("device_kind")): entry for entry in all_checks if entry.get("state") == "done"
         }
-        required = [*all_checks[-MOST_KEPT:], *complete_by_device.values()]
+        required = [*all_checks[-MAX_STORED:], *complete_by_device.values()]
         stored = [entry for entry in all_checks if any(entry is item for item in required)]
         write_json_atomically(self.results, {"version": VERSION, "checks": stored}, mode=0o600)
         for entry in all_checks:
