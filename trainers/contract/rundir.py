@@ -80,7 +80,7 @@ class Numbering:
     may_see: Callable[[Path], bool]
 
 
-def is_shown(text: str) -> bool:
+def is_visible(text: str) -> bool:
     """True if every character is visible or a space: no control characters, no lone surrogates.
 
     Unlike `str.isprintable`, it allows spaces of other scripts, such as the ideographic space.
@@ -96,7 +96,7 @@ def is_run_id(name: object) -> TypeGuard[str]:
     """
     return (
         isinstance(name, str)
-        and is_shown(name)
+        and is_visible(name)
         and 0 < len(name.encode()) <= MAX_BYTES
         and name[0] not in ".-"
         and name == name.strip()
