@@ -208,7 +208,7 @@ class Checkpointer:
 
     def _note_reason(self, step: int, reason: str) -> None:
         """Keep an existing checkpoint permanently, because a user requested it."""
-        if reason not in checkpoint_files.KEPT_REASONS or not self._world.is_main:
+        if reason not in checkpoint_files.RETAINED_REASONS or not self._world.is_main:
             return
         try:
             checkpoint_files.change_reason(self._run, step, reason)

@@ -76,7 +76,7 @@ def _sync_file(path: Path) -> None:
 
 
 # Reasons of checkpoints that a user requested: only a user deletes them.
-KEPT_REASONS = frozenset({"button"})
+RETAINED_REASONS = frozenset({"button"})
 # Reasons of saves after which a run ends.
 FINAL_REASONS = frozenset({"stop", "end"})
 
@@ -112,7 +112,7 @@ def publish(run: RunDirectory, step: int, metadata: Mapping[str, Any], files: Ma
     """Complete a checkpoint with its manifest and rename it; return its size in bytes."""
     partial, target = partial_path(run, step), final_path(run, step)
     previous = next((item for item in run.list_checkpoints() if item.step == step), None)
-    if previous is not None and previous.reason in KEPT_REASONS:
+    if previous is not None and previous.reason in RETAINED_REASONS:
         # A user requested this step before the run was resumed.
         metadata = {**metadata, "reason": previous.reason}
     manifest = {
@@ -182,7 +182,7 @@ def _list_to_retire(
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
-    automatic = [item for item in by_age if item.reason not in KEPT_REASONS]
+    automatic = [item for item in by_age if item.reason not in RETAINED_REASONS]
     oldest = automatic[: max(0, len(automatic) + num_new - keep_last)]
     return [item for item in oldest if item.step not in (best_step, just_saved)]
 
