@@ -203,10 +203,10 @@ class Collective:
         details = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
         return f"{self.name} {self.number}{details}"
 
-    def fits(self, other: Collective) -> bool:
+    def fits(self, expected: Collective) -> bool:
         """True if both ranks are in the same collective: same operation and, where required, same size."""
-        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
-        return self.name == other.name and is_same_size
+        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == expected.num_bytes
+        return self.name == expected.name and is_same_size
 
 
 @dataclass(frozen=True, kw_only=True)

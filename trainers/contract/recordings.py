@@ -18,7 +18,7 @@ Part = Literal["data", "forward", "backward", "both", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "forward", "backward", "both", "optimizer", "other")
 # The fields of one bucket's all-reduce through shared memory.
 ROUND_FIELDS = ("began_s", "written_s", "met_s", "ended_s", "bytes")
-MOST_FILES = 200
+MAX_FILES = 200
 
 # Recordings are larger than other JSON files: the limits of `json_files` are multiplied by this.
 LIMITS_FACTOR = 16
@@ -167,7 +167,7 @@ def list_recordings(run: RunDirectory) -> list[RecordingFile]:
                 )
             )
     recordings.sort(key=lambda item: (-item.recorded_unix_s, -item.step))
-    return recordings[:MOST_FILES]
+    return recordings[:MAX_FILES]
 
 
 def read(run: RunDirectory, step: int) -> dict[str, Any]:

@@ -265,7 +265,7 @@ class StartError(RuntimeError):
 
 # File in the run's log folder: the output of the process that owns the run.
 SUPERVISOR_LOG = "supervisor.log"
-MOST_LAST_WORDS_BYTES = 16 * 1024
+MAX_LAST_LINE_BYTES = 16 * 1024
 # File in the run's folder: the script that submitted the run, if its engine uses scripts.
 JOB_SCRIPT = "job.sh"
 MAX_SCRIPT_BYTES = 100_000
@@ -275,7 +275,7 @@ def last_log_line(run: RunDirectory) -> str:
     """Return the last line of the log of a run's owner; empty if there is none."""
     try:
         with open_plain(run.logs / SUPERVISOR_LOG) as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_LAST_LINE_BYTES))
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
     except (OSError, ValueError):
         return ""

@@ -52,7 +52,7 @@ from trainers.watch import spool
 
 CHECK_EVERY_S = 0.5
 MAX_BYTES = 64 * 1024 * 1024
-KEPT_BYTES = 8 * 1024 * 1024
+TAIL_BYTES = 8 * 1024 * 1024
 
 
 def cut_long_logs(folder: Path) -> None:
@@ -76,7 +76,7 @@ def cut_log(path: Path) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
-        tail = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
+        tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
         tail = tail[tail.find(b"\n") + 1 :]
         notice = f"[{(size - len(tail)) / 1e6:,.0f} MB of this log were removed here to save disk space]\n"
         os.ftruncate(fd, os.pwrite(fd, notice.encode() + tail, 0))

@@ -187,8 +187,8 @@ class Peers:
     def learn(self, endpoints: Mapping[int, Endpoint]) -> None:
         """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
-            known = self._peers.get(node)
-            if node == self.node.rank or (known is not None and known.endpoint == endpoint):
+            peer = self._peers.get(node)
+            if node == self.node.rank or (peer is not None and peer.endpoint == endpoint):
                 continue
             with contextlib.suppress(OSError):  # a name that does not resolve now is tried again in a second
                 addresses = socket.getaddrinfo(
@@ -228,7 +228,7 @@ class Peers:
             )
 
     def _run(self) -> None:
-        asked_at = float("-inf")
+        requested_at = float("-inf")
         checked_at = time.monotonic()
         while not self._is_over.is_set():
             now = time.monotonic()
@@ -236,8 +236,8 @@ class Peers:
             with self._lock:
                 for peer in self._peers.values():
                     peer.silent_s += elapsed_s
-            if now - asked_at >= ASK_EVERY_S:
-                asked_at = now
+            if now - requested_at >= ASK_EVERY_S:
+                requested_at = now
                 self._ask_all()
                 if self.is_confirmed_alive(self.node.num_nodes):
                     self.lease.renew()
