@@ -30,7 +30,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.base import Engine
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
-from trainers.engines.several_nodes.restarts import PATIENCE_OF_STOP_S
+from trainers.engines.several_nodes.restarts import STOP_LIMIT_S
 from trainers.engines.slurm.engine import SlurmEngine, job_id_of
 from trainers.files import json_files
 
@@ -141,7 +141,7 @@ def test_a_first_launcher_that_is_suspended_is_ended_by_stop(
     stopped_at = time.monotonic()
     two_nodes.stop(run, liveness.read_status(run), save=True)
     status = wait_for_the_end(run)
-    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
+    assert time.monotonic() - stopped_at <= TRUE_STATE_S + STOP_LIMIT_S
     assert status.state == "stopped"
     assert_nothing_is_left(run, TRUE_STATE_S)
 

@@ -166,7 +166,7 @@ COMMANDS: dict[str, Definition] = {
     ),
 }
 COMMAND_NAMES: tuple[str, ...] = tuple(COMMANDS)
-_ARGUMENTS = {argument.name: argument for each in COMMANDS.values() for argument in each.arguments}
+_ARGUMENTS = {argument.name: argument for command in COMMANDS.values() for argument in command.arguments}
 NUM_SENT = 1 + len(_ARGUMENTS)
 
 

@@ -79,7 +79,7 @@ class Question:
     """A pending question to the engine."""
 
     def __init__(self, command: str) -> None:
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         self._process: subprocess.Popen[str] | None = None
         if command:
             self._process = subprocess.Popen(

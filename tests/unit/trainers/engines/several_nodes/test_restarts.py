@@ -86,7 +86,7 @@ def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
     assert folder.end_within_s() == 2.0
     assert not restarts.has_ended(run)
     assert restarts.last_restart_reason(run) == DOWN
-    restarts.append_restart(run, 1, restarts.NOT_SAID, None)
+    restarts.append_restart(run, 1, restarts.UNKNOWN_REASON, None)
     (mark,) = [event for event in events.read_all(run.events) if event["kind"] == "warning"]
     assert mark["code"] == "restarted" and "from the beginning" in mark["message"]
     assert restarts.step_to_resume_from(run) is None

@@ -277,7 +277,7 @@ def tagged() -> Iterator[subprocess.Popen[bytes]]:
 def test_what_has_a_tag_is_killed_with_all_below_it(
     tagged: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reap.find_processes("t:1") == [] and len(found := reap.tagged("t:0")) == 2
+    assert reap.find_processes("t:1") == [] and len(found := reap.find_processes("t:0")) == 2
     monkeypatch.setattr(sys, "argv", ["reap", "t:0"])
     reap.main()
     assert capsys.readouterr().out == "2\n" and tagged.wait(10) == -9
