@@ -455,7 +455,8 @@ class Engine(ABC):
 
         Args:
             status: The run's actual state, read for this request.
-            reason: The reason for a stop that the user did not request. Such a run stops even if it cannot save.
+            reason: The reason for a stop that the user did not request. Such a run stops even if it cannot
+                save.
 
         Raises:
             OSError: If the run's folder cannot be written.

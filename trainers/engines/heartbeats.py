@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainers.contract import heartbeats as layout
-from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Heartbeat, Collective, Group
+from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Collective, Group, Heartbeat
 from trainers.machine.host import MemoryFile
 
 

@@ -62,8 +62,8 @@ class CachedAnswer(Generic[Answer]):
         self._num_changes += 1
 
     def get(self, *, refresh: bool = False) -> Answer:
-        """Return the answer. While another thread requests a new one, return the last answer, unless `refresh`
-        is True or the answer was invalidated.
+        """Return the answer. While another thread requests a new one, return the last answer, unless
+        `refresh` is True or the answer was invalidated.
 
         Args:
             refresh: Request a new answer and wait, even after a recent failure.

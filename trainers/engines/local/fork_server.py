@@ -3,8 +3,8 @@
     python -u -m trainers.engines.local.fork_server PARENT_PID [TORCHRUN_ARGUMENTS ...]
 
 With arguments it starts a run at once (a cold start). Without them it waits for one line of JSON on standard
-input, a `TorchrunRequest`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
-in both cases; only the arguments arrive at a different time.
+input, a `TorchrunRequest`: the page keeps one such process ready (`warm_pool`). Imports and forks are the
+same in both cases; only the arguments arrive at a different time.
 
 With the arguments of the literal command alone, torchrun would start one interpreter per rank, and each would
 import torch. Two more options of torchrun (`--run-path`, `--start-method`) make it fork the ranks instead.

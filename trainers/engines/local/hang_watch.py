@@ -26,7 +26,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Heartbeat, from_bytes
+from trainers.contract.heartbeats import (
+    BUILDING,
+    BUSY_FACTOR,
+    ENDING,
+    STARTING,
+    Answer,
+    Heartbeat,
+    from_bytes,
+)
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Gap, Views
@@ -42,7 +50,7 @@ MAX_INTERVAL_S = 2.0
 BUSY_UNTIL_S = 1.0
 # For a stop request: a rank with a heartbeat within this time makes progress, even if it sleeps between
 # heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
-# time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
+# time and `stopping.WORK_GRACE_S` add up to `stopping.STOP_GRACE_S`.
 PROGRESS_UNTIL_S = 5.0
 # GPU steps have similar durations, so a host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
@@ -468,7 +476,10 @@ def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
 def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
     """Return the rank with the least progress."""
     return min(
-        culprits, key=lambda rank: (heartbeat.step, heartbeat.doing) if (heartbeat := watches[rank].heartbeat) else (-1, 0)
+        culprits,
+        key=lambda rank: (
+            (heartbeat.step, heartbeat.doing) if (heartbeat := watches[rank].heartbeat) else (-1, 0)
+        ),
     )
 
 

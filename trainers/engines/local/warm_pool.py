@@ -5,9 +5,9 @@ is active, the page keeps one supervisor waiting, with a fork server (`fork_serv
 
     page --stdin--> supervisor --stdin--> fork server, then torchrun --fork--> ranks
 
-`take` writes one `StartRequest` (a line of JSON) to the supervisor's stdin. The supervisor then supervises that run
-and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without a request, both
-exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
+`take` writes one `StartRequest` (a line of JSON) to the supervisor's stdin. The supervisor then supervises
+that run and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without a
+request, both exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
 
 A fork server (the *template*) serves one run, and only while the code on disk is the code that it has
 imported.

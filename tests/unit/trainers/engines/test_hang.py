@@ -20,9 +20,9 @@ from trainers.contract.heartbeats import (
     BUSY_FACTOR,
     COMPUTING,
     Answer,
-    Heartbeat,
     Collective,
     Group,
+    Heartbeat,
     HeartbeatSlot,
     from_bytes,
     to_bytes,
@@ -63,7 +63,9 @@ class Job:
             self.counts[rank] += rank in beating
             self.cpu_s[rank] += 0.5 if rank in working else IDLE
             self.in_line_s[rank] += 0.95 if rank in in_line else 0.0
-            heartbeat = Heartbeat(count=self.counts[rank], pid=1, step=4, doing=COMPUTING, is_on_gpu=self.is_on_gpu)
+            heartbeat = Heartbeat(
+                count=self.counts[rank], pid=1, step=4, doing=COMPUTING, is_on_gpu=self.is_on_gpu
+            )
             used = Effort(
                 cpu_s=self.cpu_s[rank],
                 wanted_s=self.cpu_s[rank] + self.in_line_s[rank],
