@@ -95,7 +95,7 @@ class Checkpointer:
         0.0.
 
         Args:
-            reason: reason for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
+            reason: reason for the manifest; one in `checkpoint_files.RETAINED_REASONS` is never deleted.
             value: this step's metric for the manifest; None: the best value if it is this step's.
         """
         started = time.perf_counter()
