@@ -99,7 +99,7 @@ def end_at_once(exit_code: int) -> NoReturn:
     """Terminate child processes and end this process without any cleanup in the interpreter."""
     for child in multiprocessing.active_children():
         child.terminate()
-    torchrun_process.remove_own()
+    torchrun_process.remove_own_folder()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

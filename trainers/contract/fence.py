@@ -53,7 +53,7 @@ def enter_by_environment(run_dir: Path) -> None:
     enter(run_dir, os.environ.get(VARIABLE))
 
 
-def newest_of(run_dir: Path) -> Newest | None:
+def read_newest(run_dir: Path) -> Newest | None:
     """Return a run's latest start, or None if none has been written.
 
     Raises:
@@ -83,7 +83,7 @@ def require_newest(run_dir: Path) -> None:
     """
     if _fence is None or _fence[0] != run_dir:
         return
-    newest = newest_of(run_dir)
+    newest = read_newest(run_dir)
     if newest is not None and newest.start != _fence[1]:
         raise SupersededError(f"start {_fence[1]} of run {run_dir.name} is over: {newest.start} is newer")
 

@@ -168,7 +168,7 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
         DamageError: naming the field that is missing or wrong.
     """
     state = _read_object(item, STATE)
-    _typed(TrainingState, state, STATE)
+    _read_typed(TrainingState, state, STATE)
     if unknown := sorted(state["progress"].keys() - typed.field_names(Progress)):
         raise DamageError(f"progress in {STATE} has an unknown field {unknown[0][:80]!r}")
     if state["progress"]["step"] != item.step:
@@ -178,7 +178,7 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
     return state
 
 
-def _typed(kind: type[Content], value: dict[str, Any], name: str) -> Content:
+def _read_typed(kind: type[Content], value: dict[str, Any], name: str) -> Content:
     try:
         return typed.read(kind, value, ignores_unknown=True)
     except FieldError as error:
@@ -205,7 +205,7 @@ def _read_manifest(item: Checkpoint) -> Manifest:
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
-    manifest = _typed(Manifest, raw, MANIFEST)
+    manifest = _read_typed(Manifest, raw, MANIFEST)
     if manifest.step != item.step:
         raise DamageError(
             f"{MANIFEST} belongs to step {manifest.step:,}, but its folder to step {item.step:,}"

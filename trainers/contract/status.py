@@ -93,14 +93,14 @@ def process_handle(pid: int, start_time: float | None = None) -> Handle:
     return {"pid": pid, "pid_start_time": start_time}
 
 
-def values_of(status: Status) -> dict[str, Any]:
+def status_values(status: Status) -> dict[str, Any]:
     """Return the file's values; `pid` and `pid_start_time` are also top-level fields, as in schema 1."""
     return {**asdict(status), "pid": status.pid, "pid_start_time": status.pid_start_time}
 
 
 def to_json(status: Status) -> dict[str, Any]:
     """Return the content to write to the file."""
-    return {"schema_version": SCHEMA_VERSION, **values_of(status)}
+    return {"schema_version": SCHEMA_VERSION, **status_values(status)}
 
 
 def read(path: Path) -> Status | None:

@@ -88,7 +88,7 @@ class Gap:
         )
 
 
-def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
+def ranks_behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
     """Return the ranks whose GPUs have computed fewer gradients than other GPUs."""
     num_done = {
         rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
@@ -125,7 +125,7 @@ def gaps(views: Views) -> tuple[Gap, ...]:
     return tuple(result)
 
 
-def is_in_one(rank: int, views: Views) -> bool:
+def is_in_collective(rank: int, views: Views) -> bool:
     """True if the rank has entered a collective and not left it."""
     return any(group.unfinished is not None for group in views.get(rank, ()))
 

@@ -168,7 +168,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         # Report no other problem: a newer version may have other fields.
         raise NewerVersionError(version)
     if version not in READABLE_VERSIONS:
-        allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
+        allowed = " or ".join(str(number) for number in READABLE_VERSIONS)
         problems.append(Problem(field="schema_version", value=version, allowed=allowed))
     for name, value in raw.items():
         if name == "schema_version":

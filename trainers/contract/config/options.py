@@ -143,16 +143,16 @@ def plain_path(text: str) -> str:
     return re.sub(r"^\$(HOME\b|\{HOME\})", "~", path)
 
 
-def _number(value: Any, base: type, allowed: str) -> float | int:
+def _number(value: Any, kind: type, allowed: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(allowed)
     try:
         number = float(value)
     except (ValueError, OverflowError):
         raise ValueError(allowed) from None
-    if not math.isfinite(number) or (base is int and number != int(number)):
+    if not math.isfinite(number) or (kind is int and number != int(number)):
         raise ValueError(allowed)
-    return int(number) if base is int else number
+    return int(number) if kind is int else number
 
 
 def allowed_text(hint: Any, setting: Setting) -> str:

@@ -152,7 +152,7 @@ def shorten_log(message: str) -> str:
     )
 
 
-def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
+def use_machine_indices(message: str, indices: Sequence[int | None]) -> str:
     """Replace torch's GPU numbers in a message by the machine's indices.
 
     torch numbers the GPUs within CUDA_VISIBLE_DEVICES ("GPU 0 has a total capacity of", "cuda:0").
@@ -174,17 +174,17 @@ _CONNECTION_ERROR = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|Br
 # torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
 # Errors that only follow from a cause on another machine, or from a network failure.
-ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
+CONSEQUENCE_CODES = ("rank_left", "connection_lost", "collective_timeout")
 # Errors that are possible when the system ends the entire run.
-SYSTEM_END_CODES = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
-TO_END_A_RUN = "To end a run, use Stop, which saves a checkpoint first."
+SYSTEM_END_CODES = (*CONSEQUENCE_CODES, "node_ended", "rank_terminated", "torchrun_terminated")
+STOP_HINT = "To end a run, use Stop, which saves a checkpoint first."
 TORCHRUN_SIGTERM = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
 _KILLED_CODES = frozenset({"rank_killed", "torchrun_killed"})
 # torch's message for a loader worker that has died.
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid.{0,80}(killed by signal|exited unexpectedly)", re.DOTALL)
-LESS_MEMORY = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
+LESS_MEMORY_HINT = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +230,7 @@ def explain_end(
         exit_code: Of this machine's torchrun.
         kill_reason_of: Returns why the launcher of a rank's machine has killed the rank; empty if it has not.
     """
-    num_ranks, num_machines = shape(run)
+    num_ranks, num_machines = num_ranks_and_machines(run)
     failures = [
         failure
         for machine in range(num_machines)
@@ -265,7 +265,7 @@ def add_lack_of_memory(cause: Cause) -> Cause:
     return replace(
         cause,
         message=f"{cause.message} At that time, the kernel killed a process because memory ran out.",
-        hint=LESS_MEMORY,
+        hint=LESS_MEMORY_HINT,
     )
 
 
@@ -334,13 +334,13 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
-        message=_readable_error(text),
+        message=_format_error(text),
         traceback=None if (stack := extra_info.get("py_callstack")) is None else remove_advice(str(stack)),
         time_unix_s=float(extra_info.get("timestamp", path.stat().st_mtime)),
     )
 
 
-def _readable_error(text: str) -> str:
+def _format_error(text: str) -> str:
     """Return a rank's error as a message; torch reports a KeyError as the bare key."""
     if match := _BARE_KEY_ERROR.fullmatch(text.strip()):
         return f"key {match[1]} does not exist (KeyError)"
@@ -395,7 +395,7 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     )
     if code in ("gpu_error", "shared_memory_full"):
         message = shorten_log(message)
-    message = with_machine_indices(message, gpu_indices)
+    message = use_machine_indices(message, gpu_indices)
     return Cause(
         code=code,
         message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
@@ -408,8 +408,8 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """Explain a collective's timeout by the rank that did not wait, or has the lowest step."""
     waiting_ranks = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
-    absent_ranks = [rank for rank in range(shape(run)[0]) if rank not in waiting_ranks]
-    late_rank = absent_ranks[0] if len(absent_ranks) == 1 else _rank_behind(run)
+    absent_ranks = [rank for rank in range(num_ranks_and_machines(run)[0]) if rank not in waiting_ranks]
+    late_rank = absent_ranks[0] if len(absent_ranks) == 1 else _find_rank_behind(run)
     rank_text = "" if late_rank is None else f"; rank {late_rank} never arrived"
     log_text = "the logs of the ranks" if late_rank is None else f"logs/rank_{late_rank}.log"
     return Cause(
@@ -445,7 +445,7 @@ def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
     return [index_by_rank.get(first_rank + local) for local in range(config.nproc_per_node)]
 
 
-def shape(run: RunDirectory) -> tuple[int, int]:
+def num_ranks_and_machines(run: RunDirectory) -> tuple[int, int]:
     """Return the numbers of ranks and machines; (0, 1) if the configuration is damaged."""
     try:
         config = run.read_config()
@@ -454,7 +454,7 @@ def shape(run: RunDirectory) -> tuple[int, int]:
     return config.world_size, config.num_nodes
 
 
-def _rank_behind(run: RunDirectory) -> int | None:
+def _find_rank_behind(run: RunDirectory) -> int | None:
     newest: list[dict[str, Any]] = []
     for event in events.read_all(run.events):
         if event["kind"] == "ranks":
@@ -503,7 +503,7 @@ def _rank_terminated(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
         message=f"Rank {rank} was terminated (SIGTERM) by the system or by a user.",
-        hint=TO_END_A_RUN,
+        hint=STOP_HINT,
         rank=rank,
     )
 
@@ -515,7 +515,7 @@ def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
             message=(
                 "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by a user."
             ),
-            hint=TO_END_A_RUN,
+            hint=STOP_HINT,
         )
     if exit_code < 0:
         return Cause(
@@ -551,7 +551,7 @@ def _tail(path: Path) -> str:
 NewEvent = tuple[str, Mapping[str, Any]]
 
 # Final states that are not failures.
-GOOD_ENDS = ("stopped", "finished")
+SUCCESS_STATES = ("stopped", "finished")
 CONTINUES_HINT = "It continues when there is space."
 FINAL_WRITE_LIMIT_S = 4.0
 RETRY_S = 0.5
@@ -619,7 +619,7 @@ def make_final_events(
     answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
     final_events: list[NewEvent] = [("command", {"id": request, **answer}) for request in unanswered]
     if cause is not None:
-        final_events.append(("warning" if state in GOOD_ENDS else "error", cause.fields()))
+        final_events.append(("warning" if state in SUCCESS_STATES else "error", cause.fields()))
     if cause is not None or not is_recorded:
         final_events.append(("state", {"state": state, "reason": reason}))
     return final_events
@@ -638,7 +638,7 @@ def record_end(
     """
     append_final_events(run, make_final_events(state, reason, cause, (), is_recorded=False))
     reason_text = reason if cause is None else f"{cause.message} {cause.hint}"
-    error = None if state in GOOD_ENDS else reason_text
+    error = None if state in SUCCESS_STATES else reason_text
     run.write_status(replace(status, state=state, error=error, ended_unix_s=now_unix_s()))
 
 

@@ -301,7 +301,7 @@ class HangWatch:
         stacks = self._stacks()
         answers = self._answers(requested_at + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
-        behind = heartbeats.behind_on_gpu(answers)
+        behind = heartbeats.ranks_behind_on_gpu(answers)
         culprits = blocking_ranks(suspicion, self._watches, stacks, views, behind)
         # Reading stacks takes seconds, in which a rank that was only slow sends a heartbeat.
         if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
@@ -394,7 +394,7 @@ def _is_deadlock(gaps: Sequence[Gap], stacks: Mapping[int, Stacks], views: Views
 
 
 def _waits_in_collective(rank: int, stacks: Mapping[int, Stacks], views: Views) -> bool:
-    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_one(rank, views)
+    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_collective(rank, views)
 
 
 def _waits_on_gpu(watch: RankWatch, views: Views) -> bool:
@@ -403,7 +403,7 @@ def _waits_on_gpu(watch: RankWatch, views: Views) -> bool:
     Its host continues to launch the work of later steps until the launch queue of its GPU is full, then
     blocks at any line of the model that launches a kernel.
     """
-    return watch.is_on_gpu and heartbeats.is_in_one(watch.rank, views)
+    return watch.is_on_gpu and heartbeats.is_in_collective(watch.rank, views)
 
 
 def _ranks_in_gaps(gaps: Sequence[Gap]) -> tuple[int, ...]:
@@ -421,7 +421,7 @@ def describe(
     silent_s = min(watches[rank].silent_s for rank in culprits)
     locations = "; ".join(_location_text(rank, watches, stacks) for rank in culprits[:MAX_NAMED])
     if watches[culprits[0]].is_stopped:
-        reason = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
+        reason = f"{_ranks_text(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
         hint = "Something suspended the process; SIGCONT resumes it."
     elif tuple(culprits) == behind_on_gpu and not gaps:
         gpu_text = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
@@ -445,7 +445,7 @@ def describe(
         reason = "no rank makes progress"
         hint = "Check the lines at which the ranks are stuck."
     else:
-        reason = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
+        reason = f"{_ranks_text(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line at which the rank is stuck."
     gap_texts = [text for gap in gaps[:MAX_NAMED] for text in (str(gap), *_gradient_gaps(gap, stacks))]
@@ -468,7 +468,7 @@ def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
     if gap.is_mismatch or any(rank in stacks and stacks[rank].is_in_gradients for rank in waiting):
         return []
     missing = [rank for rank in gap.missing if rank in stacks and stacks[rank].is_in_gradients]
-    ranks_text = _ranks(waiting[:MAX_NAMED], "never entered", "never entered")
+    ranks_text = _ranks_text(waiting[:MAX_NAMED], "never entered", "never entered")
     subject = f"{ranks_text} the all-reduce of the gradients"
     return [f"{subject}, in which rank {rank} waits" for rank in missing[:MAX_NAMED]]
 
@@ -483,7 +483,7 @@ def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
     )
 
 
-def _ranks(culprits: Sequence[int], singular: str, plural: str) -> str:
+def _ranks_text(culprits: Sequence[int], singular: str, plural: str) -> str:
     names = ", ".join(map(str, culprits[:MAX_NAMED]))
     return f"rank {names} {singular}" if len(culprits) == 1 else f"ranks {names} {plural}"
 

@@ -45,7 +45,7 @@ _NOT_SENT = ("a service did not accept the message", f"Check the addresses in {V
 _TOO_SLOW = (f"sending took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
 
 
-def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
+def notify_run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
     """Send one sentence about a run that ended without a stop request; return the problem, or None."""
     if state not in NOTIFIED_STATES or not os.environ.get(VARIABLE, "").split():
         return None

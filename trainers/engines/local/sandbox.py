@@ -64,7 +64,7 @@ def is_confined(run: RunDirectory) -> bool:
     return (run.path / RECORD_FILE).exists()
 
 
-def rendezvous(run: RunDirectory) -> dict[str, str]:
+def rendezvous_variables(run: RunDirectory) -> dict[str, str]:
     """Return the environment for the rendezvous of the ranks inside the sandbox, through files of the run."""
     folder = run.path / "rendezvous"
     plain_files.remove(folder)

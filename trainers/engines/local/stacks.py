@@ -243,38 +243,38 @@ class Ranks:
 
     num_machines = 1
 
-    def __init__(self, run: RunDirectory, memory: HeartbeatMemory) -> None:
+    def __init__(self, run: RunDirectory, heartbeat_memory: HeartbeatMemory) -> None:
         self.run = run
-        self.memory = memory
-        self.num_ranks = memory.num_ranks
+        self.heartbeat_memory = heartbeat_memory
+        self.num_ranks = heartbeat_memory.num_ranks
 
     def heartbeat(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat; None before its first."""
-        return self.memory.read(rank)
+        return self.heartbeat_memory.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
         """Return the resources that a rank's process has used so far; None if it has ended."""
-        heartbeat = self.memory.read(rank)
+        heartbeat = self.heartbeat_memory.read(rank)
         return None if heartbeat is None else processes.sample_effort(heartbeat.pid)
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in."""
-        self.memory.ask()
+        self.heartbeat_memory.ask()
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request; None if it has not answered."""
-        return self.memory.answer(rank)
+        return self.heartbeat_memory.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
         """Return a rank's stacks, after the latest request. Takes seconds."""
-        heartbeat = self.memory.read(rank)
+        heartbeat = self.heartbeat_memory.read(rank)
         if heartbeat is None:
             return Stacks(threads=(), source="The rank has not started.")
         return read(heartbeat.pid, self.run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a rank's stacks without its cooperation; None if they cannot be read."""
-        heartbeat = self.memory.read(rank)
+        heartbeat = self.heartbeat_memory.read(rank)
         return None if heartbeat is None else read_at_once(heartbeat.pid)
 
     def host(self, rank: int) -> str:

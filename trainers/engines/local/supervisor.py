@@ -224,7 +224,7 @@ class Supervisor:
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._guard = RunGuard(run)
-        self._kills = host.KillWatch()
+        self._kill_watch = host.KillWatch()
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
@@ -297,7 +297,7 @@ class Supervisor:
                     tree.kill()
                     return False
                 cut_long_logs(self._run.logs)
-            self._kills.look()
+            self._kill_watch.look()
             # Stop requests first, then the run's answers to them.
             self._guard.read_requests()
             self._follow_events()
@@ -386,7 +386,7 @@ class Supervisor:
 
         A process that aborts in torch's destructors after its script has ended does not count as failed.
         """
-        ends = spool.read_ends(self._run.path, diagnosis.shape(self._run)[0])
+        ends = spool.read_ends(self._run.path, diagnosis.num_ranks_and_machines(self._run)[0])
         has_ended = bool(ends) and all(end == spool.DONE for end in ends)
         is_done = exit_code == 0 or has_ended
         if (
@@ -413,9 +413,9 @@ class Supervisor:
         deadline = time.monotonic() + EVIDENCE_LIMIT_S
         while True:
             cause = diagnosis.explain_end(self._run, exit_code, self._guard.kill_reason)
-            if self._kills.has_just_killed:
+            if self._kill_watch.has_just_killed:
                 return diagnosis.add_lack_of_memory(cause)
-            if cause.code not in diagnosis.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
+            if cause.code not in diagnosis.CONSEQUENCE_CODES or not self._guard.has_other_machines:
                 return cause
             if (network_failure := self._guard.network_failure()) is not None:
                 return replace(
@@ -456,7 +456,7 @@ class Supervisor:
             last_seen_unix_s=now_unix_s(),
         )
         diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
-        if (problem := notify.run_ended(self._run, state, reason)) is not None:
+        if (problem := notify.notify_run_ended(self._run, state, reason)) is not None:
             diagnosis.append_final_events(self._run, [("warning", problem.fields())])
 
 

@@ -59,7 +59,7 @@ def use_folder() -> None:
         _multiprocessing_config()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
 
 
-def remove_own() -> None:
+def remove_own_folder() -> None:
     """Remove the `multiprocessing` folder of this process, if any. `os._exit` does not."""
     if (folder := _multiprocessing_config().get("tempdir")) is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,19 +88,19 @@ def start(
     """
     is_confined = config.is_script and sandbox.is_confined(run)
     # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
-    memory = None if is_confined else HeartbeatMemory(config.world_size)
-    files = sandbox.rendezvous(run) if is_confined else RendezvousFiles().environment
+    heartbeat_memory = None if is_confined else HeartbeatMemory(config.world_size)
+    files = sandbox.rendezvous_variables(run) if is_confined else RendezvousFiles().environment
     # Memory files end with this process, so nothing needs to be removed.
     variables = {**torchrun_options(output_paths(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
-    process = start_ranks(run, config, resume_step, memory, variables, template=template)
-    return process, None if memory is None else Ranks(run, memory)
+    process = start_ranks(run, config, resume_step, heartbeat_memory, variables, template=template)
+    return process, None if heartbeat_memory is None else Ranks(run, heartbeat_memory)
 
 
 def start_ranks(
     run: RunDirectory,
     config: Config,
     resume_step: int | None,
-    memory: HeartbeatMemory | None,
+    heartbeat_memory: HeartbeatMemory | None,
     variables: Mapping[str, str],
     *,
     rendezvous_args: Sequence[str] = (),
@@ -120,7 +120,7 @@ def start_ranks(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = output_paths(run, machine)
-    address = {} if memory is None else {heartbeats.ADDRESS: memory.address}
+    address = {} if heartbeat_memory is None else {heartbeats.ADDRESS: heartbeat_memory.address}
     variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(

@@ -258,7 +258,7 @@ class Head:
             elapsed_s, self._checked_at = hang_watch.counted_s(now - self._checked_at), now
             report = self._report.update(self._folder, elapsed_s if self._reporter.could_write else 0.0)
             if report is not None:
-                self._reporter.peers.learn(report.endpoints)
+                self._reporter.peers.add_endpoints(report.endpoints)
             if not self._has_seen_sigterm and self._folder.read(reports.TERMINATE) is not None:
                 self._has_seen_sigterm = self._has_new_sigterm = True
             limit_s = self._folder.end_within_s()
@@ -306,21 +306,27 @@ def start_torchrun(
         variables |= node.script_environment()
         if node.num_nodes == 1:
             variables[STORE] = MemoryFile("store").address
-    memory = HeartbeatMemory(config.world_size)
+    heartbeat_memory = HeartbeatMemory(config.world_size)
     rendezvous_args = node.rendezvous_arguments(config.nproc_per_node)
     process = torchrun_process.start_ranks(
-        run, config, resume_step, memory, variables, rendezvous_args=rendezvous_args, machine=node.rank
+        run,
+        config,
+        resume_step,
+        heartbeat_memory,
+        variables,
+        rendezvous_args=rendezvous_args,
+        machine=node.rank,
     )
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     peers = Peers(node, lease)
-    reporter = Reporter(folder, socket.gethostname(), Ranks(run, memory), node.ranks(config), peers)
-    for begin, close in (
+    reporter = Reporter(folder, socket.gethostname(), Ranks(run, heartbeat_memory), node.ranks(config), peers)
+    for begin_function, close_function in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),
         (reporter.begin, reporter.close),
     ):
-        begin()
-        stack.callback(close)
+        begin_function()
+        stack.callback(close_function)
 
     return process, reporter
 

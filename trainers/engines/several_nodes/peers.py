@@ -184,7 +184,7 @@ class Peers:
         """Stop asking and answering."""
         self._is_over.set()
 
-    def learn(self, endpoints: Mapping[int, Endpoint]) -> None:
+    def add_endpoints(self, endpoints: Mapping[int, Endpoint]) -> None:
         """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
             peer = self._peers.get(node)
@@ -267,7 +267,7 @@ class Peers:
         node, number = message["from"], message.get("number")
         if "key" in message:
             if isinstance(number, str) and self._is_key_valid(message["key"]):
-                answer = {"from": self.node.rank, "number": number, "standing": self._standing_of(node)}
+                answer = {"from": self.node.rank, "number": number, "standing": self._standing(node)}
                 self._send(answer, sender)
             return
         with self._lock:
@@ -279,7 +279,7 @@ class Peers:
         if message.get("standing") == "given up":
             self.lease.end_now()
 
-    def _standing_of(self, node: int) -> str:
+    def _standing(self, node: int) -> str:
         """Return whether this node considers another node alive. "unknown": this node itself may be
         disconnected.
         """

@@ -90,7 +90,7 @@ class RanksOfNodes(Ranks):
     """
 
     def __init__(self, reporter: Reporter) -> None:
-        super().__init__(reporter.ranks.run, reporter.ranks.memory)
+        super().__init__(reporter.ranks.run, reporter.ranks.heartbeat_memory)
         self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
         self.num_machines = self._peers.node.num_nodes
         self._other_nodes = {number: LatestReport(number) for number in range(1, self.num_machines)}
@@ -185,7 +185,7 @@ class RanksOfNodes(Ranks):
             number: node.report for number, node in self._other_nodes.items() if node.report is not None
         }
         for report in reports.values():
-            self._peers.learn(report.endpoints)
+            self._peers.add_endpoints(report.endpoints)
         reporting_nodes = {0, *(number for number in reports if self._other_nodes[number].silent_s < FRESH_S)}
         silent_s = {(0, other_node): silent_s for other_node, silent_s in self._peers.unreachable().items()}
         for number, report in reports.items():

@@ -187,7 +187,7 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
     """
     (run.path / "nodes").mkdir(exist_ok=True)
     with contextlib.closing(EventFile(run.events)) as file, file.locked():
-        newest = fence.newest_of(run.path)
+        newest = fence.read_newest(run.path)
         if newest is not None and newest.handle == handle and newest.restart > restart:
             raise SupersededError(f"restart {newest.restart} of this run has begun before restart {restart}")
         if newest is not None and newest.start.startswith(f"{start}{TAKEN_OVER}"):
@@ -231,7 +231,7 @@ def take_over(
         OSError: If the run's files cannot be written.
         SupersededError: If the run has been restarted in the meantime.
     """
-    newest = fence.newest_of(run.path)
+    newest = fence.read_newest(run.path)
     fence.require_newest(run.path)
     if newest is None or not folder.create_once("taken-over", {"node": node}):
         return None

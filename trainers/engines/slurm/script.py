@@ -139,9 +139,9 @@ def batch_script(
         "signal": f"B:USR1@{WARNING_S}",
         **_placement_options(config, gres),
     }
-    lines = [f"--{name}={_quoted_value(value)}" for name, value in options.items()]
+    lines = [f"--{name}={_quote_value(value)}" for name, value in options.items()]
     lines.append("--requeue" if max_restarts else "--no-requeue")
-    lines += [_checked_line(line) for line in config.extra_lines.splitlines()]
+    lines += [_check_line(line) for line in config.extra_lines.splitlines()]
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
     return _SCRIPT.format(
@@ -182,14 +182,14 @@ def _placement_options(config: Config, gres: str) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def _checked_line(line: str) -> str:
+def _check_line(line: str) -> str:
     """Return an administrator's complete option, after checking that it fits on one line."""
     if not line.isprintable() or not line.startswith("--"):
         raise ValueError(f"{json.dumps(line)} is not an option of a batch script")
     return line
 
 
-def _quoted_value(value: str) -> str:
+def _quote_value(value: str) -> str:
     """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(

@@ -88,7 +88,7 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
     except SshError as error:
         return LinkReport(hosts=pair, problem=f"Not measured: {error}.")
     can_measure = {name: _script(hosts, name, _CAN_MEASURE, "-c", _IMPORTS) for name in pair}
-    answers = hosts.on_each(can_measure, ASK_LIMIT_S).values()
+    answers = hosts.run_scripts(can_measure, ASK_LIMIT_S).values()
     if check_errors := [str(answer) for answer in answers if isinstance(answer, SshError)]:
         return LinkReport(hosts=pair, problem=f"Not measured: {'; '.join(check_errors)}.")
     rendezvous = ("--head", head, "--port", str(port))
@@ -96,7 +96,7 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
         name: _script(hosts, name, _MEASURE, "-m", MODULE, "--node-rank", str(node), *rendezvous)
         for node, name in enumerate(pair)
     }
-    return read_links(pair, hosts.on_each(scripts_by_host, MEASURE_LIMIT_S))
+    return read_links(pair, hosts.run_scripts(scripts_by_host, MEASURE_LIMIT_S))
 
 
 def read_links(pair: tuple[str, str], outputs: Mapping[str, str | SshError]) -> LinkReport:
@@ -212,7 +212,7 @@ class SshLaunch(Launch):
         Processes that remain long after the run's end, such as a suspended launcher, are killed.
         """
         ended_at = math.inf
-        while self._engine.is_anywhere(self.start):
+        while self._engine.is_running(self.start):
             now = time.monotonic()
             ended_at = min(ended_at, now) if _has_ended(self._run, self.start) else math.inf
             if now - ended_at > EXIT_LIMIT_S:
@@ -291,7 +291,7 @@ class SshEngine(Engine, HostChecks):
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
         del is_queued  # no request takes longer for a queued run
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         if status.state not in events.LIVE_STATES or start is None or start.run_dir:
             return Description()  # a start with `run_dir` belongs to a site file without a shared folder
         is_alive = self.hosts.has_start(start.hosts[0], start.tag)
@@ -299,7 +299,7 @@ class SshEngine(Engine, HostChecks):
             self._lost_hosts.watch(run, start)
         return Description(is_alive=is_alive)
 
-    def is_anywhere(self, start: Start) -> bool:
+    def is_running(self, start: Start) -> bool:
         """True if a host has a launcher of a start, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
@@ -333,7 +333,7 @@ class SshEngine(Engine, HostChecks):
             for node, name in enumerate(start.hosts)
             if name in self.hosts.by_name
         }
-        answers = self.hosts.on_each(scripts_by_host, REAP_LIMIT_S)
+        answers = self.hosts.run_scripts(scripts_by_host, REAP_LIMIT_S)
         self.hosts.forget()
         return {name: answer for name, answer in answers.items() if isinstance(answer, SshError)}
 
@@ -375,7 +375,7 @@ class SshEngine(Engine, HostChecks):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes; write its final events and status."""
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         assert start is not None, "a live run of this engine has a start"
         message += "".join(f" {problem}." for problem in self.clean_up(start).values())
         stopping.write_forced_end(run, status, message)
@@ -412,7 +412,7 @@ class SshEngine(Engine, HostChecks):
             variables = _notification_variables() if node == 0 else {}
             host = self.hosts.by_name[name]
             scripts_by_host[name] = scripts.start_script(host, run_dir, start.tag, node, command, variables)
-        answers = self.hosts.on_each(scripts_by_host, START_LIMIT_S)
+        answers = self.hosts.run_scripts(scripts_by_host, START_LIMIT_S)
         self.hosts.forget()
         if errors := {name: error for name, error in answers.items() if isinstance(error, SshError)}:
             # A host that does not answer may have started its launcher; a host whose script failed has not.

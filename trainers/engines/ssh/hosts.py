@@ -200,7 +200,7 @@ class Start:
         return {"tag": self.tag, "hosts": list(self.hosts), **run_dir_field}
 
     @classmethod
-    def of(cls, handle: Handle) -> Start | None:
+    def from_handle(cls, handle: Handle) -> Start | None:
         """Return the start in a handle, or None."""
         try:
             return typed.read(cls, handle, ignores_unknown=True)
@@ -254,7 +254,7 @@ def _active_run(tag: str, run_dir: str) -> str:
     path = Path(run_dir)
     with contextlib.suppress(StatusError):
         recorded = status_file.read(RunDirectory(path).status) if run_dir else None
-        start = None if recorded is None else Start.of(recorded.handle)
+        start = None if recorded is None else Start.from_handle(recorded.handle)
         if recorded is not None and recorded.state not in events.LIVE_STATES and start and start.tag == tag:
             return ""
     return path.name
@@ -332,7 +332,7 @@ class Hosts:
         for state in self._states.values():
             state.forget()
 
-    def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
+    def run_scripts(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
         """Run one script per host in parallel; return the outputs or errors."""
         return self._for_each(
             lambda name: self.ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),

@@ -554,7 +554,7 @@ class UnsharedSshEngine(SshEngine):
         None if the run does not belong to this site file. The folder must be the site's folder, because it
         will be deleted and a status file could name any folder.
         """
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         host = None if start is None else self.hosts.by_name.get(start.hosts[0])
         if start is None or host is None or start.run_dir != self._run_dir(run):
             return None
@@ -582,7 +582,7 @@ class UnsharedSshEngine(SshEngine):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes, fetch its files, and write its final events and status."""
-        start, copy = Start.of(status.handle), self._copy_of(run, status)
+        start, copy = Start.from_handle(status.handle), self._copy_of(run, status)
         assert start is not None, "a live run of this engine has a start"
         if copy is not None and copy.cancel():
             copy.is_sent.wait()
