@@ -289,7 +289,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         engine: None: this machine's engine.
         config: a run's configuration, which may select a partition; None: any run.
     """
-    engine = engine or registry.named(LOCAL)
+    engine = engine or registry.get_engine(LOCAL)
     offered = engine.capacity(config)
     obstacle = _obstacle(offered.num_gpus) if engine.is_this_machine else None
     return Machine(**vars(offered), gpu_obstacle=obstacle)

@@ -243,7 +243,7 @@ def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str
         ValueError: if the run is not live.
     """
     _require_live(run, status, "stop")
-    engine = registry.named(status.engine)
+    engine = registry.get_engine(status.engine)
     try:
         return engine.stop(run, status, save=save, reason=why)
     except OSError as error:
@@ -262,7 +262,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     """
     number = WholeNumber(name="rank", minimum=0, maximum=run.read_config().world_size - 1).validate(rank)
     _require_live(run, status, "kill a rank")
-    engine = registry.named(status.engine)
+    engine = registry.get_engine(status.engine)
     if not engine.is_this_machine:
         where = f"this run is on {engine.name}"
         raise ValueError(f"the page can kill a single rank only on its own machine; {where}")

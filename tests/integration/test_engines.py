@@ -203,7 +203,7 @@ def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path)
     status = liveness.read_status(run)
     assert status.state == "lost" and status.error is not None and "engine moon" in status.error
     with pytest.raises(registry.UnknownEngineError, match=r"allowed: .*local"):
-        registry.named(status.engine)
+        registry.get_engine(status.engine)
 
 
 def test_a_status_of_schema_1_is_a_local_run(tmp_path: Path) -> None:

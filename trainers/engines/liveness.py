@@ -16,7 +16,7 @@ from trainers.engines.several_nodes import restarts
 
 def engine_for(status: Status) -> Engine:
     """Return the engine of a run with this status, or if unknown, the one that would resume it."""
-    return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
+    return registry.get_engine(status.engine if registry.is_known(status.engine) else LOCAL)
 
 
 def read_status(run: RunDirectory) -> Status:
@@ -72,4 +72,4 @@ def _describe(run: RunDirectory, status: Status) -> Description:
     """Return the description by the run's engine. If the engine is unknown, the run counts as not alive."""
     if not registry.is_known(status.engine):
         return Description()
-    return registry.named(status.engine).describe(run, status)
+    return registry.get_engine(status.engine).describe(run, status)

@@ -28,7 +28,7 @@ def is_known(name: str) -> bool:
     return name in _ENGINES
 
 
-def named(name: str) -> Engine:
+def get_engine(name: str) -> Engine:
     """Return the engine of this name.
 
     Raises:
