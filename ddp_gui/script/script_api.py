@@ -207,7 +207,7 @@ class ScriptApi:
                 "label": settings[name].label,
                 "help": settings[name].help,
                 "default": asked.default,
-                "choices": [[choice.value, choice.words] for choice in asked.choices],
+                "choices": [[choice.value, choice.label] for choice in asked.choices],
                 "is_several": asked.is_several,
                 "is_number": config_module.type_of(name)[0] is not str,
             }

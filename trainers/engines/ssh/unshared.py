@@ -531,7 +531,7 @@ class UnsharedSshEngine(SshEngine):
             is_alive=copy.is_alive,
             is_waiting=is_waiting,
             reason=copy.progress if is_waiting else None,
-            location="being copied to its host",
+            place="being copied to its host",
             silence=copy.silence,
         )
 
