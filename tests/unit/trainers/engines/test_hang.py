@@ -256,7 +256,7 @@ def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
 def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
     found = standing(*JOINING, IN_LOOP, other=(IN_BARRIER, WRITING))
     assert found.is_waiting
-    assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
+    assert str(found.location) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
 
 
@@ -391,6 +391,6 @@ def test_stacks_of_a_real_process(by: str, tmp_path: Path, monkeypatch: pytest.M
                 pytest.skip(f"py-spy may not look here: {found.source}")
         finally:
             process.kill()
-    assert found.place is not None and found.place.function == "stands_here", found.text()
+    assert found.location is not None and found.location.function == "stands_here", found.text()
     assert len(found.threads) == 2
     assert by in found.source

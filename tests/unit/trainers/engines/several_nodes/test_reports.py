@@ -53,7 +53,7 @@ def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
     """Let node 0 read the reports again, as if `after_s` seconds had passed."""
-    head._looked_at -= after_s
+    head._checked_at -= after_s
     monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
     return head.lost_node()
 
@@ -112,7 +112,7 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
     head, mute = Head(reporter), Head(silent_reporter)
-    now = head._looked_at
+    now = head._checked_at
     assert head.end_reason(now + 1) is None
     assert head.end_reason(now + LOST_AFTER_S) is None
     assert mute.end_reason(now + 9 * LOST_AFTER_S) is None, "the disk is full"
@@ -120,7 +120,7 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     assert silent is not None and "Node 0 (pc1, rank 0) has not reported for" in silent
     told = Head(reporter)
     folder.request_end(within_s=10.0)
-    now = told._looked_at
+    now = told._checked_at
     assert told.end_reason(now + 1) is None, "it may still end by itself"
     assert told.end_reason(now + 12) == "Node 0 has ended this start of the run."
 
